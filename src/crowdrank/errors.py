@@ -1,0 +1,43 @@
+"""Everything a user can get wrong, said in one sentence.
+
+Every class here is a :class:`CrowdrankError`; the command line prints its text and exits with 2.
+A traceback on bad input is a bug.
+"""
+
+from __future__ import annotations
+
+
+class CrowdrankError(Exception):
+    """Base of every error that a user can cause; its text is one sentence with the remedy."""
+
+
+class InputError(CrowdrankError, ValueError):
+    """A file or frame cannot be used as it is.
+
+    >>> print(InputError("'abc' is not a grade", source="labels.csv", place="row 3 (line 4)", column="grade",
+    ...                  remedy="use whole numbers, or name the grades with --grades"))
+    labels.csv, row 3 (line 4), column 'grade': 'abc' is not a grade; use whole numbers, or name the grades with
+    --grades.
+    """
+
+    def __init__(
+        self, problem: str, *, source: str = "", place: str = "", column: str = "", remedy: str = ""
+    ) -> None:
+        where = ", ".join(part for part in (source, place, f"column '{column}'" if column else "") if part)
+        super().__init__(f"{where}{': ' if where else ''}{problem}{'; ' if remedy else ''}{remedy}.")
+
+
+class UsageError(CrowdrankError, ValueError):
+    """An option or argument has a value that means nothing."""
+
+
+class OutputError(CrowdrankError, OSError):
+    """A result cannot be written; what stood there before still stands."""
+
+
+class NotFittedError(CrowdrankError, AttributeError):
+    """A result was asked of a model that has not been fitted."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A model stopped at its largest number of iterations; its estimates may still move."""

@@ -1,0 +1,61 @@
+"""Write beside, then rename: a reader never sees half a file, and a failed write leaves the old one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from crowdrank.errors import OutputError
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A path to write to (file or folder); it takes the place of `path` only if the block succeeds.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with replacing(folder / "a.txt") as draft:
+    ...     _ = draft.write_text("done")
+    >>> (folder / "a.txt").read_text()
+    'done'
+    """
+    path = Path(path)
+    require_folder(path)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield draft
+        _put(draft, path)
+    except OutputError:
+        raise
+    except OSError as problem:
+        raise OutputError(f"Cannot write {path}: {problem.strerror or problem}; nothing was changed.") from problem
+    finally:
+        _remove(draft)
+
+
+def require_folder(path: str | Path) -> None:
+    """Refuse an output path whose folder does not exist, before any work is done."""
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise OutputError(f"Cannot write {path}: the folder {folder} does not exist; make it first.")
+
+
+def _put(draft: Path, path: Path) -> None:
+    if not draft.is_dir():
+        draft.replace(path)
+        return
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    if path.exists():
+        path.replace(old)
+    draft.replace(path)
+    _remove(old)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
