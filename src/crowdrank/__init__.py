@@ -1,1 +1,70 @@
-"""crowdrank."""
+"""crowdrank: from noisy relevance judgments to a search ranker.
+
+>>> import crowdrank
+>>> world = crowdrank.simulate(queries=5, documents=6, seed=1)
+>>> model = crowdrank.DawidSkene().fit(world.judgments)
+>>> sorted(model.consensus_.documents.columns)[:3]
+['document', 'grade', 'judgments']
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from crowdrank.consensus.base import Aggregator as Aggregator
+    from crowdrank.consensus.dawid_skene import DawidSkene as DawidSkene
+    from crowdrank.consensus.dawid_skene import OneCoinDawidSkene as OneCoinDawidSkene
+    from crowdrank.consensus.result import Consensus as Consensus
+    from crowdrank.consensus.votes import Average as Average
+    from crowdrank.consensus.votes import Highest as Highest
+    from crowdrank.consensus.votes import MajorityVote as MajorityVote
+    from crowdrank.engine.local import LocalEngine as LocalEngine
+    from crowdrank.evaluation.comparison import compare as compare
+    from crowdrank.evaluation.evaluate import evaluate as evaluate
+    from crowdrank.judgments.gold import Gold as Gold
+    from crowdrank.judgments.read import Features as Features
+    from crowdrank.judgments.read import read_features as read_features
+    from crowdrank.judgments.read import read_gold as read_gold
+    from crowdrank.judgments.read import read_judgments as read_judgments
+    from crowdrank.judgments.read import read_run as read_run
+    from crowdrank.judgments.table import Judgments as Judgments
+    from crowdrank.simulation.world import simulate as simulate
+
+__version__ = "0.1.0"
+
+# Public names come when they are asked for, so that `import crowdrank` costs nothing and loads no numba.
+_HOMES = {
+    "Aggregator": "consensus.base",
+    "Average": "consensus.votes",
+    "Consensus": "consensus.result",
+    "DawidSkene": "consensus.dawid_skene",
+    "Features": "judgments.read",
+    "Gold": "judgments.gold",
+    "Highest": "consensus.votes",
+    "Judgments": "judgments.table",
+    "LocalEngine": "engine.local",
+    "MajorityVote": "consensus.votes",
+    "OneCoinDawidSkene": "consensus.dawid_skene",
+    "compare": "evaluation.comparison",
+    "evaluate": "evaluation.evaluate",
+    "read_features": "judgments.read",
+    "read_gold": "judgments.read",
+    "read_judgments": "judgments.read",
+    "read_run": "judgments.read",
+    "simulate": "simulation.world",
+}
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - a sorted list of names
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'crowdrank' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"crowdrank.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES]

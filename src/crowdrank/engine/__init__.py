@@ -1,0 +1,1 @@
+"""Where sums run: passes over shards, here in threads. Knows no model."""

@@ -1,0 +1,440 @@
+"""The contract of every model that turns judgments into a consensus, and the loop that they share."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+import crowdrank
+from crowdrank.consensus import kernels
+from crowdrank.consensus.checkpoints import Checkpoint, fingerprint
+from crowdrank.consensus.result import Consensus, grade_quantiles, modal_grades
+from crowdrank.consensus.store import arrays_from_table, arrays_to_table
+from crowdrank.engine.base import Arrays, Engine, Passes
+from crowdrank.engine.local import LocalEngine
+from crowdrank.engine.shards import Shard
+from crowdrank.errors import ConvergenceWarning, InputError, NotFittedError, UsageError
+from crowdrank.files import replacing
+from crowdrank.judgments import combine, ids
+from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.grades import Scale
+from crowdrank.judgments.read import read_gold, read_judgments
+from crowdrank.judgments.table import Judgments
+from crowdrank.progress import ProgressBar, Report
+
+
+class Aggregator(ABC):
+    """Judgments in, consensus out. The constructor only stores; what is learnt ends in an underscore.
+
+    A model states four functions (see `engine/base.py`): `start`, `accumulate`, `maximise`, `finish`; the loop,
+    convergence, progress, checkpoints, gold, warm starts and storage are here.
+
+    Attributes:
+        consensus_: the :class:`Consensus`.
+        theta_: the model's parameters, named arrays.
+        history_: the objective after each iteration (mean log posterior per judgment).
+        n_iter_, converged_: how the loop ended.
+    """
+
+    locality: ClassVar[str] = "item"
+    assessor_arrays: ClassVar[tuple[str, ...]] = ()
+    """Names of the arrays of theta whose first axis is the assessors."""
+
+    max_iter: int
+    tol: float
+    unjudgeable_as: str
+    interval: float
+
+    consensus_: Consensus
+    theta_: Arrays
+    history_: list[float]
+    n_iter_: int
+    converged_: bool
+    judgments_: Judgments
+    gold_: Gold | None
+
+    # What a model states.
+
+    @abstractmethod
+    def start(self, shard: Shard) -> Arrays:
+        """The shard's local state before the first pass."""
+
+    @abstractmethod
+    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+        """One pass: new local state and statistics; with no theta, only count what `start` set."""
+
+    @abstractmethod
+    def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+        """New parameters from the summed statistics."""
+
+    @abstractmethod
+    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+        """Per item: relevance, sd, lower, upper, grade (a code), p (n_items, n_grades) and, if any, difficulty."""
+
+    def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+        """Mean log posterior per judgment under theta; NaN for models without one, which then need one iteration."""
+        return float("nan")
+
+    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+        """The parameters to show per assessor, (n_assessors,) each."""
+        return {}
+
+    def newcomers(self, theta: Arrays, name: str, n: int) -> NDArray[Any]:
+        """Rows of theta[name] for `n` assessors of whom nothing is known yet: what the crowd as a whole does."""
+        return np.repeat(theta[name].mean(axis=0, keepdims=True), n, axis=0)
+
+    # The loop.
+
+    def fit(
+        self,
+        judgments: Any,
+        *,
+        gold: Any = None,
+        init: Aggregator | None = None,
+        engine: Engine | None = None,
+        progress: bool | Report = False,
+        checkpoint: str | Path | Checkpoint | None = None,
+    ) -> Self:
+        """Estimate the consensus.
+
+        Args:
+            judgments: `Judgments`, a path, or a DataFrame (query, document, assessor, grade; or task, worker, label).
+            gold: expert grades (`Gold`, a path or a DataFrame); their items are held at them.
+            init: a fitted model of the same class to start from.
+            engine: where the passes run; by default here, in one thread.
+            progress: show a bar when it takes long, or call a function with (iteration, most, objective).
+            checkpoint: a folder that keeps the state of an unfinished fit; a fit of the same data goes on from it.
+        """
+        self._check()
+        table, gold = as_judgments(judgments), as_gold(gold)
+        theta = None if init is None else self._adopted(init, table)
+        return self._fit(table, gold, theta, engine, progress, checkpoint)
+
+    def add(self, judgments: Any, *, engine: Engine | None = None, progress: bool | Report = False) -> Self:
+        """Fold in more judgments, starting from what is known; a new judgment replaces an old one of its assessor."""
+        self._require_fitted()
+        table = combine.combine(self.judgments_, as_judgments(judgments))
+        return self._fit(table, self.gold_, self._adopted(self, table), engine, progress, None)
+
+    def _fit(
+        self,
+        table: Judgments,
+        gold: Gold | None,
+        theta: Arrays | None,
+        engine: Engine | None,
+        progress: bool | Report,
+        checkpoint: str | Path | Checkpoint | None,
+    ) -> Self:
+        prepared = self._prepared(table)
+        gold_codes = None if gold is None else gold.for_items(prepared)
+        passes = (engine or LocalEngine()).open(self, prepared, gold_codes)
+        keeper = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+        if keeper is not None:
+            keeper.bind(fingerprint(self, prepared, gold_codes))
+        with _reporting(progress, type(self).__name__) as report:
+            theta, statistics = self._iterate(passes, theta, len(prepared), keeper, report)
+        rows = passes.finish(theta)
+        self.theta_, self.judgments_, self.gold_ = theta, table, gold
+        self.consensus_ = self._consensus(prepared, rows, self.assessor_columns(theta, statistics), gold_codes)
+        if keeper is not None:
+            keeper.remove()
+        if not self.converged_:
+            warnings.warn(
+                f"{type(self).__name__} stopped after {self.n_iter_} iterations and had not converged; "
+                f"raise max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def _iterate(
+        self, passes: Passes, theta: Arrays | None, n: int, keeper: Checkpoint | None, report: Report
+    ) -> tuple[Arrays, Arrays]:
+        """Maximise, then pass: the local state is always that of the last theta, so `predict` equals `fit_predict`."""
+        self.history_, self.n_iter_, self.converged_ = [], 0, False
+        kept = keeper.load() if keeper is not None else None
+        if kept is None:
+            statistics = passes.accumulate(theta)
+        else:
+            theta, statistics = kept.theta, kept.statistics
+            self.history_, self.n_iter_ = kept.history, len(kept.history)
+            passes.restore(kept.local)
+        try:
+            while self.n_iter_ < self.max_iter and not self.converged_:
+                new_theta = self.maximise(theta, statistics)
+                statistics = passes.accumulate(new_theta)
+                theta = new_theta
+                self.history_.append(self.objective(theta, statistics, n))
+                self.n_iter_ += 1
+                self.converged_ = self._has_converged()
+                report(self.n_iter_, self.max_iter, self.history_[-1])
+                if keeper is not None:
+                    keeper.offer(theta, statistics, passes.local_state, self.history_)
+        except KeyboardInterrupt:
+            if keeper is not None and theta is not None and self.history_:
+                keeper.save(theta, statistics, passes.local_state(), self.history_)
+            raise
+        assert theta is not None
+        return theta, statistics
+
+    def _has_converged(self) -> bool:
+        if np.isnan(self.history_[-1]):
+            return True
+        return len(self.history_) > 1 and abs(self.history_[-1] - self.history_[-2]) < self.tol
+
+    def _prepared(self, table: Judgments) -> Judgments:
+        return table.on_one_scale().with_unjudgeable(self.unjudgeable_as)
+
+    def _check(self) -> None:
+        if self.max_iter < 1:
+            raise UsageError(f"max_iter is a number from 1 up, not {self.max_iter}.")
+        if not 0 < self.interval < 1:
+            raise UsageError(f"interval is a level between 0 and 1, not {self.interval}.")
+
+    def _adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
+        """The parameters of a fitted model over the assessors of `table`."""
+        if type(init) is not type(self):
+            raise UsageError(f"init is a {type(init).__name__}; a {type(self).__name__} starts from its own kind.")
+        init._require_fitted()
+        prepared = self._prepared(table)
+        if init.consensus_.scale != prepared.scale:
+            return None  # parameters of other grades say nothing here
+        known = ids.match(init.consensus_.assessor_table["assessor"].combine_chunks(), prepared.assessors)
+        theta = dict(init.theta_)
+        for name in self.assessor_arrays:
+            rows = init.theta_[name][np.maximum(known, 0)]
+            rows[known < 0] = self.newcomers(init.theta_, name, int((known < 0).sum()))
+            theta[name] = rows
+        return theta
+
+    # Results.
+
+    def predict(self, judgments: Any = None) -> Any:
+        """The grade of each document, as a pandas Series, with the assessors as they were estimated."""
+        return _as_series(self._consensus_of(judgments), "grade")
+
+    def predict_proba(self, judgments: Any = None) -> Any:
+        """The probability of each grade per document, as a pandas DataFrame."""
+        consensus = self._consensus_of(judgments)
+        index = _index(consensus)
+        values = np.column_stack([consensus.document_table[name] for name in _share_names(consensus.scale)])
+        import pandas as pd
+
+        return pd.DataFrame(values, index=index, columns=pd.Index(_grade_labels(consensus.scale), name="label"))
+
+    def fit_predict(self, judgments: Any, **options: Any) -> Any:
+        """Fit, then the grade of each document."""
+        return self.fit(judgments, **options).predict()
+
+    def fit_predict_proba(self, judgments: Any, **options: Any) -> Any:
+        """Fit, then the probability of each grade per document."""
+        return self.fit(judgments, **options).predict_proba()
+
+    def _consensus_of(self, judgments: Any) -> Consensus:
+        self._require_fitted()
+        if judgments is None:
+            return self.consensus_
+        table = as_judgments(judgments)
+        prepared = self._prepared(table)
+        theta = self._adopted(self, table)
+        if theta is None:
+            raise InputError(f"the grades {prepared.scale} are not those fitted ({self.consensus_.scale})")
+        passes = LocalEngine().open(self, prepared, None if self.gold_ is None else self.gold_.for_items(prepared))
+        statistics = passes.accumulate(theta)
+        return self._consensus(prepared, passes.finish(theta), self.assessor_columns(theta, statistics), None)
+
+    def _consensus(
+        self, judgments: Judgments, rows: Arrays, assessors: Arrays, gold: NDArray[Any] | None
+    ) -> Consensus:
+        scale = judgments.scale
+        documents: dict[str, Any] = {
+            "query": judgments.queries.take(pa.array(judgments.item_query)),
+            "document": judgments.documents.take(pa.array(judgments.item_document)),
+            **{name: rows[name] for name in ("relevance", "sd", "lower", "upper", "difficulty") if name in rows},
+            "grade": pa.array(_grade_labels(scale)).take(pa.array(rows["grade"])),
+            **dict(zip(_share_names(scale), rows["p"].T, strict=True)),
+            "judgments": np.diff(judgments.offsets),
+        }
+        about: dict[str, Any] = {
+            "assessor": judgments.assessors,
+            "judgments": np.bincount(judgments.assessor, minlength=judgments.n_assessors),
+            **assessors,
+            **({} if gold is None else _accuracy(judgments, gold)),
+        }
+        return Consensus(type(self).__name__, pa.table(documents), pa.table(about), scale, judgments.backend)
+
+    def discrete_rows(self, posterior: NDArray[np.float64], values: NDArray[np.float64]) -> Arrays:
+        """The rows of a result whose truth is one of the grades, from its posterior (n_items, n_grades)."""
+        relevance = posterior @ values
+        spread = np.maximum(posterior @ values**2 - relevance**2, 0.0)
+        lower, upper = grade_quantiles(posterior, values, self.interval)
+        return {
+            "relevance": relevance,
+            "sd": np.sqrt(spread),
+            "lower": lower,
+            "upper": upper,
+            "grade": modal_grades(posterior),
+            "p": posterior,
+        }
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "consensus_"):
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
+
+    # Manners of scikit-learn, without its weight.
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change constructor arguments."""
+        for name, value in parameters.items():
+            if name not in self._parameter_names():
+                raise UsageError(
+                    f"{type(self).__name__} has no parameter '{name}'; it has: {', '.join(self._parameter_names())}."
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        told = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
+        return f"{type(self).__name__}({', '.join(told)})"
+
+    # Storage: Parquet and JSON, no pickle.
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model into a folder: model.json and Parquet tables."""
+        self._require_fitted()
+        about = {
+            "crowdrank": crowdrank.__version__,
+            "model": type(self).__name__,
+            "parameters": self.get_params(),
+            "history": self.history_,
+            "converged": self.converged_,
+            "scale": [list(self.consensus_.scale.names), list(self.consensus_.scale.values)],
+            "backend": self.consensus_.backend,
+        }
+        with replacing(path) as folder:
+            folder.mkdir()
+            (folder / "model.json").write_text(json.dumps(about, indent=2))
+            pq.write_table(self.consensus_.document_table, folder / "documents.parquet")
+            pq.write_table(self.consensus_.assessor_table, folder / "assessors.parquet")
+            pq.write_table(arrays_to_table(self.theta_), folder / "theta.parquet")
+            combine.save(self.judgments_, folder / "judgments.parquet")
+            if self.gold_ is not None:
+                combine.save(self.gold_.as_judgments(), folder / "gold.parquet")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what :meth:`save` wrote; `Aggregator.load` reads any model."""
+        folder = Path(path)
+        try:
+            about = json.loads((folder / "model.json").read_text())
+            model = cls._class_named(about["model"], folder)(**_tuples(about["parameters"]))
+            model.history_, model.converged_ = about["history"], about["converged"]
+            model.n_iter_ = len(model.history_)
+            model.theta_ = arrays_from_table(pq.read_table(folder / "theta.parquet"))
+            model.judgments_ = combine.load(folder / "judgments.parquet")
+            gold = folder / "gold.parquet"
+            model.gold_ = Gold.of(combine.load(gold)) if gold.exists() else None
+            tables = [pq.read_table(folder / name) for name in ("documents.parquet", "assessors.parquet")]
+        except (OSError, KeyError, ValueError, TypeError) as problem:
+            raise InputError(
+                f"it is not a saved model ({problem})", source=str(folder), remedy="name a folder written by save"
+            ) from problem
+        names, values = about["scale"]
+        scale = Scale(tuple(names), tuple(values))
+        model.consensus_ = Consensus(about["model"], *tables, scale, about["backend"])
+        return model
+
+    @classmethod
+    def _class_named(cls, name: str, folder: Path) -> type[Self]:
+        for known in [cls, *_subclasses(cls)]:
+            if known.__name__ == name:
+                return known
+        raise InputError(f"it holds a {name}, not a {cls.__name__}", source=str(folder))
+
+
+def _subclasses(cls: type[Aggregator]) -> list[Any]:
+    from crowdrank.consensus import METHODS, model_class
+
+    loaded = [model_class(method) for method in METHODS]
+    return [known for known in loaded if issubclass(known, cls)]
+
+
+def as_judgments(judgments: Any) -> Judgments:
+    """`Judgments` as they are; a path or a DataFrame is read."""
+    return judgments if isinstance(judgments, Judgments) else read_judgments(judgments)
+
+
+def as_gold(gold: Any) -> Gold | None:
+    """`Gold` as it is; a path or a DataFrame is read."""
+    return gold if gold is None or isinstance(gold, Gold) else read_gold(gold)
+
+
+class _reporting:  # noqa: N801 - reads as a word in `with _reporting(...)`
+    """The progress report that was asked for, as a context."""
+
+    def __init__(self, progress: bool | Report, title: str) -> None:
+        self._report: Any = ProgressBar(title) if progress is True else progress
+
+    def __enter__(self) -> Report:
+        if self._report is False:
+            return lambda iteration, most, objective: None
+        return self._report  # type: ignore[no-any-return]
+
+    def __exit__(self, *problem: Any) -> None:
+        if isinstance(self._report, ProgressBar):
+            self._report.__exit__(*problem)
+
+
+def _share_names(scale: Scale) -> list[str]:
+    return [f"p{int(value)}" for value in scale.values]
+
+
+def _grade_labels(scale: Scale) -> list[Any]:
+    return [int(value) for value in scale.values] if scale.numeric else list(scale.names)
+
+
+def _accuracy(judgments: Judgments, gold: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    agreed, asked = np.zeros(judgments.n_assessors), np.zeros(judgments.n_assessors)
+    kernels.count_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold, agreed, asked)
+    share = np.divide(agreed, asked, out=np.full(len(asked), np.nan), where=asked > 0)
+    return {"gold_judgments": asked.astype(np.int64), "gold_accuracy": share}
+
+
+def _index(consensus: Consensus) -> Any:
+    import pandas as pd
+
+    table = consensus.document_table
+    query, document = table["query"].to_pandas(), table["document"].to_pandas()
+    if query.nunique() == 1:
+        return pd.Index(document, name="task")
+    return pd.MultiIndex.from_arrays([query, document], names=["query", "document"])
+
+
+def _as_series(consensus: Consensus, column: str) -> Any:
+    import pandas as pd
+
+    return pd.Series(consensus.document_table[column].to_numpy(), index=_index(consensus), name="agg_label")
+
+
+def _tuples(parameters: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()}
+
+

@@ -1,0 +1,101 @@
+"""Keeping the state of an unfinished fit, so that an interrupt costs time and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from crowdrank.consensus.store import arrays_from_table, arrays_to_table
+from crowdrank.engine.base import Arrays
+from crowdrank.errors import InputError
+from crowdrank.files import replacing
+from crowdrank.judgments.table import Judgments
+
+
+@dataclass
+class State:
+    """All that the loop needs to go on."""
+
+    theta: Arrays
+    statistics: Arrays
+    local: list[Arrays]
+    history: list[float]
+
+
+class Checkpoint:
+    """A folder that holds the last good state; written at most every `every` seconds and on an interrupt.
+
+    A fit of the same data with the same model goes on from it; of other data or another model, it refuses.
+    """
+
+    def __init__(self, path: str | Path, every: float = 30.0) -> None:
+        self.path, self.every = Path(path), every
+        self._written = time.monotonic()
+        self._fingerprint = ""
+
+    def bind(self, fingerprint: str) -> None:
+        """Say which fit the state is of."""
+        self._fingerprint = fingerprint
+
+    def load(self) -> State | None:
+        """The state kept, if there is one."""
+        if not self.path.exists():
+            return None
+        try:
+            about = json.loads((self.path / "checkpoint.json").read_text())
+            parts = [
+                arrays_from_table(pq.read_table(self.path / f"{name}.parquet"))
+                for name in ("theta", "statistics", *(f"local-{n}" for n in range(about["shards"])))
+            ]
+        except (OSError, KeyError, ValueError) as problem:
+            raise InputError(
+                f"it is not a checkpoint ({problem})", source=str(self.path), remedy="name a new folder"
+            ) from problem
+        if about["fingerprint"] != self._fingerprint:
+            raise InputError(
+                "it is the checkpoint of other judgments or another model",
+                source=str(self.path),
+                remedy="name another folder, or delete it",
+            )
+        return State(parts[0], parts[1], parts[2:], about["history"])
+
+    def offer(
+        self, theta: Arrays, statistics: Arrays, local: Callable[[], list[Arrays]], history: list[float]
+    ) -> None:
+        """Write the state if it is time."""
+        if time.monotonic() - self._written >= self.every:
+            self.save(theta, statistics, local(), history)
+
+    def save(self, theta: Arrays, statistics: Arrays, local: list[Arrays], history: list[float]) -> None:
+        """Write the state; the one before stays until this one is whole."""
+        parts = {"theta": theta, "statistics": statistics, **{f"local-{n}": arrays for n, arrays in enumerate(local)}}
+        about = {"fingerprint": self._fingerprint, "shards": len(local), "history": history}
+        with replacing(self.path) as folder:
+            folder.mkdir()
+            for name, arrays in parts.items():
+                pq.write_table(arrays_to_table(arrays), folder / f"{name}.parquet")
+            (folder / "checkpoint.json").write_text(json.dumps(about))
+        self._written = time.monotonic()
+
+    def remove(self) -> None:
+        """The fit is done: the state is not needed any more."""
+        if self.path.exists():
+            shutil.rmtree(self.path)
+
+
+def fingerprint(model: Any, judgments: Judgments, gold: NDArray[Any] | None) -> str:
+    """What must be the same for a fit to go on from a checkpoint: model, settings but the iterations, data."""
+    settings = {k: v for k, v in model.get_params().items() if k not in ("max_iter", "tol", "interval")}
+    digest = hashlib.blake2b(repr((type(model).__name__, settings, judgments.scales)).encode())
+    for array in (judgments.offsets, judgments.assessor, judgments.grade, judgments.item_query, gold):
+        digest.update(b"-" if array is None else array.tobytes())
+    return digest.hexdigest()

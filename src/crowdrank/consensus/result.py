@@ -1,0 +1,84 @@
+"""What a model concludes: a table of documents and a table of assessors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from crowdrank.judgments import frames
+from crowdrank.judgments.grades import Scale
+from crowdrank.judgments.table import counted
+
+TIE = 1e-9
+"""Shares closer than this are tied: rounding must not choose a grade."""
+
+
+@dataclass(frozen=True, eq=False)
+class Consensus:
+    """Per document: relevance, how sure, grade; per assessor: how many judgments and the parameters.
+
+    `documents` and `assessors` are DataFrames of the library that the judgments came in.
+
+    >>> import pandas as pd
+    >>> from crowdrank import MajorityVote
+    >>> model = MajorityVote().fit(pd.DataFrame(
+    ...     {"document": ["a", "a", "a"], "assessor": ["x", "y", "z"], "grade": [1, 1, 0]}))
+    >>> model.consensus_.documents[["document", "relevance", "grade", "judgments"]]
+      document  relevance  grade  judgments
+    0        a        1.0      1          3
+    """
+
+    method: str
+    document_table: pa.Table
+    assessor_table: pa.Table
+    scale: Scale
+    backend: str = "pandas"
+
+    def __repr__(self) -> str:
+        documents, assessors = len(self.document_table), len(self.assessor_table)
+        return f"<Consensus by {self.method}: {counted(documents, 'document')}, {counted(assessors, 'assessor')}>"
+
+    @cached_property
+    def documents(self) -> Any:
+        """One row per (query, document): relevance, sd, lower, upper, grade, p0.., judgments."""
+        return frames.from_arrow(self.document_table, self.backend)
+
+    @cached_property
+    def assessors(self) -> Any:
+        """One row per assessor: judgments and the model's parameters."""
+        return frames.from_arrow(self.assessor_table, self.backend)
+
+
+def modal_grades(shares: NDArray[np.float64]) -> NDArray[np.int8]:
+    """The most frequent grade of each row; of m tied ones, from most to least relevant, the one at ceil(m / 2).
+
+    So of two tied grades the higher (OVERLAP 4.1).
+
+    >>> modal_grades(np.array([[0.5, 0.5, 0.0], [1/3, 1/3, 1/3]])).tolist()
+    [1, 1]
+    """
+    # (n, n_grades) -> (n,)
+    tied = shares >= shares.max(axis=1, keepdims=True) - TIE
+    rank_from_top = np.cumsum(tied[:, ::-1], axis=1)[:, ::-1]
+    chosen = tied & (rank_from_top == (tied.sum(axis=1, keepdims=True) + 1) // 2)
+    return chosen.argmax(axis=1).astype(np.int8)
+
+
+def grade_quantiles(
+    posterior: NDArray[np.float64], values: NDArray[np.float64], level: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The grades between which the truth lies with probability `level`, tails alike.
+
+    >>> grade_quantiles(np.array([[0.01, 0.5, 0.49]]), np.array([0.0, 1.0, 2.0]), 0.95)
+    (array([1.]), array([2.]))
+    """
+    tail = (1 - level) / 2
+    below = np.cumsum(posterior, axis=1)
+    lower = (below > tail + TIE).argmax(axis=1)
+    upper = (below >= 1 - tail - TIE).argmax(axis=1)
+    return values[lower], values[upper]

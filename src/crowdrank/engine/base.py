@@ -1,0 +1,62 @@
+"""The pattern that every model follows: passes over shards, whose small statistics add up.
+
+    start(shard) -> local
+    accumulate(shard, local, theta) -> (local, statistics)
+    maximise(theta, statistics) -> theta
+    finish(shard, local, theta) -> rows
+
+The first argument is always one shard, and nothing else touches data. An engine decides where the passes run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from crowdrank.engine.shards import Shard
+from crowdrank.judgments.table import Judgments
+
+Arrays = dict[str, NDArray[Any]]
+"""Named arrays: a shard's local state, statistics, a model's parameters (theta), rows of a result."""
+
+
+class ShardModel(Protocol):
+    """What an engine needs of a model."""
+
+    locality: str  # "item": any split of the items will do; "query": a query's items stay together
+
+    def start(self, shard: Shard) -> Arrays:
+        """The shard's local state before the first pass."""
+
+    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+        """One pass: new local state and statistics. With no theta yet, only count what `start` set.
+
+        Arrays of `local` that a pass reads are left as they are, so that an interrupted pass can be made again.
+        """
+
+    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+        """What the result shows of this shard, one row per item."""
+
+
+class Passes(Protocol):
+    """A model opened on judgments: the local state lives here, beside its shards."""
+
+    def accumulate(self, theta: Arrays | None) -> Arrays:
+        """One pass over all shards; the sum of their statistics."""
+
+    def finish(self, theta: Arrays) -> Arrays:
+        """The rows of all shards, in the order of the items."""
+
+    def local_state(self) -> list[Arrays]:
+        """Each shard's local state, for a checkpoint."""
+
+    def restore(self, local: list[Arrays]) -> None:
+        """Put local state back."""
+
+
+class Engine(Protocol):
+    """Where the passes run."""
+
+    def open(self, model: ShardModel, judgments: Judgments, gold: NDArray[Any] | None = None) -> Passes:
+        """Cut the judgments into shards and start the model on each."""

@@ -1,0 +1,80 @@
+"""Cutting judgments into shards: whole items, or whole queries, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdrank.judgments.table import Judgments
+
+JUDGMENTS_PER_SHARD = 1 << 18
+"""Enough that a pass dwarfs its overhead, small enough to share out among threads. Not a matter of threads:
+the same data makes the same shards, and so the same bytes, on any number of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """A run of items with all their judgments; views into the table, not copies."""
+
+    first_item: int
+    offsets: NDArray[np.int64]  # (n_items + 1,) into this shard's judgments
+    assessor: NDArray[np.int32]  # (n,)
+    grade: NDArray[np.int8]  # (n,)
+    item_query: NDArray[np.int32]  # (n_items,)
+    gold: NDArray[np.int8]  # (n_items,) code of the expert grade, or -1
+    n_assessors: int
+    values: NDArray[np.float64]  # (n_grades,) what each grade is worth
+
+    @property
+    def n_grades(self) -> int:
+        """Number of grades."""
+        return len(self.values)
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return len(self.offsets) - 1
+
+
+def split(
+    judgments: Judgments, gold: NDArray[np.int8] | None = None, locality: str = "item", size: int = JUDGMENTS_PER_SHARD
+) -> list[Shard]:
+    """Shards of about `size` judgments.
+
+    >>> import pandas as pd
+    >>> from crowdrank import read_judgments
+    >>> frame = pd.DataFrame({"document": list("aabbc"), "assessor": list("12121"), "grade": [0, 1, 1, 1, 0]})
+    >>> [shard.n_items for shard in split(read_judgments(frame), size=2)]
+    [1, 1, 1]
+    """
+    gold = np.full(judgments.n_items, -1, np.int8) if gold is None else gold
+    values = np.array(max(judgments.scales, key=len).values)
+    bounds = _bounds(judgments, locality, size)
+    shards = []
+    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        first, last = judgments.offsets[start], judgments.offsets[stop]
+        shards.append(
+            Shard(
+                first_item=int(start),
+                offsets=judgments.offsets[start : stop + 1] - first,
+                assessor=judgments.assessor[first:last],
+                grade=judgments.grade[first:last],
+                item_query=judgments.item_query[start:stop],
+                gold=gold[start:stop],
+                n_assessors=judgments.n_assessors,
+                values=values,
+            )
+        )
+    return shards
+
+
+def _bounds(judgments: Judgments, locality: str, size: int) -> NDArray[np.int64]:
+    """Items at which a shard starts, and the end."""
+    n_shards = max(1, -(-len(judgments) // size))
+    wanted = np.linspace(0, len(judgments), n_shards + 1)
+    if locality == "item":
+        return np.unique(np.searchsorted(judgments.offsets, wanted))
+    starts = judgments.query_offsets
+    return np.unique(starts[np.searchsorted(judgments.offsets[starts], wanted)])

@@ -1,0 +1,280 @@
+"""Several runs against one baseline: means, differences, how sure they are, and the protocol in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crowdrank.errors import UsageError
+from crowdrank.evaluation.evaluate import Evaluation, evaluate
+from crowdrank.evaluation.measures import Measure, parse_measures
+from crowdrank.evaluation.significance import (
+    Floats,
+    bootstrap_intervals,
+    effect_size,
+    fisher_p_values,
+    holm,
+    paired_t,
+)
+from crowdrank.judgments.frames import from_arrow
+
+_RESAMPLES = 10_000
+_TESTS = {
+    "fisher": f"Fisher's randomisation test, two-sided ({_RESAMPLES:,} random sign changes, all of them where fewer)",
+    "t": "the paired t-test, two-sided",
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs compared with a baseline, measure by measure.
+
+    `table` has one row per run with the mean of each measure; `details` one row per measure and run; `per_query` one
+    row per run and query: DataFrames of the library of the first run. `evaluations` keeps each run's Evaluation.
+
+    >>> import pandas as pd
+    >>> gold = pd.DataFrame({"query": [1, 1, 2, 2], "document": [1, 2, 1, 2], "grade": [1, 0, 0, 1]})
+    >>> good, bad = gold.assign(score=gold.grade), gold.assign(score=-gold.grade)
+    >>> comparison = compare({"bad": bad, "good": good}, gold, "RR")
+    >>> comparison.table
+        run   RR
+    0   bad  0.5
+    1  good  1.0
+    >>> comparison.to_dict()["details"][1]["p"]
+    0.5
+    """
+
+    evaluations: dict[str, Evaluation]
+    measures: tuple[Measure, ...]
+    baseline: str
+    test: str
+    alpha: float
+    rows: pa.Table
+
+    @property
+    def table(self) -> Any:
+        """One row per run: its name and the mean of each measure."""
+        means = {
+            str(measure): [evaluation.means[str(measure)] for evaluation in self.evaluations.values()]
+            for measure in self.measures
+        }
+        return self._frame(pa.table({"run": list(self.evaluations), **means}))
+
+    @property
+    def details(self) -> Any:
+        """One row per measure and run.
+
+        Columns: measure, run, mean; queries (paired with the baseline), difference (to the baseline), lower and upper
+        (of its bootstrap interval), p, p_holm (adjusted over the runs of the measure), effect_size, significant, best.
+        """
+        return self._frame(self.rows)
+
+    @property
+    def per_query(self) -> Any:
+        """One row per run and query with the value of each measure."""
+        tables = [
+            evaluation.per_query.add_column(0, "run", pa.repeat(run, evaluation.per_query.num_rows))
+            for run, evaluation in self.evaluations.items()
+        ]
+        return self._frame(pa.concat_tables(_with_same_ids(tables)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the values per query, ready for JSON; a number that does not exist is None.
+
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"document": ["a", "b"], "score": [2, 1], "grade": [1, 0]})
+        >>> compare({"mine": frame}, frame, "AP").to_dict()["means"]
+        {'mine': {'AP': 1.0}}
+        """
+        return {
+            "baseline": self.baseline,
+            "test": self.test,
+            "alpha": self.alpha,
+            "measures": [str(measure) for measure in self.measures],
+            "means": {
+                run: {name: _or_none(mean) for name, mean in evaluation.means.items()}
+                for run, evaluation in self.evaluations.items()
+            },
+            "details": [{name: _or_none(value) for name, value in row.items()} for row in self.rows.to_pylist()],
+            "protocol": self.protocol(),
+        }
+
+    def protocol(self) -> list[str]:
+        """How the comparison was made, in plain sentences.
+
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"document": ["a", "b"], "score": [2, 1], "grade": [1, 0]})
+        >>> compare({"mine": frame, "other": frame}, frame, "AP").protocol()[0]
+        "2 runs are compared on 1 query with gold; differences are to 'mine'."
+        """
+        first = next(iter(self.evaluations.values()))
+        queries = first.counts.queries
+        runs = len(self.evaluations)
+        return [
+            f"{runs} run{'' if runs == 1 else 's'} {'is' if runs == 1 else 'are'} compared on {queries:,} "
+            f"quer{'y' if queries == 1 else 'ies'} with gold; differences are to '{self.baseline}'.",
+            "Runs are paired query by query; a query that a run lacks counts 0.",
+            *first.conventions.sentences(self.measures),
+            f"p is of {_TESTS[self.test]}.",
+            "p_holm is p adjusted by Holm's method over the runs of each measure; "
+            f"a difference with p_holm of at most {self.alpha:g} is significant.",
+            f"Intervals are {1 - self.alpha:.4g} percentile bootstrap intervals of the mean difference over queries.",
+            "The effect size is the mean difference divided by the standard deviation of the differences.",
+        ]
+
+    def _frame(self, table: pa.Table) -> Any:
+        return from_arrow(table, next(iter(self.evaluations.values())).backend)
+
+
+def compare(
+    runs: Mapping[str, Any],
+    gold: Any,
+    measures: str | Measure | Iterable[str | Measure],
+    *,
+    baseline: str | None = None,
+    test: str = "fisher",
+    alpha: float = 0.05,
+    seed: int = 0,
+    ties: str = "expected",
+    unjudged: str = "skip",
+    no_relevant: str = "skip",
+    gains: str | Sequence[float] | None = None,
+) -> Comparison:
+    """Evaluate each run (name to DataFrame) and test its difference to the baseline, by default the first run.
+
+    The options after `seed` are those of :func:`crowdrank.evaluation.evaluate`.
+
+    >>> import pandas as pd
+    >>> gold = pd.DataFrame({"query": [1, 1, 2, 2], "document": [1, 2, 1, 2], "grade": [1, 0, 0, 1]})
+    >>> good, bad = gold.assign(score=gold.grade), gold.assign(score=-gold.grade)
+    >>> details = compare({"bad": bad, "good": good}, gold, "RR").details
+    >>> details[["run", "mean", "difference", "p_holm", "significant", "best"]]
+        run  mean  difference  p_holm  significant   best
+    0   bad   0.5         0.0     NaN        False  False
+    1  good   1.0         0.5     0.5        False   True
+    """
+    base = _require_options(runs, baseline, test, alpha)
+    asked = parse_measures(measures)
+    evaluations = {
+        str(run): evaluate(frame, gold, asked, ties=ties, unjudged=unjudged, no_relevant=no_relevant, gains=gains)
+        for run, frame in runs.items()
+    }
+    rows = _details(evaluations, asked, base, test=test, alpha=alpha, seed=seed)
+    return Comparison(evaluations, asked, base, test, float(alpha), pa.Table.from_pylist(rows))
+
+
+def _require_options(runs: Mapping[str, Any], baseline: str | None, test: str, alpha: float) -> str:
+    if not isinstance(runs, Mapping) or not runs:
+        raise UsageError("There is no run to compare; give a mapping of names to DataFrames.")
+    names = [str(run) for run in runs]
+    if baseline is not None and baseline not in names:
+        raise UsageError(f"The baseline {baseline!r} is not one of the runs; they are {', '.join(names)}.")
+    if test not in _TESTS:
+        raise UsageError(f"test={test!r} is not known; use one of {', '.join(_TESTS)}.")
+    if not 0 < alpha < 1:
+        raise UsageError(f"alpha={alpha} is not between 0 and 1; use 0.05, for example.")
+    return names[0] if baseline is None else baseline
+
+
+def _details(
+    evaluations: dict[str, Evaluation],
+    measures: tuple[Measure, ...],
+    baseline: str,
+    *,
+    test: str,
+    alpha: float,
+    seed: int,
+) -> list[dict[str, Any]]:
+    others = [run for run in evaluations if run != baseline]
+    pairs = [(measure, run) for measure in measures for run in others]
+    differences = np.empty((evaluations[baseline].per_query.num_rows, len(pairs)))
+    for column, (measure, run) in enumerate(pairs):
+        differences[:, column] = evaluations[run].values(measure) - evaluations[baseline].values(measure)
+    p = _p_values(differences, test, seed)
+    intervals = _intervals(differences, 1 - alpha, seed)
+    adjusted = np.concatenate([holm(part) for part in p.reshape(len(measures), len(others))]) if pairs else p
+
+    rows = []
+    for measure in measures:
+        best = _best(measure, evaluations)
+        for run, evaluation in evaluations.items():
+            row = {"measure": str(measure), "run": run, "mean": evaluation.means[str(measure)]}
+            if run == baseline:
+                row |= _baseline_row(evaluation.values(measure))
+            else:
+                column = pairs.index((measure, run))
+                row |= _tested_row(differences[:, column], intervals[column], p[column], adjusted[column], alpha)
+            rows.append(row | {"best": run in best})
+    return rows
+
+
+def _baseline_row(values: Floats) -> dict[str, Any]:
+    nothing = dict.fromkeys(("lower", "upper", "p", "p_holm", "effect_size"), float("nan"))
+    return {"queries": int((~np.isnan(values)).sum()), "difference": 0.0, **nothing, "significant": False}
+
+
+def _tested_row(differences: Floats, interval: Floats, p: float, adjusted: float, alpha: float) -> dict[str, Any]:
+    paired = differences[~np.isnan(differences)]
+    return {
+        "queries": paired.size,
+        "difference": float(paired.mean()) if paired.size else float("nan"),
+        "lower": float(interval[0]),
+        "upper": float(interval[1]),
+        "p": float(p),
+        "p_holm": float(adjusted),
+        "effect_size": effect_size(paired, np.zeros(paired.size)),
+        "significant": bool(adjusted <= alpha),
+    }
+
+
+def _best(measure: Measure, evaluations: dict[str, Evaluation]) -> set[str]:
+    means = {run: evaluation.means[str(measure)] for run, evaluation in evaluations.items()}
+    known = [mean for mean in means.values() if not math.isnan(mean)]
+    if not known:
+        return set()
+    top = max(known) if measure.higher_is_better else min(known)
+    return {run for run, mean in means.items() if mean == top}
+
+
+def _p_values(differences: Floats, test: str, seed: int) -> Floats:
+    if test == "t":
+        nothing = np.zeros(differences.shape[0])
+        return np.array([paired_t(column, nothing) for column in differences.T])
+    p = np.ones(differences.shape[1])
+    for columns, queries in _with_same_queries(differences):
+        p[columns] = fisher_p_values(differences[np.ix_(queries, columns)], n=_RESAMPLES, seed=seed)
+    return p
+
+
+def _intervals(differences: Floats, level: float, seed: int) -> Floats:
+    intervals = np.full((differences.shape[1], 2), np.nan)
+    for columns, queries in _with_same_queries(differences):
+        part = differences[np.ix_(queries, columns)]
+        intervals[columns] = bootstrap_intervals(part, level=level, n=_RESAMPLES, seed=seed)
+    return intervals
+
+
+def _with_same_queries(differences: Floats) -> list[tuple[list[int], Any]]:
+    """Columns that have a value for the same queries, so that one set of resamples serves them all."""
+    groups: dict[bytes, list[int]] = {}
+    present = ~np.isnan(differences)
+    for column in range(differences.shape[1]):
+        groups.setdefault(present[:, column].tobytes(), []).append(column)
+    return [(columns, np.flatnonzero(present[:, columns[0]])) for columns in groups.values()]
+
+
+def _with_same_ids(tables: list[pa.Table]) -> list[pa.Table]:
+    """Query ids as text where the runs' own ids made them so for some runs only."""
+    if len({table.schema.field("query").type for table in tables}) == 1:
+        return tables
+    return [table.set_column(1, "query", pc.cast(table.column("query"), pa.large_string())) for table in tables]
+
+
+def _or_none(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

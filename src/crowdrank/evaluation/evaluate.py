@@ -1,0 +1,447 @@
+"""How good a run is against gold grades: per query, on average, and what was left out on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from crowdrank.errors import InputError, UsageError
+from crowdrank.evaluation import kernels
+from crowdrank.evaluation.alignment import Alignment, Booleans, Counts, Floats, Integers, align
+from crowdrank.evaluation.measures import (
+    CORRELATIONS,
+    GAIN_MEASURES,
+    GRADE_MEASURES,
+    Gains,
+    Measure,
+    parse_gains,
+    parse_measure,
+    parse_measures,
+)
+from crowdrank.judgments.frames import backend_of, column_names, from_arrow
+
+_ALL_RANKS = int(np.iinfo(np.int32).max)
+_LARGEST_EXPONENT = 1023
+
+_TIES = {
+    "expected": "Equal scores count as the exact expectation over all orders of the tied documents",
+    "document": "Equal scores are ordered by document id, descending as text, as trec_eval does",
+    "given": "Equal scores keep the order of the rows",
+}
+_UNJUDGED = {
+    "skip": "Documents without gold are left out of the ranking",
+    "nonrelevant": "Documents without gold count as grade 0, except in rank correlations and grade measures",
+}
+_NO_RELEVANT = {
+    "skip": "Queries without a relevant document are left out of the mean",
+    "zero": "Queries without a relevant document count 0",
+    "one": "Queries without a relevant document count 1",
+}
+_GAINS = {"linear": "the grade", "exponential": "2^grade - 1"}
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """How ties, documents without gold and queries without relevant documents are treated.
+
+    >>> Conventions().sentences()[0]
+    'Equal scores count as the exact expectation over all orders of the tied documents.'
+    """
+
+    ties: str = "expected"
+    unjudged: str = "skip"
+    no_relevant: str = "skip"
+    gains: Gains = "linear"
+
+    def __post_init__(self) -> None:
+        for option, known in (("ties", _TIES), ("unjudged", _UNJUDGED), ("no_relevant", _NO_RELEVANT)):
+            value = getattr(self, option)
+            if value not in known:
+                raise UsageError(f"{option}={value!r} is not known; use one of {', '.join(known)}.")
+
+    def sentences(self, measures: Iterable[str | Measure] = ()) -> list[str]:
+        """What holds for every query, for those measures.
+
+        >>> Conventions(gains="exponential").sentences(["nDCG@10"])[-1]
+        'The gain of a document in nDCG@10 is 2^grade - 1.'
+        """
+        told = [f"{_TIES[self.ties]}.", f"{_UNJUDGED[self.unjudged]}.", f"{_NO_RELEVANT[self.no_relevant]}."]
+        asked = [parse_measure(measure) for measure in measures]
+        if self.no_relevant == "one" and any(measure.name in CORRELATIONS for measure in asked):
+            told.append("Queries whose gold grades are all equal are left out of rank correlations.")
+        for measure in asked:
+            if measure.name in GAIN_MEASURES:
+                told.append(f"The gain of a document in {measure} is {_gain_text(measure.gains or self.gains)}.")
+            elif measure.name == "ERR":
+                told.append(f"{measure} takes {measure.max_grade} for the highest grade (gdeval: 4).")
+        return told
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The values of some measures for one run.
+
+    `per_query` is an Arrow table (query, one column per measure; NaN where a query is left out), `frame` the same in
+    the library of the run; `means` has one mean per measure; `counts` and `without_relevant` (queries, per measure)
+    tell what stands behind them, and `notes` says it in words.
+
+    >>> import pandas as pd
+    >>> run = pd.DataFrame({"query": [1, 1, 2], "document": ["a", "b", "c"], "score": [0.9, 0.2, 0.1]})
+    >>> gold = pd.DataFrame({"query": [1, 1, 2], "document": ["a", "b", "c"], "grade": [0, 1, 0]})
+    >>> evaluation = evaluate(run, gold, ["RR", "P@1"])
+    >>> evaluation.frame
+       query   RR  P@1
+    0      1  0.5  0.0
+    1      2  NaN  NaN
+    >>> evaluation.means
+    {'RR': 0.5, 'P@1': 0.0}
+    """
+
+    per_query: pa.Table
+    means: dict[str, float]
+    counts: Counts
+    without_relevant: dict[str, int]
+    measures: tuple[Measure, ...]
+    conventions: Conventions
+    backend: str
+
+    @property
+    def frame(self) -> Any:
+        """The values per query, as a DataFrame of the library that the run is of."""
+        return from_arrow(self.per_query, self.backend)
+
+    def values(self, measure: str | Measure) -> Floats:
+        """The values of one measure, in the order of the queries.
+
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"document": ["a", "b"], "score": [2, 1], "grade": [1, 0]})
+        >>> evaluate(table, table, "nDCG").values("nDCG")
+        array([1.])
+        """
+        name = str(parse_measure(measure))
+        if name not in self.means:
+            raise UsageError(f"{name} was not evaluated; the measures are {', '.join(self.means)}.")
+        values: Floats = self.per_query.column(name).to_numpy()
+        return values
+
+    def notes(self) -> list[str]:
+        """What was left out, what counted as what, and how ties were treated, in plain sentences.
+
+        >>> import pandas as pd
+        >>> run = pd.DataFrame({"document": ["a", "b", "c"], "score": [1, 1, 0]})
+        >>> gold = pd.DataFrame({"document": ["a", "b"], "grade": [1, 0]})
+        >>> for note in evaluate(run, gold, "AP").notes():
+        ...     print(note)
+        1 query and 2 documents were scored.
+        Equal scores count as the exact expectation over all orders of the tied documents (2 documents).
+        1 document of the run has no gold and was left out.
+        """
+        return [
+            f"{_queries(self.counts.queries)} and {_documents(self.counts.documents_scored)} "
+            f"{'were' if self.counts.queries + self.counts.documents_scored != 1 else 'was'} scored.",
+            f"{_TIES[self.conventions.ties]} ({_documents(self.counts.documents_tied)}).",
+            *self._notes_on_the_run(),
+            *self._notes_on_the_gold(),
+            *self._notes_on_measures(),
+        ]
+
+    def _notes_on_the_run(self) -> list[str]:
+        counts, notes = self.counts, []
+        if stand_ins := counts.documents_as_nonrelevant:
+            notes.append(
+                f"{_documents(stand_ins)} of the run {_verb(stand_ins, 'has', 'have')} no gold and "
+                f"{_verb(stand_ins, 'counts', 'count')} as grade 0, except in rank correlations and grade measures."
+            )
+        if left_out := counts.documents_without_gold - counts.documents_as_nonrelevant:
+            notes.append(
+                f"{_documents(left_out)} of the run {_verb(left_out, 'has', 'have')} no gold and "
+                f"{_verb(left_out, 'was', 'were')} left out."
+            )
+        if unknown := counts.run_queries_without_gold:
+            notes.append(f"{_queries(unknown)} of the run {_verb(unknown, 'has', 'have')} no gold at all.")
+        return notes
+
+    def _notes_on_the_gold(self) -> list[str]:
+        counts, notes = self.counts, []
+        if missing := counts.gold_documents_missing:
+            notes.append(
+                f"{_documents(missing)} with gold {_verb(missing, 'is', 'are')} not in the run; "
+                f"{_verb(missing, 'it counts', 'they count')} as not found, and not at all in rank correlations and "
+                "grade measures."
+            )
+        if missing := counts.gold_queries_missing:
+            notes.append(
+                f"{_queries(missing)} with gold {_verb(missing, 'has', 'have')} no scored document in the run and "
+                f"{_verb(missing, 'counts', 'count')} 0 (grade measures leave {_verb(missing, 'it', 'them')} out)."
+            )
+        return notes
+
+    def _notes_on_measures(self) -> list[str]:
+        notes = []
+        for measure in self.measures:
+            without = self.without_relevant[str(measure)]
+            if without:
+                lack = "gold grades that differ" if measure.name in CORRELATIONS else "relevant document"
+                fate = {
+                    "skip": _verb(without, "was left out", "were left out"),
+                    "zero": "counted 0",
+                    "one": "counted 1",
+                }
+                fill = _fill_for(measure, self.conventions.no_relevant)
+                notes.append(f"{measure}: {_queries(without)} without {lack} {fate[fill]}.")
+        return notes + self.conventions.sentences(self.measures)[3:]
+
+
+def evaluate(
+    run: Any,
+    gold: Any,
+    measures: str | Measure | Iterable[str | Measure],
+    *,
+    ties: str = "expected",
+    unjudged: str = "skip",
+    no_relevant: str = "skip",
+    gains: str | Sequence[float] | None = None,
+) -> Evaluation:
+    """Score a run against gold grades.
+
+    `run` has columns query, document, and relevance or score (and grade, for the grade measures); `gold` has query,
+    document, grade. Without a query column on both sides all documents are of one query, 'all'. Ids of different
+    types on the two sides are joined as text.
+
+    - `ties`: 'expected' takes the exact expectation over random orders of equal scores; 'document' orders them by
+      document id, descending as text (trec_eval); 'given' keeps the order of the rows. Rank correlations have their
+      own way with ties and take no notice.
+    - `unjudged`: documents of the run without gold are left out ('skip') or count as grade 0 ('nonrelevant',
+      trec_eval). Rank correlations and grade measures leave them out either way.
+    - `no_relevant`: a query without a relevant document is left out ('skip': NaN), or counts 0 or 1 ('zero', 'one').
+      Whether a query is one is a matter of the gold alone, so every run is averaged over the same queries. For rank
+      correlations it is a query whose gold grades are all equal; there 'one' means 'skip'.
+    - `gains`: 'linear', 'exponential' or the gains of grades 0, 1, 2, ...; for DCG and nDCG that state none.
+
+    Gold documents that the run does not rank count as not found; so does a whole query: it counts 0, and is left out
+    of the grade measures.
+
+    >>> import pandas as pd
+    >>> run = pd.DataFrame({"document": ["a", "b", "c"], "score": [0.9, 0.5, 0.5]})
+    >>> gold = pd.DataFrame({"document": ["a", "b", "c"], "grade": [0, 2, 1]})
+    >>> evaluate(run, gold, "nDCG@2 Tau").means
+    {'nDCG@2': 0.3597..., 'Tau': -0.6666...}
+    """
+    asked = parse_measures(measures)
+    conventions = Conventions(ties, unjudged, no_relevant, parse_gains("linear" if gains is None else gains))
+    joined = align(run, gold, ties=ties, unjudged=unjudged, with_grades=_needs_grades(run, asked))
+    scoring = _Scoring(joined, conventions.gains)
+    columns, without_relevant = {}, {}
+    for measure in asked:
+        values, undefined = scoring.score(measure)
+        without_relevant[str(measure)] = int(undefined.sum())
+        fill = {"skip": np.nan, "zero": 0.0, "one": 1.0}[_fill_for(measure, no_relevant)]
+        columns[str(measure)] = np.where(undefined, fill, values)
+    return Evaluation(
+        per_query=pa.table({"query": joined.queries, **columns}),
+        means={name: _mean(values) for name, values in columns.items()},
+        counts=joined.counts,
+        without_relevant=without_relevant,
+        measures=asked,
+        conventions=conventions,
+        backend=backend_of(run),
+    )
+
+
+class _Scoring:
+    """The measures of one run: each gives its value per query, and which queries it has no meaning for."""
+
+    def __init__(self, joined: Alignment, gains: Gains) -> None:
+        self.ranking, self.gold, self.ideal, self.gains = joined.ranking, joined.gold, joined.ideal, gains
+        self.n_queries = joined.counts.queries
+        self.by_name: dict[str, Callable[[Measure], tuple[Floats, Booleans]]] = {
+            "DCG": self.dcg,
+            "nDCG": self.ndcg,
+            "AP": self.average_precision,
+            "ERR": self.expected_reciprocal_rank,
+            "P": self.precision,
+            "RR": self.reciprocal_rank,
+            "Tau": self.tau,
+            "TauB": self.tau_b,
+            "Spearman": self.spearman,
+            "GradeAccuracy": self.grade_accuracy,
+            "GradeMAE": self.grade_mae,
+        }
+
+    def score(self, measure: Measure) -> tuple[Floats, Booleans]:
+        return self.by_name[measure.name](measure)
+
+    def dcg(self, measure: Measure) -> tuple[Floats, Booleans]:
+        gains = measure.gains or self.gains
+        values = self._ranked(
+            kernels.discounted_gain, _gains(self.ranking.gold, gains, measure), measure, self.discounts
+        )
+        return values, self._none_of(_gains(self.ideal.grades, gains, measure) > 0)
+
+    def ndcg(self, measure: Measure) -> tuple[Floats, Booleans]:
+        values, undefined = self.dcg(measure)
+        gains = _gains(self.ideal.grades, measure.gains or self.gains, measure)
+        ideal = kernels.ideal_gain(gains, self.ideal.offsets, self.discounts, measure.cutoff or _ALL_RANKS)
+        return _ratio(values, ideal), undefined
+
+    def average_precision(self, measure: Measure) -> tuple[Floats, Booleans]:
+        total = self._ranked(kernels.precision_sum, self.ranking.gold >= measure.rel, measure)
+        relevant = self._per_query(self.gold.grades >= measure.rel, self.gold.query)
+        return _ratio(total, relevant), relevant == 0
+
+    def precision(self, measure: Measure) -> tuple[Floats, Booleans]:
+        relevant = (self.ranking.gold >= measure.rel).astype(np.float64)
+        undiscounted = np.arange(self.discounts.size, dtype=np.float64)
+        found = self._ranked(kernels.discounted_gain, relevant, measure, undiscounted)
+        return found / float(measure.cutoff or 1), self._none_of(self.ideal.grades >= measure.rel)
+
+    def reciprocal_rank(self, measure: Measure) -> tuple[Floats, Booleans]:
+        values = self._ranked(kernels.reciprocal_rank, self.ranking.gold >= measure.rel, measure)
+        return values, self._none_of(self.ideal.grades >= measure.rel)
+
+    def expected_reciprocal_rank(self, measure: Measure) -> tuple[Floats, Booleans]:
+        highest = self.gold.grades.max()
+        if highest > measure.max_grade:
+            raise UsageError(
+                f"{measure} takes {measure.max_grade} for the highest grade, but the gold has grade {highest:g}; "
+                f"write ERR(max_grade={int(np.ceil(highest))})."
+            )
+        stops = (np.exp2(self.ranking.gold) - 1) / 2.0**measure.max_grade
+        values = self._ranked(kernels.expected_reciprocal_rank, stops, measure)
+        return values, self._none_of(self.ideal.grades > 0)
+
+    def tau(self, measure: Measure) -> tuple[Floats, Booleans]:
+        net, pairs, _, same_grade = self.pair_counts
+        return _ratio(net, pairs - same_grade), self._all_grades_equal
+
+    def tau_b(self, measure: Measure) -> tuple[Floats, Booleans]:
+        net, pairs, same_score, same_grade = self.pair_counts
+        return _ratio(net, np.sqrt((pairs - same_score) * (pairs - same_grade))), self._all_grades_equal
+
+    def spearman(self, measure: Measure) -> tuple[Floats, Booleans]:
+        scores, grades, offsets = self.judged
+        values: Floats = kernels.spearman(scores, grades, offsets)
+        return values, self._all_grades_equal
+
+    def grade_accuracy(self, measure: Measure) -> tuple[Floats, Booleans]:
+        return self._mean_of_judged(lambda own, gold: (own == gold).astype(np.float64))
+
+    def grade_mae(self, measure: Measure) -> tuple[Floats, Booleans]:
+        return self._mean_of_judged(lambda own, gold: np.abs(own - gold))
+
+    @cached_property
+    def discounts(self) -> Floats:
+        """Sum of the discounts of the first 0, 1, 2, ... ranks."""
+        longest = max(np.diff(self.ranking.offsets).max(), np.diff(self.ideal.offsets).max())
+        return np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(longest) + 2))])
+
+    @cached_property
+    def judged(self) -> tuple[Floats, Floats, Integers]:
+        """Scores, gold grades and offsets of the documents that have gold."""
+        keep = self.ranking.judged
+        query = self.ranking.query[keep]
+        offsets = np.searchsorted(query, np.arange(self.n_queries + 1)).astype(np.int64)
+        return self.ranking.scores[keep], self.ranking.gold[keep], offsets
+
+    @cached_property
+    def pair_counts(self) -> Floats:
+        scores, grades, offsets = self.judged
+        counts: Integers = kernels.pair_counts(scores, grades, offsets)
+        return counts.T.astype(np.float64)
+
+    @property
+    def _all_grades_equal(self) -> Booleans:
+        starts = self.gold.offsets[:-1]
+        lowest = np.minimum.reduceat(self.gold.grades, starts)
+        return np.asarray(lowest == np.maximum.reduceat(self.gold.grades, starts))
+
+    def _ranked(self, kernel: Any, values: NDArray[Any], measure: Measure, *more: Floats) -> Floats:
+        ranking = self.ranking
+        scored: Floats = kernel(values, ranking.new_group, ranking.offsets, *more, measure.cutoff or _ALL_RANKS)
+        return scored
+
+    def _mean_of_judged(self, compared: Callable[[Floats, Floats], Floats]) -> tuple[Floats, Booleans]:
+        keep, ranking = self.ranking.judged, self.ranking
+        if ranking.grades is None:
+            raise UsageError("The run has no grades to compare.")
+        total = self._per_query(compared(ranking.grades[keep], ranking.gold[keep]), ranking.query[keep])
+        documents = np.bincount(ranking.query[keep], minlength=self.n_queries)
+        # A query without a document to compare has no error, neither none nor a large one.
+        return np.where(documents > 0, _ratio(total, documents), np.nan), np.zeros(self.n_queries, dtype=np.bool_)
+
+    def _per_query(self, weights: NDArray[Any], query: Integers) -> Floats:
+        # bincount of no rows forgets its weights and gives whole numbers.
+        return np.asarray(np.bincount(query, weights=weights, minlength=self.n_queries), dtype=np.float64)
+
+    def _none_of(self, positive: Booleans) -> Booleans:
+        return np.asarray(self._per_query(positive, self.ideal.query) == 0)
+
+
+def _needs_grades(run: Any, measures: Iterable[Measure]) -> bool:
+    asked = [str(measure) for measure in measures if measure.name in GRADE_MEASURES]
+    if asked and "grade" not in column_names(run):
+        raise UsageError(
+            f"{' and '.join(asked)} compare{'s' if len(asked) == 1 else ''} grades, but the run has no column 'grade'; "
+            "add the column or leave the measure out."
+        )
+    return bool(asked)
+
+
+def _gains(grades: Floats, gains: Gains, measure: Measure) -> Floats:
+    if gains == "linear":
+        return grades
+    highest = grades.max(initial=0.0)
+    if gains == "exponential":
+        if highest > _LARGEST_EXPONENT:
+            raise InputError(
+                f"grade {highest:g} has no gain 2^grade - 1 that a computer can hold",
+                source="the gold",
+                column="grade",
+                remedy="use linear gains or smaller grades",
+            )
+        return np.exp2(grades) - 1
+    if highest > len(gains) - 1 or np.any(grades != np.floor(grades)):
+        bad = grades[(grades > len(gains) - 1) | (grades != np.floor(grades))][0]
+        raise UsageError(
+            f"The gains of {measure} are for grades 0 to {len(gains) - 1}, but the gold has grade {bad:g}; "
+            "give a gain for each grade."
+        )
+    return np.asarray(gains, dtype=np.float64)[grades.astype(np.int64)]
+
+
+def _ratio(above: Floats, below: NDArray[Any]) -> Floats:
+    quotient: Floats = np.divide(above, below, out=np.zeros(above.size), where=below > 0)
+    return quotient
+
+
+def _mean(values: Floats) -> float:
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if defined.size else float("nan")
+
+
+def _fill_for(measure: Measure, no_relevant: str) -> str:
+    return "skip" if measure.name in CORRELATIONS and no_relevant == "one" else no_relevant
+
+
+def _gain_text(gains: Gains) -> str:
+    if isinstance(gains, str):
+        return _GAINS[gains]
+    return f"{', '.join(f'{gain:g}' for gain in gains)} for grades 0 to {len(gains) - 1}"
+
+
+def _documents(n: int) -> str:
+    return f"{n:,} {_verb(n, 'document', 'documents')}"
+
+
+def _queries(n: int) -> str:
+    return f"{n:,} {_verb(n, 'query', 'queries')}"
+
+
+def _verb(n: int, one: str, many: str) -> str:
+    return one if n == 1 else many

@@ -1,0 +1,250 @@
+"""The sums over ranked lists, exact under ties: each value is the expectation over random orders of equal scores.
+
+Documents lie query by query in rank order; `offsets` (n_queries + 1,) says where each query begins, and
+`new_group` (n_documents,) is true where a group of equal scores begins. Where ties are broken beforehand, every
+document is its own group.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+
+
+@njit(cache=True, nogil=True)
+def rank_order(rows: Integers, query: Integers, scores: Floats, n_queries: int) -> Integers:
+    """The rows query by query, by falling score; equal scores stay in the order in which `rows` has them."""
+    place = np.zeros(n_queries + 1, dtype=np.int64)
+    for row in rows:
+        place[query[row] + 1] += 1
+    offsets = np.cumsum(place)
+    place[:] = offsets
+    order = np.empty(rows.size, dtype=np.int64)
+    for row in rows:
+        order[place[query[row]]] = row
+        place[query[row]] += 1
+    for q in range(n_queries):
+        listed = order[offsets[q] : offsets[q + 1]].copy()
+        order[offsets[q] : offsets[q + 1]] = listed[np.argsort(-scores[listed], kind="mergesort")]
+    return order
+
+
+@njit(cache=True, nogil=True)
+def _group_end(new_group: Booleans, start: int, end: int) -> int:
+    position = start + 1
+    while position < end and not new_group[position]:
+        position += 1
+    return position
+
+
+@njit(cache=True, nogil=True)
+def discounted_gain(
+    gains: Floats,  # (n_documents,)
+    new_group: Booleans,  # (n_documents,)
+    offsets: Integers,  # (n_queries + 1,)
+    cumulative: Floats,  # (longest list + 1,): sum of the discounts of the first ranks
+    cutoff: int,
+) -> Floats:
+    """Expected DCG: the mean gain of each tie group times the sum of the discounts it covers inside the cutoff."""
+    values = np.zeros(offsets.size - 1)
+    for query in range(values.size):
+        begin, end = offsets[query], offsets[query + 1]
+        last = min(end, begin + cutoff)
+        start = begin
+        while start < last:
+            stop = _group_end(new_group, start, end)
+            covered = cumulative[min(stop, last) - begin] - cumulative[start - begin]
+            values[query] += gains[start:stop].sum() / (stop - start) * covered
+            start = stop
+    return values
+
+
+@njit(cache=True, nogil=True)
+def ideal_gain(gains: Floats, offsets: Integers, cumulative: Floats, cutoff: int) -> Floats:
+    """DCG of the best order of each query's documents."""
+    values = np.zeros(offsets.size - 1)
+    for query in range(values.size):
+        best = np.sort(gains[offsets[query] : offsets[query + 1]])[::-1]
+        for rank in range(min(best.size, cutoff)):
+            values[query] += best[rank] * (cumulative[rank + 1] - cumulative[rank])
+    return values
+
+
+@njit(cache=True, nogil=True)
+def precision_sum(relevant: Booleans, new_group: Booleans, offsets: Integers, cutoff: int) -> Floats:
+    """Expected sum of the precisions at the relevant documents; divided by their number it is AP.
+
+    In a group of n documents, r of them relevant, after t documents with R relevant, position i holds a relevant one
+    with probability r/n, and then R + 1 + (i-1)(r-1)/(n-1) relevant ones are expected down to it.
+    """
+    values = np.zeros(offsets.size - 1)
+    for query in range(values.size):
+        begin, end = offsets[query], offsets[query + 1]
+        last = min(end, begin + cutoff)
+        above = 0
+        start = begin
+        while start < last:
+            stop = _group_end(new_group, start, end)
+            size, hits = stop - start, relevant[start:stop].sum()
+            slope = (hits - 1) / (size - 1) if size > 1 else 0.0
+            if hits > 0:
+                for position in range(min(stop, last) - start):
+                    rank = start - begin + position + 1
+                    values[query] += hits / size * (above + 1 + position * slope) / rank
+            above += hits
+            start = stop
+    return values
+
+
+@njit(cache=True, nogil=True)
+def reciprocal_rank(relevant: Booleans, new_group: Booleans, offsets: Integers, cutoff: int) -> Floats:
+    """Expected reciprocal rank of the first relevant document.
+
+    In the first group with relevant documents (r of n) the first of them is at position i with probability
+    C(n-i, r-1) / C(n, r), which is r/n at 1 and falls by (n-i-r+1) / (n-i) from i to i+1.
+    """
+    values = np.zeros(offsets.size - 1)
+    for query in range(values.size):
+        begin, end = offsets[query], offsets[query + 1]
+        last = min(end, begin + cutoff)
+        start = begin
+        while start < last:
+            stop = _group_end(new_group, start, end)
+            size, hits = stop - start, relevant[start:stop].sum()
+            if hits > 0:
+                probability = hits / size
+                for position in range(1, min(size - hits + 1, last - start) + 1):
+                    values[query] += probability / (start - begin + position)
+                    if position < size:
+                        probability *= (size - position - hits + 1) / (size - position)
+                break
+            start = stop
+    return values
+
+
+@njit(cache=True, nogil=True)
+def expected_reciprocal_rank(stops: Floats, new_group: Booleans, offsets: Integers, cutoff: int) -> Floats:
+    """Expected reciprocal rank of the document at which a reader stops, who stops at each with probability `stops`.
+
+    `passed[m]` is the probability that the first m of a group stop nobody, averaged over its orders: the elementary
+    symmetric polynomial of 1 - stops divided by its number of terms, built up document by document.
+    """
+    values = np.zeros(offsets.size - 1)
+    for query in range(values.size):
+        begin, end = offsets[query], offsets[query + 1]
+        last = min(end, begin + cutoff)
+        reached = 1.0
+        start = begin
+        while start < last:
+            stop = _group_end(new_group, start, end)
+            depth = min(stop, last) - start
+            passed = np.zeros(depth + 1)
+            passed[0] = 1.0
+            for document in range(1, stop - start + 1):
+                passes = 1.0 - stops[start + document - 1]
+                for m in range(min(document, depth), 0, -1):
+                    passed[m] = ((document - m) * passed[m] + m * passes * passed[m - 1]) / document
+            for m in range(depth):
+                values[query] += reached * (passed[m] - passed[m + 1]) / (start - begin + m + 1)
+            reached *= passed[depth]
+            start = stop
+    return values
+
+
+@njit(cache=True, nogil=True)
+def _sort_falling(values: Floats) -> int:
+    """Sort `values` in place, largest first; return how many pairs stood the other way round (merge sort)."""
+    swaps = 0
+    spare = np.empty_like(values)
+    width = 1
+    while width < values.size:
+        for left in range(0, values.size, 2 * width):
+            middle, right = min(left + width, values.size), min(left + 2 * width, values.size)
+            i, j = left, middle
+            for k in range(left, right):
+                if i < middle and (j >= right or values[i] >= values[j]):
+                    spare[k] = values[i]
+                    i += 1
+                else:
+                    spare[k] = values[j]
+                    swaps += middle - i
+                    j += 1
+        values[:] = spare
+        width *= 2
+    return swaps
+
+
+@njit(cache=True, nogil=True)
+def _equal_pairs(values: Floats) -> int:
+    """Pairs of equal values among sorted ones."""
+    pairs, run = 0, 0
+    for i in range(1, values.size):
+        run = run + 1 if values[i] == values[i - 1] else 0
+        pairs += run
+    return pairs
+
+
+@njit(cache=True, nogil=True)
+def pair_counts(scores: Floats, grades: Floats, offsets: Integers) -> Integers:
+    """Concordant minus discordant pairs, pairs, pairs of equal score and of equal grade: (n_queries, 4).
+
+    Knight's method, O(n log n): once documents of equal score lie by falling grade, every pair that sorting by grade
+    turns round is discordant. Documents must lie by falling score.
+    """
+    counts = np.zeros((offsets.size - 1, 4), dtype=np.int64)
+    for query in range(counts.shape[0]):
+        begin, end = offsets[query], offsets[query + 1]
+        falling = grades[begin:end].copy()
+        same_both = 0
+        start = begin
+        while start < end:
+            stop = start + 1
+            while stop < end and scores[stop] == scores[start]:
+                stop += 1
+            if stop > start + 1:
+                group = falling[start - begin : stop - begin]
+                _sort_falling(group)
+                same_both += _equal_pairs(group)
+            start = stop
+        size = end - begin
+        discordant = _sort_falling(falling)
+        same_score, same_grade = _equal_pairs(scores[begin:end]), _equal_pairs(falling)
+        counts[query, 1] = size * (size - 1) // 2
+        counts[query, 2] = same_score
+        counts[query, 3] = same_grade
+        counts[query, 0] = counts[query, 1] - same_score - same_grade + same_both - 2 * discordant
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def _mean_ranks(values: Floats) -> Floats:
+    order = np.argsort(values)
+    ranks = np.empty(values.size)
+    start = 0
+    while start < values.size:
+        stop = start + 1
+        while stop < values.size and values[order[stop]] == values[order[start]]:
+            stop += 1
+        ranks[order[start:stop]] = (start + stop - 1) / 2
+        start = stop
+    return ranks
+
+
+@njit(cache=True, nogil=True)
+def spearman(scores: Floats, grades: Floats, offsets: Integers) -> Floats:
+    """Correlation of the mean ranks; 0 where all scores or all grades are equal."""
+    values = np.zeros(offsets.size - 1)
+    for query in range(values.size):
+        begin, end = offsets[query], offsets[query + 1]
+        centre = (end - begin - 1) / 2
+        by_score = _mean_ranks(scores[begin:end]) - centre
+        by_grade = _mean_ranks(grades[begin:end]) - centre
+        spread = (by_score * by_score).sum() * (by_grade * by_grade).sum()
+        if spread > 0:
+            values[query] = (by_score * by_grade).sum() / np.sqrt(spread)
+    return values

@@ -1,0 +1,189 @@
+"""Whether two runs differ by more than chance: paired tests, intervals and effect sizes over queries.
+
+Values are paired by query; a pair with a NaN (a query that was left out) is dropped. Every random choice comes from
+`seed`, and the same signs or resamples are used for every column of differences, so tests of several runs agree with
+tests of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtr
+
+from crowdrank.errors import UsageError
+
+Floats = NDArray[np.float64]
+
+_BLOCK = 2**20  # numbers held at a time
+_ROUNDING = 1e-12
+
+
+def fisher_randomisation(a: ArrayLike, b: ArrayLike, *, n: int = 10_000, seed: int = 0) -> float:
+    """Two-sided p of Fisher's randomisation test: how often random signs give a difference of means as large.
+
+    All signs are tried where there are at most `n` of them (queries without a difference have none); otherwise `n`
+    are drawn, and the observed one counts among them: (count + 1) / (n + 1).
+
+    >>> fisher_randomisation([0.9, 0.8, 0.7], [0.5, 0.6, 0.6])
+    0.25
+    """
+    return float(fisher_p_values(_paired(a, b)[:, None], n=n, seed=seed)[0])
+
+
+def paired_t(a: ArrayLike, b: ArrayLike) -> float:
+    """Two-sided p of the paired t-test; 1 where nothing differs or there are fewer than two queries.
+
+    >>> round(paired_t([0.9, 0.8, 0.7], [0.5, 0.6, 0.6]), 4)
+    0.1181
+    """
+    differences = _paired(a, b)
+    if differences.size < 2 or not differences.any():
+        return 1.0
+    mean, spread = _mean_and_spread(differences)
+    if spread == 0:
+        return 0.0
+    t = mean / (spread / np.sqrt(differences.size))
+    return float(2 * stdtr(differences.size - 1, -abs(t)))
+
+
+def bootstrap_interval(
+    differences: ArrayLike, level: float = 0.95, n: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile interval of the mean difference, queries drawn with replacement; NaN where there are no queries.
+
+    >>> low, high = bootstrap_interval([0.1, 0.2, 0.3, 0.2])
+    >>> round(low, 3), round(high, 3)
+    (0.125, 0.275)
+    """
+    column = np.asarray(differences, dtype=np.float64)
+    low, high = bootstrap_intervals(column[~np.isnan(column)][:, None], level=level, n=n, seed=seed)[0]
+    return float(low), float(high)
+
+
+def holm(p_values: ArrayLike) -> Floats:
+    """Holm's adjustment for several tests: the adjusted p are at most `alpha` where Holm rejects; NaN stays NaN.
+
+    >>> holm([0.01, 0.04, 0.03])
+    array([0.03, 0.06, 0.06])
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    adjusted = np.full(p.size, np.nan)
+    order = np.argsort(p, kind="stable")[: int((~np.isnan(p)).sum())]
+    steps = p[order] * np.arange(order.size, 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted
+
+
+def effect_size(a: ArrayLike, b: ArrayLike) -> float:
+    """Mean difference divided by the standard deviation of the differences; 0 where nothing differs at all.
+
+    >>> round(effect_size([0.9, 0.8, 0.7], [0.5, 0.6, 0.6]), 3)
+    1.528
+    """
+    differences = _paired(a, b)
+    if not differences.any():
+        return 0.0
+    if differences.size < 2:
+        return float("nan")
+    mean, spread = _mean_and_spread(differences)
+    return float(mean / spread) if spread > 0 else float(np.copysign(np.inf, mean))
+
+
+def fisher_p_values(differences: Floats, *, n: int = 10_000, seed: int = 0) -> Floats:
+    """`fisher_randomisation` for each column of differences (n_queries, n_columns), with the same signs for all.
+
+    >>> fisher_p_values(np.array([[0.4, 0.0], [0.2, 0.0], [0.1, 0.0]]))
+    array([0.25, 1.  ])
+    """
+    _require_resamples(n)
+    p = np.ones(differences.shape[1])
+    few = (differences != 0).sum(axis=0) < n.bit_length()  # 2^k <= n
+    for column in np.flatnonzero(few):
+        nonzero = differences[differences[:, column] != 0, column]
+        p[column] = _as_large(nonzero[:, None], _all_signs(nonzero.size))[0] / 2**nonzero.size
+    many = ~few
+    if many.any():
+        count = _as_large(differences[:, many], _random_signs(differences.shape[0], n, seed))
+        p[many] = (count + 1) / (n + 1)
+    return p
+
+
+def bootstrap_intervals(differences: Floats, *, level: float = 0.95, n: int = 10_000, seed: int = 0) -> Floats:
+    """`bootstrap_interval` for each column of differences (n_queries, n_columns), with the same resamples for all.
+
+    >>> bootstrap_intervals(np.array([[1.0, 2.0], [1.0, 2.0]]))
+    array([[1., 1.], [2., 2.]])
+    """
+    _require_resamples(n)
+    if not 0 < level < 1:
+        raise UsageError(f"level={level} is not between 0 and 1; use 0.95, for example.")
+    n_queries, n_columns = differences.shape
+    if n_queries == 0:
+        return np.full((n_columns, 2), np.nan)
+    means = np.concatenate([weights @ differences for weights in _resamples(n_queries, n, seed)]) / n_queries
+    tail = (1 - level) / 2
+    return np.asarray(np.quantile(means, [tail, 1 - tail], axis=0).T)
+
+
+def _paired(a: ArrayLike, b: ArrayLike) -> Floats:
+    left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if left.shape != right.shape or left.ndim != 1:
+        raise UsageError(
+            f"Values are paired by query, but there are {left.size} and {right.size}; give as many of each."
+        )
+    differences = left - right
+    return differences[~np.isnan(differences)]
+
+
+def _mean_and_spread(differences: Floats) -> tuple[float, float]:
+    mean, spread = float(differences.mean()), float(differences.std(ddof=1))
+    return mean, spread if spread > _ROUNDING * abs(mean) else 0.0
+
+
+def _as_large(differences: Floats, blocks: Iterator[Floats]) -> NDArray[np.int64]:
+    """How many sign vectors give each column a sum at least as far from 0 as the one observed."""
+    observed = np.abs(differences.sum(axis=0)) - _ROUNDING * np.abs(differences).sum(axis=0)
+    count = np.zeros(differences.shape[1], dtype=np.int64)
+    for signs in blocks:
+        count += (np.abs(signs @ differences) >= observed).sum(axis=0)
+    return count
+
+
+def _all_signs(n_queries: int) -> Iterator[Floats]:
+    block = max(1, _BLOCK // max(1, n_queries))
+    for start in range(0, 2**n_queries, block):
+        codes = np.arange(start, min(start + block, 2**n_queries))
+        yield _as_signs((codes[:, None] >> np.arange(n_queries)) & 1)
+
+
+def _random_signs(n_queries: int, n: int, seed: int) -> Iterator[Floats]:
+    rng = np.random.default_rng(seed)
+    block, width = max(1, _BLOCK // n_queries), (n_queries + 7) // 8
+    for start in range(0, n, block):
+        rows = min(block, n - start)
+        packed = np.frombuffer(rng.bytes(rows * width), dtype=np.uint8).reshape(rows, width)
+        yield _as_signs(np.unpackbits(packed, axis=1, count=n_queries))
+
+
+def _as_signs(bits: NDArray[Any]) -> Floats:
+    return 2 * bits.astype(np.float64) - 1
+
+
+def _resamples(n_queries: int, n: int, seed: int) -> Iterator[Floats]:
+    """How often each query is drawn, for `n` draws of as many queries: (rows, n_queries) at a time."""
+    rng = np.random.default_rng(seed)
+    block = max(1, _BLOCK // n_queries)
+    for start in range(0, n, block):
+        rows = min(block, n - start)
+        drawn = rng.integers(0, n_queries, size=(rows, n_queries)) + np.arange(rows)[:, None] * n_queries
+        times = np.bincount(drawn.ravel(), minlength=rows * n_queries)
+        yield times.reshape(rows, n_queries).astype(np.float64)
+
+
+def _require_resamples(n: int) -> None:
+    if n < 1:
+        raise UsageError(f"n={n} is not a number of resamples; use at least 1.")

@@ -1,0 +1,53 @@
+"""What to do with a row that cannot be used: refuse the file, or leave the row out and count it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdrank.errors import InputError
+from crowdrank.judgments.grades import one_of
+
+
+@dataclass
+class BadRows:
+    """Collects unusable rows; the first one is an error unless `on_bad_rows` is 'skip'.
+
+    >>> bad = BadRows("skip")
+    >>> keep = np.ones(3, dtype=bool)
+    >>> bad.check(np.array([False, True, False]), keep, "no grade", lambda row: InputError("..."))
+    >>> keep.tolist(), dict(bad.skipped)
+    ([True, False, True], {'no grade': 1})
+    """
+
+    on_bad_rows: str = "error"
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        one_of(("error", "skip"), self.on_bad_rows, "--on-bad-rows")
+
+    @property
+    def skip(self) -> bool:
+        """Whether bad rows are left out rather than refused."""
+        return self.on_bad_rows == "skip"
+
+    def check(
+        self, bad: NDArray[np.bool_], keep: NDArray[np.bool_], reason: str, error: Callable[[int], InputError]
+    ) -> None:
+        """Take the `bad` rows out of `keep`, or raise what `error` says of the first."""
+        bad = bad & keep
+        if not bad.any():
+            return
+        if not self.skip:
+            raise error(int(np.argmax(bad)))
+        self.skipped[reason] += int(bad.sum())
+        keep &= ~bad
+
+    def malformed(self, count: int) -> None:
+        """Count lines that could not be split into cells."""
+        if count:
+            self.skipped["malformed line"] += count

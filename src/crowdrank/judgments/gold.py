@@ -1,0 +1,94 @@
+"""Expert grades: what a small, trusted part of the documents is worth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from crowdrank.errors import InputError
+from crowdrank.judgments import frames, ids
+from crowdrank.judgments.grades import Scale
+from crowdrank.judgments.table import Judgments, counted, sort_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Gold:
+    """One expert grade per document of a query. Make one with :func:`crowdrank.read_gold`."""
+
+    query: pa.Array  # (n,) ids
+    document: pa.Array  # (n,) ids
+    code: NDArray[np.int8]  # (n,) position on the scale
+    scale: Scale
+    backend: str = "pandas"
+
+    @classmethod
+    def of(cls, judged: Judgments) -> Gold:
+        """The grades of judgments that have one answer per item."""
+        return cls(
+            judged.queries.take(pa.array(judged.item_query)),
+            judged.documents.take(pa.array(judged.item_document)),
+            judged.grade[judged.offsets[:-1]],
+            judged.scale,
+            judged.backend,
+        )
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def __repr__(self) -> str:
+        queries = counted(len(self.query.unique()), "query")
+        return f"<Gold: {counted(len(self), 'document')} in {queries}, grades {self.scale}>"
+
+    @property
+    def frame(self) -> Any:
+        """Query, document and grade (its value as a number) as a DataFrame."""
+        values = np.array(self.scale.values)[self.code]
+        grade = pa.array(values.astype(np.int64))
+        return frames.from_arrow(pa.table({"query": self.query, "document": self.document, "grade": grade}), self.backend)
+
+    def as_judgments(self) -> Judgments:
+        """The grades as judgments of one assessor called gold."""
+        query, queries = ids.encode(pa.chunked_array([self.query]))
+        document, documents = ids.encode(pa.chunked_array([self.document]))
+        order, offsets = sort_rows(query, document, np.arange(len(self)), len(queries), len(documents))
+        return Judgments(
+            queries=queries,
+            documents=documents,
+            assessors=pa.array(["gold"]),
+            item_query=query[order],
+            item_document=document[order],
+            offsets=offsets,
+            assessor=np.zeros(len(self), np.int32),
+            grade=self.code[order],
+            scales=(self.scale,),
+            assessor_scale=np.zeros(1, np.int8),
+            backend=self.backend,
+        )
+
+    def for_items(self, judgments: Judgments) -> NDArray[np.int8]:
+        """The gold grade of each item of `judgments`, as a code on their scale; -1 where there is none.
+
+        >>> import pandas as pd
+        >>> from crowdrank import read_gold, read_judgments
+        >>> judgments = read_judgments(pd.DataFrame(
+        ...     {"document": ["a", "b"], "assessor": ["w", "w"], "grade": [0, 2]}))
+        >>> read_gold(pd.DataFrame({"document": ["b"], "grade": [1]})).for_items(judgments).tolist()
+        [-1, 1]
+        """
+        onto = [judgments.scale.code(name) for name in self.scale.names]
+        codes = np.array([-1 if code is None else code for code in onto], dtype=np.int8)[self.code]
+        position = judgments.positions(self.query, self.document)
+        off = (codes < 0) & (position >= 0)
+        if off.any():
+            name = self.scale.names[self.code[int(np.argmax(off))]]
+            raise InputError(
+                f"the expert grade {name} is not on the judgments' scale {judgments.scale}",
+                remedy="give both the same scale with --grades",
+            )
+        found = np.full(judgments.n_items, -1, np.int8)
+        found[position[position >= 0]] = codes[position >= 0]
+        return found

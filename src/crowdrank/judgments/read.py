@@ -1,0 +1,301 @@
+"""Reading judgments, expert grades, features and runs from files or DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from crowdrank.errors import InputError, UsageError
+from crowdrank.judgments import frames
+from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.columns import ALIASES, GOLD_ALIASES, parse_map, resolve
+from crowdrank.judgments.encode import Columns, Encoder
+from crowdrank.judgments.formats import Layout, open_source
+from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.grades import Scale, one_of
+from crowdrank.judgments.letor import LetorSource
+from crowdrank.judgments.scales import ScaleRules
+from crowdrank.judgments.sources import Source, opened
+from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments
+
+OPTIONAL = ("query", "family", "time", "duration", "cost", "honeypot")
+
+
+def read_judgments(
+    source: Any,
+    *,
+    format: str | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    separator: str | None = None,
+    grades: str | Sequence[object] | None = None,
+    scales: str | Path | None = None,
+    unjudgeable: str | int | Sequence[object] | None = None,
+    repeats: str = "last",
+    exclude: str | Path | Collection[str] | None = None,
+    on_bad_rows: str = "error",
+) -> Judgments:
+    """Judgments from a file or a DataFrame.
+
+    Args:
+        source: a path (CSV, TSV, Parquet, JSON Lines, qrels; gzip of each) or a DataFrame (pandas, polars, pyarrow).
+        format: the format, where the suffix does not tell it: `trec-rf10`, `crowd-kit`, `qrels`, ...
+        columns: which column plays which role, as in `query=topicID,document=docID,assessor=workerID,grade=label`.
+            Names that the field uses (qid, docid, worker, label, ...) are known.
+        separator: what separates the cells of a text file, where it is not the comma or tab that the suffix says.
+        grades: the scale: `0-4`, or names from least to most relevant (`Bad,Fair,Good`). By default the whole
+            numbers that occur.
+        scales: a CSV file that gives a scale per assessor or group of assessors.
+        unjudgeable: answers that mean 'cannot judge'. They are kept apart; a model uses them as it is told.
+        repeats: which of several judgments of one assessor on one document holds: `last`, `first`, all of them
+            (`keep`), or none (`error`).
+        exclude: assessors to leave out: ids, or a file with one id a line.
+        on_bad_rows: `error`, or `skip` to leave unusable rows out and count them in `.report`.
+
+    >>> import pandas as pd
+    >>> read_judgments(pd.DataFrame({"task": [1, 1, 2], "worker": ["a", "b", "a"], "label": [0, 1, 1]}))
+    <Judgments: 3 judgments of 2 documents in 1 query by 2 assessors, grades 0,1>
+    """
+    opened_source, layout = open_source(source, format, separator)
+    bad_rows = BadRows(on_bad_rows)
+    mapped = {**layout.columns, **parse_map(columns)}
+    needed = ["document", "grade"] if format_has_no_assessor(opened_source) else ["document", "assessor", "grade"]
+    found, cells = _columns(opened_source, needed, OPTIONAL, mapped, ALIASES, bad_rows)
+    if "assessor" not in cells:
+        cells["assessor"] = _constant(opened_source.name.rsplit("/", 1)[-1], len(cells["grade"]))
+    encoder = Encoder(
+        opened_source,
+        bad_rows,
+        scale=Scale.parse(grades) if grades is not None else None,
+        scale_rules=ScaleRules.read(scales) if scales is not None else None,
+        unjudgeable=_answers(unjudgeable, layout),
+        repeats=repeats,
+        exclude=_excluded(exclude),
+        column_of=lambda role: found.get(role, role),
+    )
+    return encoder.encode(cells)
+
+
+def read_gold(
+    source: Any,
+    *,
+    format: str | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    separator: str | None = None,
+    grades: str | Sequence[object] | None = None,
+    unjudgeable: str | int | Sequence[object] | None = None,
+    unjudgeable_as: str = "lowest",
+    on_bad_rows: str = "error",
+) -> Gold:
+    """Expert grades from a file (qrels, LETOR, CSV, Parquet, ...) or a DataFrame; arguments as in `read_judgments`.
+
+    >>> import pandas as pd
+    >>> read_gold(pd.DataFrame({"qid": [7, 7], "docid": ["a", "b"], "truth": [2, 0]}))
+    <Gold: 2 documents in 1 query, grades 0-2>
+    """
+    one_of(("lowest", "drop"), unjudgeable_as, "--unjudgeable-as")
+    opened_source, layout = open_source(source, format, separator)
+    bad_rows = BadRows(on_bad_rows)
+    mapped = {**layout.gold_columns, **parse_map(columns)}
+    found, cells = _columns(opened_source, ["document", "grade"], ["query"], mapped, GOLD_ALIASES, bad_rows)
+    cells["assessor"] = _constant("gold", len(cells["grade"]))
+    encoder = Encoder(
+        opened_source,
+        bad_rows,
+        scale=Scale.parse(grades) if grades is not None else None,
+        unjudgeable=_answers(unjudgeable, layout),
+        repeats="keep",
+        column_of=lambda role: found.get(role, role),
+    )
+    judged = encoder.encode(cells)
+    _refuse_contradictions(judged, opened_source.name)
+    return Gold.of(judged.with_unjudgeable(unjudgeable_as))
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """What is known of each document of a query, as numbers."""
+
+    query: pa.Array  # (n,) ids
+    document: pa.Array  # (n,) ids
+    matrix: NDArray[np.float64]  # (n, n_features)
+    names: tuple[str, ...]
+    grade: NDArray[np.float64] | None = None  # (n,) where the file gives one
+
+    def __repr__(self) -> str:
+        return f"<Features: {len(self.query)} documents in {len(pc.unique(self.query))} queries, {len(self.names)} each>"
+
+
+def read_features(
+    source: Any,
+    *,
+    format: str | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    separator: str | None = None,
+) -> Features:
+    """Features from a LETOR/svmlight file, or from a table whose further columns are all numbers.
+
+    >>> import pandas as pd
+    >>> read_features(pd.DataFrame({"query": [1, 1], "document": ["a", "b"], "bm25": [3.5, 1.0]}))
+    <Features: 2 documents in 1 queries, 1 each>
+    """
+    opened_source, _ = open_source(source, format, separator)
+    bad_rows = BadRows()
+    if isinstance(opened_source, LetorSource):
+        table = opened_source.read(opened_source.names, bad_rows)
+        grade = _floats(table["grade"], "grade", opened_source)
+        matrix = opened_source.matrix
+        names = tuple(f"f{number + 1}" for number in range(matrix.shape[1]))
+        return Features(table["query"].combine_chunks(), table["document"].combine_chunks(), matrix, names, grade)
+    found = resolve(
+        opened_source.names,
+        source=opened_source.name,
+        required=["document"],
+        optional=["query", "grade"],
+        mapped=parse_map(columns),
+        aliases=GOLD_ALIASES,
+    )
+    table = opened_source.read(opened_source.names, bad_rows)
+    names = tuple(name for name in opened_source.names if name not in found.values())
+    if not names:
+        raise InputError("there is no feature column", source=opened_source.name, remedy="add one number a column")
+    matrix = np.column_stack([_floats(table[name], name, opened_source) for name in names])
+    query = table[found["query"]] if "query" in found else _constant(NO_QUERY, len(table))
+    grade = _floats(table[found["grade"]], "grade", opened_source) if "grade" in found else None
+    return Features(query.combine_chunks(), table[found["document"]].combine_chunks(), matrix, names, grade)
+
+
+def read_run(
+    source: Any,
+    *,
+    format: str | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    separator: str | None = None,
+) -> Any:
+    """A ranking to score: a consensus, a table of scores, or a TREC run file, as a DataFrame.
+
+    The columns are query, document, score and, where the file has one, grade.
+
+    >>> import pandas as pd
+    >>> read_run(pd.DataFrame({"qid": ["q"], "docid": ["d"], "relevance": [1.5]}))
+      query document  score
+    0     q        d    1.5
+    """
+    opened_source, _ = open_source(source, format, separator)
+    mapped = parse_map(columns)
+    found = resolve(
+        opened_source.names,
+        source=opened_source.name,
+        required=["document", "score"],
+        optional=["query", "grade"],
+        mapped=mapped,
+        aliases={**ALIASES, "grade": ()},
+    )
+    table = opened_source.read(list(dict.fromkeys(found.values())), BadRows())
+    if not len(table):
+        raise InputError("there are no rows", source=opened_source.name, remedy="check that it is the file you mean")
+    out = {"query": table[found["query"]]} if "query" in found else {"query": _constant(NO_QUERY, len(table))}
+    out["document"] = table[found["document"]]
+    out["score"] = pa.chunked_array([_floats(table[found["score"]], found["score"], opened_source)])
+    if "grade" in found and _numeric_text(table[found["grade"]]):
+        out["grade"] = pa.chunked_array([_floats(table[found["grade"]], found["grade"], opened_source)])
+    return frames.from_arrow(pa.table(out), opened_source.backend)
+
+
+def format_has_no_assessor(source: Source) -> bool:
+    """Whether a format has no place for the assessor, so that the file as a whole is one."""
+    return isinstance(source, LetorSource) or source.names[:2] == ["query", "iteration"]
+
+
+def _columns(
+    source: Source,
+    required: Sequence[str],
+    optional: Sequence[str],
+    mapped: Mapping[str, str],
+    aliases: Mapping[str, tuple[str, ...]],
+    bad_rows: BadRows,
+) -> tuple[dict[str, str], Columns]:
+    found = resolve(
+        source.names, source=source.name, required=required, optional=optional, mapped=mapped, aliases=aliases
+    )
+    table = source.read(list(dict.fromkeys(found.values())), bad_rows)
+    return found, {role: table[name] for role, name in found.items()}
+
+
+def _constant(value: str, n: int) -> pa.ChunkedArray:
+    codes = pa.array(np.zeros(n, np.int32))
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, pa.array([value]))])
+
+
+def _answers(unjudgeable: str | int | Sequence[object] | None, layout: Layout) -> frozenset[str]:
+    if unjudgeable is None:
+        return frozenset(layout.unjudgeable)
+    if isinstance(unjudgeable, str):
+        return frozenset(part.strip() for part in unjudgeable.split(","))
+    return frozenset(map(str, [unjudgeable] if isinstance(unjudgeable, int) else unjudgeable))
+
+
+def _excluded(exclude: str | Path | Collection[str] | None) -> Collection[str]:
+    if isinstance(exclude, str | Path):
+        with opened(exclude) as stream:
+            lines = [line.decode("utf-8-sig", errors="replace").strip() for line in stream]
+        return [line for line in lines if line]
+    return [str(name) for name in exclude or ()]
+
+
+def _refuse_contradictions(judged: Judgments, source: str) -> None:
+    highest = np.maximum.reduceat(judged.grade, judged.offsets[:-1])
+    lowest = np.minimum.reduceat(judged.grade, judged.offsets[:-1])
+    if (highest == lowest).all():
+        return
+    item = int(np.argmax(highest != lowest))
+    query = judged.queries[int(judged.item_query[item])].as_py()
+    document = judged.documents[int(judged.item_document[item])].as_py()
+    names = ["cannot judge" if code == UNJUDGEABLE else judged.scale.names[code] for code in (lowest[item], highest[item])]
+    raise InputError(
+        f"the document '{document}' of query '{query}' has the grades {names[0]} and {names[1]}",
+        source=source,
+        remedy="leave one grade for each document",
+    )
+
+
+def _numeric_text(column: pa.ChunkedArray) -> bool:
+    """Whether a grade column holds numbers; named grades cannot be compared as numbers."""
+    if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
+        return bool(pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
+    return bool(pc.all(pc.match_substring_regex(column, r"^\s*-?\d+(\.\d*)?\s*$")).as_py())
+
+
+def _floats(column: pa.ChunkedArray, name: str, source: Source) -> NDArray[np.float64]:
+    """A column as numbers; the first cell that is none is named."""
+    values = _cast(column)
+    if values is not None and (np.isfinite(values).all() or name not in ("score", "relevance")):
+        return values
+    for row, cell in enumerate(column.to_pylist()):
+        number = _cast(pa.chunked_array([[None if cell is None else str(cell)]], pa.string()))
+        if number is None or not np.isfinite(number[0]):
+            raise InputError(
+                "the cell is empty" if cell in (None, "") else f"{cell!r} is not a number",
+                source=source.name,
+                place=source.place(row),
+                column=name,
+                remedy="write a number",
+            )
+    raise UsageError(f"The column '{name}' of {source.name} cannot be read as numbers.")
+
+
+def _cast(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
+    try:
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            # A blank cell of text is a missing number.
+            trimmed = pc.utf8_trim_whitespace(column)
+            column = pc.if_else(pc.equal(trimmed, ""), None, trimmed)
+        return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None

@@ -1,0 +1,240 @@
+"""The table of judgments: codes inside, ids at the door."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from crowdrank.errors import InputError
+from crowdrank.judgments import frames, ids, kernels
+from crowdrank.judgments.grades import Scale, one_of
+
+UNJUDGEABLE = -1
+"""The code of a 'cannot judge' answer: kept apart from the grades."""
+
+NO_QUERY = "all"
+"""The query of items that came without one."""
+
+
+@dataclass(frozen=True)
+class ReadReport:
+    """What reading left out or found, counted."""
+
+    rows: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    repeats: int = 0
+    excluded: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Judgments:
+    """Judgments sorted by query and document, with ids as codes. Make one with :func:`crowdrank.read_judgments`.
+
+    >>> import pandas as pd
+    >>> from crowdrank import read_judgments
+    >>> judgments = read_judgments(pd.DataFrame({
+    ...     "query": ["jam", "jam", "jam"], "document": ["d1", "d1", "d2"],
+    ...     "assessor": ["ann", "bob", "ann"], "grade": [2, 1, 0]}))
+    >>> judgments
+    <Judgments: 3 judgments of 2 documents in 1 query by 2 assessors, grades 0-2>
+    >>> judgments.frame
+      query document assessor  grade
+    0   jam       d1      ann      2
+    1   jam       d1      bob      1
+    2   jam       d2      ann      0
+    """
+
+    queries: pa.Array  # (n_queries,) ids
+    documents: pa.Array  # (n_documents,) ids; a document may stand under several queries
+    assessors: pa.Array  # (n_assessors,) ids
+    item_query: NDArray[np.int32]  # (n_items,) query of each item, ascending
+    item_document: NDArray[np.int32]  # (n_items,)
+    offsets: NDArray[np.int64]  # (n_items + 1,) where each item's judgments start
+    assessor: NDArray[np.int32]  # (n,)
+    grade: NDArray[np.int8]  # (n,) position on the assessor's scale, or UNJUDGEABLE
+    scales: tuple[Scale, ...]
+    assessor_scale: NDArray[np.int8]  # (n_assessors,)
+    scale_maps: tuple[tuple[int, ...] | None, ...] = ()  # per scale: codes on the common scale, where a map was given
+    common_scale: Scale | None = None
+    families: pa.Array | None = None
+    assessor_family: NDArray[np.int32] | None = None  # (n_assessors,)
+    extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # (n,) each: time, duration, cost, honeypot
+    report: ReadReport = field(default_factory=ReadReport)
+    backend: str = "pandas"
+
+    def __len__(self) -> int:
+        return len(self.grade)
+
+    def __repr__(self) -> str:
+        counts = [(len(self), "judgment"), (self.n_items, "document"), (self.n_queries, "query")]
+        n, items, queries = (counted(number, noun) for number, noun in counts)
+        grades = " / ".join(str(scale) for scale in self.scales)
+        return f"<Judgments: {n} of {items} in {queries} by {counted(self.n_assessors, 'assessor')}, grades {grades}>"
+
+    @property
+    def n_items(self) -> int:
+        """Number of (query, document) pairs with a judgment."""
+        return len(self.item_query)
+
+    @property
+    def n_queries(self) -> int:
+        """Number of queries with a judgment."""
+        return len(self.queries)
+
+    @property
+    def n_assessors(self) -> int:
+        """Number of assessors with a judgment."""
+        return len(self.assessors)
+
+    @cached_property
+    def query_offsets(self) -> NDArray[np.int64]:
+        """Where each query's items start: (n_queries + 1,)."""
+        return np.searchsorted(self.item_query, np.arange(self.n_queries + 1)).astype(np.int64)
+
+    @property
+    def n_unjudgeable(self) -> int:
+        """How many answers were 'cannot judge'."""
+        return int((self.grade == UNJUDGEABLE).sum())
+
+    @property
+    def scale(self) -> Scale:
+        """The one scale that every assessor uses."""
+        if len(self.scales) > 1:
+            raise InputError(
+                f"the assessors use {len(self.scales)} scales ({' / '.join(map(str, self.scales))})",
+                remedy="give each a map to one scale in the scales file (column maps_to), or use a model that "
+                "takes scales as they are",
+            )
+        return self.scales[0]
+
+    def on_one_scale(self) -> Judgments:
+        """The same judgments with every grade on one scale, by the maps given when reading."""
+        if len(self.scales) == 1 and not any(self.scale_maps):
+            return self
+        if self.common_scale is None or not all(self.scale_maps):
+            _ = self.scale  # says what is missing
+            return self
+        widest = max(len(scale) for scale in self.scales)
+        table = np.full((len(self.scales), widest + 1), UNJUDGEABLE, np.int8)  # the last column is UNJUDGEABLE's
+        for row, codes in enumerate(self.scale_maps):
+            table[row, : len(codes or ())] = codes
+        return replace(
+            self,
+            grade=table[self.assessor_scale[self.assessor], self.grade],
+            scales=(self.common_scale,),
+            assessor_scale=np.zeros(self.n_assessors, np.int8),
+            scale_maps=(),
+        )
+
+    def with_unjudgeable(self, how: str) -> Judgments:
+        """'Cannot judge' answers as the lowest grade (`lowest`), left out (`drop`), or as they are (`model`)."""
+        one_of(("lowest", "drop", "model"), how, "--unjudgeable-as")
+        unjudgeable = self.grade == UNJUDGEABLE
+        if how == "model" or not unjudgeable.any():
+            return self
+        if how == "drop":
+            return self.where(~unjudgeable)
+        return replace(self, grade=np.where(unjudgeable, 0, self.grade).astype(np.int8))
+
+    def where(self, keep: NDArray[np.bool_]) -> Judgments:
+        """Only the judgments that `keep` (n,) names; queries, documents and assessors left empty are gone."""
+        if not keep.any():
+            raise InputError("no judgment is left", remedy="loosen what is left out")
+        rows = np.flatnonzero(keep)
+        item = np.repeat(np.arange(self.n_items, dtype=np.int32), np.diff(self.offsets))[rows]
+        items, counts = np.unique(item, return_counts=True)
+        query, queries = _compacted(self.item_query[items], self.queries)
+        document, documents = _compacted(self.item_document[items], self.documents)
+        assessor, assessors = _compacted(self.assessor[rows], self.assessors)
+        kept = np.unique(self.assessor[rows])
+        return replace(
+            self,
+            queries=queries,
+            documents=documents,
+            assessors=assessors,
+            item_query=query,
+            item_document=document,
+            offsets=np.append(0, np.cumsum(counts)),
+            assessor=assessor,
+            grade=self.grade[rows],
+            assessor_scale=self.assessor_scale[kept],
+            assessor_family=None if self.assessor_family is None else self.assessor_family[kept],
+            extras={name: column[rows] for name, column in self.extras.items()},
+        )
+
+    def to_arrow(self) -> pa.Table:
+        """The judgments as rows of ids, sorted by query and document; an unjudgeable grade is null."""
+        item = np.repeat(np.arange(self.n_items), np.diff(self.offsets))
+        columns = {
+            "query": self.queries.take(pa.array(self.item_query[item])),
+            "document": self.documents.take(pa.array(self.item_document[item])),
+            "assessor": self.assessors.take(pa.array(self.assessor)),
+            "grade": self._grades_out(),
+        }
+        if self.families is not None and self.assessor_family is not None:
+            family = self.assessor_family[self.assessor]
+            columns["family"] = self.families.take(pa.array(family, mask=family < 0))
+        for name, column in self.extras.items():
+            columns[name] = self._honeypots_out(column) if name == "honeypot" else pa.array(column, from_pandas=True)
+        return pa.table(columns)
+
+    def _grades_out(self) -> pa.Array:
+        """Grades as the user wrote them: numbers, or names where any scale has names."""
+        scale_of = self.assessor_scale[self.assessor]
+        numeric = all(scale.numeric for scale in self.scales)
+        widest = max(len(scale) for scale in self.scales)
+        table = np.empty((len(self.scales), widest), np.int64 if numeric else object)
+        for row, scale in enumerate(self.scales):
+            table[row, : len(scale)] = np.array(scale.values if numeric else scale.names)
+        shown = table[scale_of, np.maximum(self.grade, 0)]
+        return pa.array(shown, mask=self.grade == UNJUDGEABLE)
+
+    def _honeypots_out(self, codes: NDArray[Any]) -> pa.Array:
+        as_grades = replace(self, grade=np.where(codes == NO_HONEYPOT, UNJUDGEABLE, codes).astype(np.int8))
+        return as_grades._grades_out()
+
+    @property
+    def frame(self) -> Any:
+        """The judgments as a DataFrame of the library they came in (pandas for files)."""
+        return frames.from_arrow(self.to_arrow(), self.backend)
+
+    def positions(self, query: pa.Array, document: pa.Array) -> NDArray[np.int64]:
+        """For each pair of ids the number of its item here, or -1."""
+        q, d = ids.match(self.queries, query), ids.match(self.documents, document)
+        keys = self.item_query.astype(np.int64) * len(self.documents) + self.item_document
+        wanted = q * len(self.documents) + d
+        found = np.minimum(np.searchsorted(keys, wanted), self.n_items - 1)
+        return np.where((q >= 0) & (d >= 0) & (keys[found] == wanted), found, -1)
+
+
+NO_HONEYPOT = -2
+"""In the honeypot column: this item is not one."""
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where it should be.
+
+    >>> counted(1, "query"), counted(1200, "query"), counted(2, "assessor")
+    ('1 query', '1,200 queries', '2 assessors')
+    """
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def _compacted(codes: NDArray[np.int32], names: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
+    used, renumbered = np.unique(codes, return_inverse=True)
+    return renumbered.astype(np.int32), names.take(pa.array(used))
+
+
+def sort_rows(
+    query: NDArray[np.int32], document: NDArray[np.int32], rows: NDArray[np.int64], n_queries: int, n_documents: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The order of `rows` by query and document, and the offsets of the items in it."""
+    order = kernels.order_by(query, kernels.order_by(document, rows, n_documents), n_queries)
+    return order, kernels.item_offsets(query, document, order)

@@ -1,0 +1,52 @@
+"""Progress of long work: nothing for the first two seconds, then a bar."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+Report = Callable[[int, int, float], None]
+"""Called after every iteration with its number, the largest number, and the objective."""
+
+QUIET_SECONDS = 2.0
+
+
+class ProgressBar:
+    """A bar on standard error that appears once the work has lasted a while.
+
+    >>> with ProgressBar("fitting") as report:
+    ...     report(1, 10, -0.5)
+    """
+
+    def __init__(self, title: str, after: float = QUIET_SECONDS) -> None:
+        self.title, self.after = title, after
+        self._began = time.monotonic()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __call__(self, iteration: int, most: int, objective: float) -> None:
+        """Say how far the work is."""
+        if self._bar is None:
+            if time.monotonic() - self._began < self.after:
+                return
+            self._open(most)
+        self._bar.update(self._task, completed=iteration, description=f"{self.title} ({objective:.5f})")
+
+    def _open(self, most: int) -> None:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        self._bar = Progress(console=Console(stderr=True), transient=True)
+        self._bar.start()
+        self._task = self._bar.add_task(self.title, total=most)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,216 @@
+"""The documents of a world: ids, features, true relevance, expert grades, difficulty, and the planted honeypots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Texts: TypeAlias = npt.NDArray[np.object_]
+
+INFORMATIVE_SHARE = 0.6  # of the columns; the others are noise
+UNEXPLAINED = 0.35  # standard deviation of what no feature shows of relevance, where the shown part has about 1
+QUERY_SHIFT = 0.35  # the same for what all documents of a query share
+CANDIDATES_PER_HONEYPOT = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Documents:
+    """Documents grouped by query, with the truth about them.
+
+    `relevance` lies on the scale of the expert grades: a document of grade g has one in (g - 0.5, g + 0.5].
+    `difficulty` is centred on 1; it multiplies the noise of everyone who looks at the document.
+
+    >>> documents = draw_documents(np.random.default_rng(1), queries=2, documents=3)
+    >>> bool((abs(documents.relevance - documents.grade) <= 0.5).all())
+    True
+    """
+
+    query: Texts
+    document: Texts
+    features: Floats  # (n_documents, n_features)
+    relevance: Floats
+    grade: Ints
+    difficulty: Floats
+    honeypot: Flags
+    grades: int
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+    def frame(self) -> pd.DataFrame:
+        """The truth about every document.
+
+        >>> draw_documents(np.random.default_rng(1), queries=1, documents=2).frame().columns.tolist()
+        ['query', 'document', 'relevance', 'grade', 'difficulty', 'honeypot']
+        """
+        names = ("query", "document", "relevance", "grade", "difficulty", "honeypot")
+        return pd.DataFrame({name: getattr(self, name) for name in names})
+
+    def gold_frame(self, queries: int) -> pd.DataFrame:
+        """The expert grades of the first `queries` queries.
+
+        >>> draw_documents(np.random.default_rng(1), queries=9, documents=1).gold_frame(1)
+          query document  grade
+        0     1      1-1      0
+        """
+        first = pd.factorize(self.query)[0] < queries
+        return self.frame().loc[first, ["query", "document", "grade"]]
+
+    def feature_frame(self) -> pd.DataFrame:
+        """The features, in columns f1, f2, ...
+
+        >>> draw_documents(np.random.default_rng(1), queries=1, documents=1, features=2).feature_frame()
+          query document      f1      f2
+        0     1      1-1 ...
+        """
+        names = [f"f{number}" for number in range(1, self.features.shape[1] + 1)]
+        ids = pd.DataFrame({"query": self.query, "document": self.document})
+        return pd.concat([ids, pd.DataFrame(self.features, columns=names)], axis=1)
+
+
+def draw_documents(
+    rng: np.random.Generator,
+    *,
+    queries: int,
+    documents: int,
+    features: int = 20,
+    grades: int = 5,
+    honeypots: float = 0.0,
+) -> Documents:
+    """Queries "1", "2", ... with about `documents` documents each, and planted honeypots among them.
+
+    `honeypots` is their share of all documents; what else is drawn does not depend on it.
+
+    >>> draw_documents(np.random.default_rng(0), queries=2, documents=2).document.tolist()
+    ['1-1', '1-2', '1-3', '2-1']
+    """
+    collecting, planting = rng.spawn(2)
+    query = np.repeat(np.arange(queries), _sizes(collecting, queries, documents))
+    offsets = collecting.normal(size=(queries, features))
+    collection = _collect(collecting, query, offsets, grades)
+    planted = _plant(planting, round(len(query) * honeypots / (1 - honeypots)), offsets, grades)
+    return _number(collection, planted, grades)
+
+
+def grade_shares(grades: int) -> Floats:
+    """How common each expert grade is: every grade half as common as the one below.
+
+    >>> grade_shares(5).round(3).tolist()
+    [0.516, 0.258, 0.129, 0.065, 0.032]
+    """
+    halves = 0.5 ** np.arange(grades)
+    return np.asarray(halves / halves.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class _Draw:
+    """Documents that have no ids yet."""
+
+    query: Ints
+    features: Floats
+    relevance: Floats
+    difficulty: Floats
+
+
+def _sizes(rng: np.random.Generator, queries: int, documents: int) -> Ints:
+    spread = 0.3
+    sizes = documents * rng.lognormal(-(spread**2) / 2, spread, queries)
+    return np.maximum(1, np.rint(sizes)).astype(np.int64)
+
+
+def _collect(rng: np.random.Generator, query: Ints, offsets: Floats, grades: int) -> _Draw:
+    hidden = rng.normal(size=(len(query), offsets.shape[1]))
+    shared = QUERY_SHIFT * rng.normal(size=len(offsets))
+    latent = _explained(hidden) + shared[query] + UNEXPLAINED * rng.normal(size=len(query))
+    difficulty = rng.lognormal(0, 0.5, len(query))
+    return _Draw(query, _visible(hidden, offsets[query]), _relevance(latent, grades), difficulty)
+
+
+# How hidden standard-normal columns make relevance: (columns needed, shape). Each has a variance of about 1.
+# The interaction, the gate and the peak show a linear model little or nothing.
+SHAPES: tuple[tuple[int, Callable[..., Floats]], ...] = (
+    (1, lambda a: 1.3 * np.tanh(1.5 * a)),  # saturating
+    (2, lambda a, b: a * b),  # interaction
+    (1, lambda a: 2.2 * (a > 0.7)),  # threshold
+    (2, lambda a, b: 1.4 * np.where(a > 0, b, 0.0)),  # gate: b counts only where a is positive
+    (1, lambda a: 3 * np.exp(-(a**2))),  # peak: neither too much nor too little
+    (1, lambda a: 1.0 * a),  # linear
+)
+
+
+def _explained(hidden: Floats) -> Floats:
+    """What the features show of relevance: the shapes in turns, each round weaker, until the columns are used up."""
+    informative = max(1, round(hidden.shape[-1] * INFORMATIVE_SHARE))
+    parts: list[Floats] = []
+    weights: list[float] = []
+    used = 0
+    while used < informative:
+        weight = 1.0 if not weights else weights[-1] / 2
+        for needed, shape in SHAPES:
+            if used + needed <= informative:
+                parts.append(weight * shape(*np.moveaxis(hidden[..., used : used + needed], -1, 0)))
+                weights.append(weight)
+                used += needed
+    return np.asarray(np.sum(parts, axis=0) / np.linalg.norm(weights))
+
+
+def _visible(hidden: Floats, offset: Floats) -> Floats:
+    """Features as a search engine has them: some plain, some skewed like counts, some on another level per query."""
+    visible = hidden.copy()
+    visible[:, 1::3] = np.exp(hidden[:, 1::3])
+    visible[:, 2::3] += offset[:, 2::3]
+    # What is written is what is held: four decimals survive any text format.
+    return visible.round(4)
+
+
+def _relevance(latent: Floats, grades: int) -> Floats:
+    """The latent values on the scale of grades, in the same order, with the shares that grades have."""
+    place = (np.argsort(np.argsort(latent)) + 0.5) / len(latent)
+    borders = np.concatenate([[0.0], np.cumsum(grade_shares(grades))])
+    return np.asarray(np.interp(place, borders, np.arange(grades + 1) - 0.5))
+
+
+def _plant(rng: np.random.Generator, number: int, offsets: Floats, grades: int) -> _Draw:
+    """Clear-cut documents, half of them at the bottom of the scale and half at the top.
+
+    Of a few candidates each takes the one whose features look most like its grade.
+    """
+    queries, columns = offsets.shape
+    query = rng.integers(queries, size=number)
+    top = np.arange(number) % 2 == 1
+    candidates = rng.normal(size=(number, CANDIDATES_PER_HONEYPOT, columns))
+    looks = _explained(candidates) * np.where(top, 1, -1)[:, None]
+    hidden = candidates[np.arange(number), looks.argmax(axis=1)]
+    margin = rng.uniform(0, 0.1, number)
+    relevance = np.where(top, grades - 0.5 - margin, -0.5 + margin)
+    return _Draw(query, _visible(hidden, offsets[query]), relevance, rng.uniform(0.1, 0.3, number))
+
+
+def _number(collection: _Draw, planted: _Draw, grades: int) -> Documents:
+    """Put honeypots after the other documents of their query, numbered on, so that no id gives them away."""
+    query = np.concatenate([collection.query, planted.query])
+    order = np.argsort(query, kind="stable")
+    query = query[order]
+    number = np.arange(len(query)) - np.searchsorted(query, query) + 1
+    width = len(str(number.max()))
+    query_ids = [str(code + 1) for code in query.tolist()]
+    document_ids = [f"{text}-{n:0{width}}" for text, n in zip(query_ids, number.tolist(), strict=True)]
+    relevance = np.concatenate([collection.relevance, planted.relevance])[order]
+    return Documents(
+        query=np.array(query_ids, dtype=object),
+        document=np.array(document_ids, dtype=object),
+        features=np.concatenate([collection.features, planted.features])[order],
+        relevance=relevance,
+        grade=np.searchsorted(np.arange(grades - 1) + 0.5, relevance).astype(np.int64),
+        difficulty=np.concatenate([collection.difficulty, planted.difficulty])[order],
+        honeypot=order >= len(collection.query),
+        grades=grades,
+    )

@@ -1,0 +1,243 @@
+"""A world from a few settings, and its files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from numbers import Integral
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from crowdrank.errors import OutputError, UsageError
+from crowdrank.files import replacing, require_folder
+from crowdrank.simulation.assessors import draw_assessors
+from crowdrank.simulation.documents import draw_documents
+from crowdrank.simulation.judging import judge
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a world is made of; the names are explained at :func:`simulate`.
+
+    >>> Settings(queries=10).label_grades
+    5
+    >>> Settings(spammers=1.5)
+    Traceback (most recent call last):
+    crowdrank.errors.UsageError: spammers is 1.5, but must be a number from 0 to 1.
+    """
+
+    queries: int = 100
+    documents: int = 20
+    labels: int = 5
+    assessors: int = 60
+    features: int = 20
+    grades: int = 5
+    label_grades: int | None = None
+    spammers: float = 0.15
+    adversaries: float = 0.03
+    honeypots: float = 0.05
+    noise: float = 1.0
+    gold_queries: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("queries", "documents", "labels", "assessors", "features"):
+            self._whole(name, 1)
+        self._whole("grades", 2, 11)
+        self._fill("label_grades", self.grades)
+        self._whole("label_grades", 2, 11)
+        self._fill("gold_queries", self.queries)
+        self._whole("gold_queries", 0, self.queries)
+        self._whole("seed", 0)
+        self._number("spammers", 1)
+        self._number("adversaries", 1)
+        self._number("honeypots", 0.5)
+        self._number("noise", 100)
+        if self.spammers + self.adversaries > 1:
+            together = f"spammers is {self.spammers} and adversaries is {self.adversaries}"
+            raise UsageError(f"{together}, but their sum must be at most 1.")
+
+    def _fill(self, name: str, value: int) -> None:
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, value)
+
+    def _whole(self, name: str, low: int, high: int | None = None) -> None:
+        value = getattr(self, name)
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not whole or value < low or (high is not None and value > high):
+            allowed = f"of at least {low}" if high is None else f"from {low} to {high}"
+            raise UsageError(f"{name} is {value!r}, but must be a whole number {allowed}.")
+        object.__setattr__(self, name, int(value))
+
+    def _number(self, name: str, high: float) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int | float | np.number) or isinstance(value, bool) or not 0 <= value <= high:
+            raise UsageError(f"{name} is {value!r}, but must be a number from 0 to {high}.")
+        object.__setattr__(self, name, float(value))
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Judgments of a crowd, and the truth behind them.
+
+    judgments: query, document, assessor, grade, time, duration (seconds), cost, honeypot (the right grade, or blank)
+    gold: query, document, grade (the experts')
+    features: query, document, f1, f2, ...
+    assessors: assessor, kind, rigour, noise, activity, favourite, seconds
+    documents: query, document, relevance, grade, difficulty, honeypot
+
+    >>> world = simulate(queries=3, documents=4, labels=2, assessors=5)
+    >>> world.judgments.groupby("document").size().unique().tolist()
+    [2]
+    """
+
+    judgments: pd.DataFrame
+    gold: pd.DataFrame
+    features: pd.DataFrame
+    assessors: pd.DataFrame
+    documents: pd.DataFrame
+    settings: Settings
+
+    def write(self, folder: str | Path) -> None:
+        """Write the world's files into `folder`, which is made if need be; all of them or none.
+
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> simulate(queries=1, documents=2, labels=1, honeypots=0).write(folder)
+        >>> sorted(path.name for path in folder.iterdir())
+        ['assessors.csv', 'documents.csv', 'features.letor', 'gold.qrels', 'judgments.csv', 'world.json']
+        >>> print((folder / "gold.qrels").read_text(), end="")
+        1 0 1-1 1
+        1 0 1-2 0
+        """
+        folder = Path(folder)
+        _make(folder)
+        files: dict[str, Callable[[Path], None]] = {
+            "judgments.csv": partial(_write_csv, self.judgments),
+            "gold.qrels": partial(_write_qrels, self.gold),
+            "features.letor": partial(_write_letor, self.features, self.documents["grade"]),
+            "assessors.csv": partial(_write_csv, self.assessors),
+            "documents.csv": partial(_write_csv, self.documents),
+            "world.json": partial(_write_settings, self.settings),
+        }
+        # No draft takes its place before the last one is written.
+        with ExitStack() as drafts:
+            for name, write in files.items():
+                write(drafts.enter_context(replacing(folder / name)))
+
+
+def simulate(
+    *,
+    queries: int = 100,
+    documents: int = 20,
+    labels: int = 5,
+    assessors: int = 60,
+    features: int = 20,
+    grades: int = 5,
+    label_grades: int | None = None,
+    spammers: float = 0.15,
+    adversaries: float = 0.03,
+    honeypots: float = 0.05,
+    noise: float = 1.0,
+    gold_queries: int | None = None,
+    seed: int = 0,
+) -> World:
+    """A world in which a crowd of mixed quality has judged documents whose true relevance is known.
+
+    queries, documents: how many queries, and about how many documents each has.
+    labels: how many assessors judge each document (all of them, where there are fewer).
+    assessors: how many there are; a few do most of the work.
+    features: how many columns; the first 60 % tell of relevance, not linearly, the others are noise.
+    grades: how many the experts use, 0 the worst; each is half as common as the one below.
+    label_grades: how many the crowd uses; the experts' number unless given. With 2 a label is positive if and only
+        if the perceived grade exceeds the assessor's rigour.
+    spammers, adversaries: shares of the assessors who do not look, and who turn the scale round.
+    honeypots: share of the tasks, and of the documents, that are clear-cut and planted with a known answer.
+    noise: multiplies the noise of everyone who looks; 0 leaves differences of rigour only.
+    gold_queries: the experts graded the first so many queries; all of them unless given.
+    seed: the same seed and settings give the same world.
+
+    >>> world = simulate(queries=5, documents=4, seed=7)
+    >>> world.gold.head(2)
+      query document  grade
+    0     1      1-1      0
+    1     1      1-2      1
+    """
+    settings = Settings(
+        queries=queries,
+        documents=documents,
+        labels=labels,
+        assessors=assessors,
+        features=features,
+        grades=grades,
+        label_grades=label_grades,
+        spammers=spammers,
+        adversaries=adversaries,
+        honeypots=honeypots,
+        noise=noise,
+        gold_queries=gold_queries,
+        seed=seed,
+    )
+    for_documents, for_assessors, for_judgments = np.random.default_rng(settings.seed).spawn(3)
+    collection = draw_documents(
+        for_documents,
+        queries=settings.queries,
+        documents=settings.documents,
+        features=settings.features,
+        grades=settings.grades,
+        honeypots=settings.honeypots,
+    )
+    crowd = draw_assessors(
+        for_assessors,
+        settings.assessors,
+        spammers=settings.spammers,
+        adversaries=settings.adversaries,
+        grades=settings.grades,
+        label_grades=settings.label_grades or settings.grades,
+        noise=settings.noise,
+    )
+    return World(
+        judgments=judge(for_judgments, collection, crowd, labels=settings.labels),
+        gold=collection.gold_frame(settings.queries if settings.gold_queries is None else settings.gold_queries),
+        features=collection.feature_frame(),
+        assessors=crowd.frame(),
+        documents=collection.frame(),
+        settings=settings,
+    )
+
+
+def _make(folder: Path) -> None:
+    require_folder(folder)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as problem:
+        raise OutputError(f"Cannot make the folder {folder}: {problem.strerror or problem}.") from problem
+
+
+def _write_csv(frame: pd.DataFrame, path: Path) -> None:
+    frame.to_csv(path, index=False, lineterminator="\n")
+
+
+def _write_qrels(gold: pd.DataFrame, path: Path) -> None:
+    rows = zip(gold["query"], gold["document"], gold["grade"], strict=True)
+    _write_lines(path, [f"{query} 0 {document} {grade}" for query, document, grade in rows])
+
+
+def _write_letor(features: pd.DataFrame, grade: pd.Series[int], path: Path) -> None:
+    values = features.drop(columns=["query", "document"]).to_numpy().tolist()
+    form = " ".join(["%d qid:%s", *(f"{column}:%r" for column in range(1, len(values[0]) + 1)), "# docid = %s"])
+    rows = zip(grade, features["query"], values, features["document"], strict=True)
+    _write_lines(path, [form % (grade, query, *row, document) for grade, query, row, document in rows])
+
+
+def _write_settings(settings: Settings, path: Path) -> None:
+    _write_lines(path, [json.dumps(asdict(settings), indent=2)])
+
+
+def _write_lines(path: Path, lines: list[str]) -> None:
+    path.write_text("\n".join(lines) + "\n" if lines else "", encoding="utf-8", newline="\n")
