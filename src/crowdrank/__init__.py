@@ -55,7 +55,7 @@ _HOMES = {
     "read_run": "judgments.read",
     "simulate": "simulation.world",
 }
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - a sorted list of names
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

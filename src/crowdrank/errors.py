@@ -20,9 +20,7 @@ class InputError(CrowdrankError, ValueError):
     --grades.
     """
 
-    def __init__(
-        self, problem: str, *, source: str = "", place: str = "", column: str = "", remedy: str = ""
-    ) -> None:
+    def __init__(self, problem: str, *, source: str = "", place: str = "", column: str = "", remedy: str = "") -> None:
         where = ", ".join(part for part in (source, place, f"column '{column}'" if column else "") if part)
         super().__init__(f"{where}{': ' if where else ''}{problem}{'; ' if remedy else ''}{remedy}.")
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import crowdrank
-from crowdrank.consensus import kernels
+from crowdrank.consensus import METHODS, kernels, model_class
 from crowdrank.consensus.checkpoints import Checkpoint, fingerprint
 from crowdrank.consensus.result import Consensus, grade_quantiles, modal_grades
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
@@ -43,6 +43,7 @@ class Aggregator(ABC):
         theta_: the model's parameters, named arrays.
         history_: the objective after each iteration (mean log posterior per judgment).
         n_iter_, converged_: how the loop ended.
+
     """
 
     locality: ClassVar[str] = "item"
@@ -113,6 +114,7 @@ class Aggregator(ABC):
             engine: where the passes run; by default here, in one thread.
             progress: show a bar when it takes long, or call a function with (iteration, most, objective).
             checkpoint: a folder that keeps the state of an unfinished fit; a fit of the same data goes on from it.
+
         """
         self._check()
         table, gold = as_judgments(judgments), as_gold(gold)
@@ -252,9 +254,7 @@ class Aggregator(ABC):
         statistics = passes.accumulate(theta)
         return self._consensus(prepared, passes.finish(theta), self.assessor_columns(theta, statistics), None)
 
-    def _consensus(
-        self, judgments: Judgments, rows: Arrays, assessors: Arrays, gold: NDArray[Any] | None
-    ) -> Consensus:
+    def _consensus(self, judgments: Judgments, rows: Arrays, assessors: Arrays, gold: NDArray[Any] | None) -> Consensus:
         scale = judgments.scale
         documents: dict[str, Any] = {
             "query": judgments.queries.take(pa.array(judgments.item_query)),
@@ -359,22 +359,16 @@ class Aggregator(ABC):
             ) from problem
         names, values = about["scale"]
         scale = Scale(tuple(names), tuple(values))
-        model.consensus_ = Consensus(about["model"], *tables, scale, about["backend"])
+        model.consensus_ = Consensus(about["model"], tables[0], tables[1], scale, about["backend"])
         return model
 
     @classmethod
     def _class_named(cls, name: str, folder: Path) -> type[Self]:
-        for known in [cls, *_subclasses(cls)]:
-            if known.__name__ == name:
+        for method in METHODS:
+            known = model_class(method)
+            if known.__name__ == name and issubclass(known, cls):
                 return known
         raise InputError(f"it holds a {name}, not a {cls.__name__}", source=str(folder))
-
-
-def _subclasses(cls: type[Aggregator]) -> list[Any]:
-    from crowdrank.consensus import METHODS, model_class
-
-    loaded = [model_class(method) for method in METHODS]
-    return [known for known in loaded if issubclass(known, cls)]
 
 
 def as_judgments(judgments: Any) -> Judgments:
@@ -436,5 +430,3 @@ def _as_series(consensus: Consensus, column: str) -> Any:
 
 def _tuples(parameters: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()}
-
-

@@ -68,9 +68,7 @@ class Checkpoint:
             )
         return State(parts[0], parts[1], parts[2:], about["history"])
 
-    def offer(
-        self, theta: Arrays, statistics: Arrays, local: Callable[[], list[Arrays]], history: list[float]
-    ) -> None:
+    def offer(self, theta: Arrays, statistics: Arrays, local: Callable[[], list[Arrays]], history: list[float]) -> None:
         """Write the state if it is time."""
         if time.monotonic() - self._written >= self.every:
             self.save(theta, statistics, local(), history)

@@ -33,6 +33,7 @@ class DawidSkene(Aggregator):
     ...                       "label": [1, 1, 0, 0, 0, 0]})
     >>> DawidSkene().fit_predict(votes).to_dict()
     {'a': 1, 'b': 0}
+
     """
 
     assessor_arrays: ClassVar[tuple[str, ...]] = ("likelihood",)
@@ -97,7 +98,8 @@ class DawidSkene(Aggregator):
         else:
             n_grades = counts.shape[1]
             counts = counts + off + (diagonal - off) * np.eye(n_grades)
-        return counts / counts.sum(axis=1, keepdims=True)
+        likelihood: NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
+        return likelihood
 
     def _pseudo_counts(self) -> tuple[float, float]:
         pair = self.prior if isinstance(self.prior, tuple) else (self.prior, self.prior)
@@ -154,8 +156,11 @@ class OneCoinDawidSkene(DawidSkene):
         diagonal, off = self._pseudo_counts()
         right = np.trace(counts, axis1=1, axis2=2) + diagonal
         skill = right / (counts.sum(axis=(1, 2)) + diagonal + (n_grades - 1) * off)
-        skill = np.clip(skill, FLOOR, 1 - FLOOR)[:, None, None]
-        return np.where(np.eye(n_grades, dtype=bool), skill, (1 - skill) / (n_grades - 1))
+        skill = skill[:, None, None]
+        likelihood: NDArray[np.float64] = np.where(
+            np.eye(n_grades, dtype=bool), skill, (1 - skill) / (n_grades - 1)
+        ).clip(FLOOR, 1 - FLOOR)
+        return likelihood
 
     def _log_prior(self, theta: Arrays) -> float:
         diagonal, off = self._pseudo_counts()

@@ -38,6 +38,31 @@ def count_confusions(
 
 
 @njit(cache=True, nogil=True)
+def scale_up(product: NDArray[np.float64]) -> float:
+    """Divide a product that has become small by its largest entry; returns the logarithm taken out."""
+    highest = product.max()
+    if highest >= SMALL:
+        return 0.0
+    for c in range(len(product)):
+        product[c] /= highest
+    return float(np.log(highest))
+
+
+@njit(cache=True, nogil=True)
+def settle(product: NDArray[np.float64], gold: int) -> float:
+    """Turn a product into a posterior; returns the item's log likelihood, under its true grade where that is known."""
+    if gold < 0:
+        norm = product.sum()
+        for c in range(len(product)):
+            product[c] /= norm
+        return float(np.log(norm))
+    likelihood = max(product[gold], 1e-300)
+    for c in range(len(product)):
+        product[c] = 1.0 if c == gold else 0.0
+    return float(np.log(likelihood))
+
+
+@njit(cache=True, nogil=True)
 def expect_grades(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
@@ -67,21 +92,8 @@ def expect_grades(
             for c in range(n_grades):
                 product[c] *= row[c]
             if (j - start) % 8 == 7:
-                highest = product.max()
-                if highest < SMALL:
-                    total_log += np.log(highest)
-                    for c in range(n_grades):
-                        product[c] /= highest
-        if gold[item] >= 0:
-            # The true grade is known: the item is worth its likelihood under that grade.
-            total_log += np.log(max(product[gold[item]], 1e-300))
-            for c in range(n_grades):
-                product[c] = 1.0 if c == gold[item] else 0.0
-        else:
-            norm = product.sum()
-            total_log += np.log(norm)
-            for c in range(n_grades):
-                product[c] /= norm
+                total_log += scale_up(product)
+        total_log += settle(product, gold[item])
         for c in range(n_grades):
             posterior[item, c] = product[c]
             class_counts[c] += product[c]

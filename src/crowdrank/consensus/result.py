@@ -66,7 +66,8 @@ def modal_grades(shares: NDArray[np.float64]) -> NDArray[np.int8]:
     tied = shares >= shares.max(axis=1, keepdims=True) - TIE
     rank_from_top = np.cumsum(tied[:, ::-1], axis=1)[:, ::-1]
     chosen = tied & (rank_from_top == (tied.sum(axis=1, keepdims=True) + 1) // 2)
-    return chosen.argmax(axis=1).astype(np.int8)
+    grades: NDArray[np.int8] = chosen.argmax(axis=1).astype(np.int8)
+    return grades
 
 
 def grade_quantiles(

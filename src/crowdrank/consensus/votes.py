@@ -106,11 +106,13 @@ class Average(_Vote):
     def voted(self, votes: NDArray[np.float64]) -> NDArray[np.int8]:
         """The grade nearest to the mean, in places; half-way the higher."""
         places = np.arange(votes.shape[1])
-        return np.floor(votes @ places / votes.sum(axis=1) + 0.5).astype(np.int8)
+        nearest: NDArray[np.int8] = np.floor(votes @ places / votes.sum(axis=1) + 0.5).astype(np.int8)
+        return nearest
 
     def relevance(self, votes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean of the values."""
-        return votes @ values / votes.sum(axis=1)
+        mean: NDArray[np.float64] = votes @ values / votes.sum(axis=1)
+        return mean
 
 
 class Highest(_Vote):
@@ -124,7 +126,8 @@ class Highest(_Vote):
 
     def voted(self, votes: NDArray[np.float64]) -> NDArray[np.int8]:
         """The highest grade with a vote."""
-        return (votes.shape[1] - 1 - (votes[:, ::-1] > 0).argmax(axis=1)).astype(np.int8)
+        highest: NDArray[np.int8] = (votes.shape[1] - 1 - (votes[:, ::-1] > 0).argmax(axis=1)).astype(np.int8)
+        return highest
 
     def relevance(self, votes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The value of the highest grade."""

@@ -24,7 +24,9 @@ Arrays = dict[str, NDArray[Any]]
 class ShardModel(Protocol):
     """What an engine needs of a model."""
 
-    locality: str  # "item": any split of the items will do; "query": a query's items stay together
+    @property
+    def locality(self) -> str:
+        """`item`: any split of the items will do; `query`: a query's items stay together."""
 
     def start(self, shard: Shard) -> Arrays:
         """The shard's local state before the first pass."""

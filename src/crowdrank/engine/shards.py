@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +54,7 @@ def split(
     values = np.array(max(judgments.scales, key=len).values)
     bounds = _bounds(judgments, locality, size)
     shards = []
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in pairwise(bounds):
         first, last = judgments.offsets[start], judgments.offsets[stop]
         shards.append(
             Shard(

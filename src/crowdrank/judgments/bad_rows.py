@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from crowdrank.errors import InputError
 from crowdrank.judgments.grades import one_of
 
+MALFORMED = "malformed line"
+
 
 @dataclass
 class BadRows:
@@ -26,6 +28,7 @@ class BadRows:
 
     on_bad_rows: str = "error"
     skipped: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)  # of each reason, what would have been said of the first
 
     def __post_init__(self) -> None:
         one_of(("error", "skip"), self.on_bad_rows, "--on-bad-rows")
@@ -44,10 +47,13 @@ class BadRows:
             return
         if not self.skip:
             raise error(int(np.argmax(bad)))
+        self.examples.setdefault(reason, str(error(int(np.argmax(bad)))))
         self.skipped[reason] += int(bad.sum())
         keep &= ~bad
 
-    def malformed(self, count: int) -> None:
-        """Count lines that could not be split into cells."""
-        if count:
-            self.skipped["malformed line"] += count
+    def malformed(self, error: InputError, count: int = 1) -> None:
+        """Count lines that could not be split into cells, or raise what is said of the first."""
+        if not self.skip:
+            raise error
+        self.examples.setdefault(MALFORMED, str(error))
+        self.skipped[MALFORMED] += count

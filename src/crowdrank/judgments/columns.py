@@ -77,9 +77,9 @@ def resolve(
     for role in (*required, *optional):
         # A column the map gives to one role is not taken for another.
         free = [name for name in names if name not in mapped.values()]
-        name = mapped.get(role) or _by_name(role, free, aliases, source)
-        if name is not None:
-            found[role] = name
+        column = mapped.get(role) or _by_name(role, free, aliases, source)
+        if column is not None:
+            found[role] = column
     missing = [role for role in required if role not in found]
     if missing:
         raise InputError(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from crowdrank.errors import InputError
 from crowdrank.judgments import ids, kernels
-from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.bad_rows import MALFORMED, BadRows
 from crowdrank.judgments.grades import Scale, one_of, whole_number
 from crowdrank.judgments.scales import ScaleRules
 from crowdrank.judgments.sources import Source
@@ -71,7 +71,13 @@ class Encoder:
             families=families,
             assessor_family=assessor_family,
             extras={name: column[order] for name, column in extras.items()},
-            report=ReadReport(n + self.bad_rows.skipped["malformed line"], self.bad_rows.skipped, repeats, excluded),
+            report=ReadReport(
+                rows=n + self.bad_rows.skipped[MALFORMED],
+                skipped=+self.bad_rows.skipped,
+                examples=self.bad_rows.examples,
+                repeats=repeats,
+                excluded=excluded,
+            ),
             backend=self.source.backend,
         )
         # Rows left out may have left queries, documents or assessors with nothing.

@@ -12,7 +12,7 @@ from crowdrank.errors import InputError
 
 def is_frame(value: object) -> bool:
     """Whether `value` is a DataFrame of a library that narwhals knows."""
-    return isinstance(nw.from_native(value, pass_through=True), nw.DataFrame | nw.LazyFrame)  # type: ignore[call-overload]
+    return isinstance(nw.from_native(value, pass_through=True), nw.DataFrame | nw.LazyFrame)
 
 
 def backend_of(frame: Any) -> str:
@@ -78,4 +78,4 @@ def from_arrow(table: pa.Table, backend: str = "pandas") -> Any:
         return table
     if backend == "pandas":
         return table.to_pandas()
-    return nw.from_arrow(table, backend=backend).to_native()
+    return nw.from_arrow(table, backend=nw.Implementation.from_backend(backend)).to_native()  # type: ignore[arg-type]

@@ -48,7 +48,9 @@ class Gold:
         """Query, document and grade (its value as a number) as a DataFrame."""
         values = np.array(self.scale.values)[self.code]
         grade = pa.array(values.astype(np.int64))
-        return frames.from_arrow(pa.table({"query": self.query, "document": self.document, "grade": grade}), self.backend)
+        return frames.from_arrow(
+            pa.table({"query": self.query, "document": self.document, "grade": grade}), self.backend
+        )
 
     def as_judgments(self) -> Judgments:
         """The grades as judgments of one assessor called gold."""

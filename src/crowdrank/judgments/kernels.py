@@ -39,7 +39,9 @@ def item_offsets(query: NDArray[np.int32], document: NDArray[np.int32], order: N
 
 
 @njit(cache=True, nogil=True)
-def repeated(offsets: NDArray[np.int64], assessor: NDArray[np.int32], n_assessors: int, last: bool) -> NDArray[np.bool_]:
+def repeated(
+    offsets: NDArray[np.int64], assessor: NDArray[np.int32], n_assessors: int, last: bool
+) -> NDArray[np.bool_]:
     """Judgments that an earlier (or, with `last`, a later) one of the same assessor on the same item replaces."""
     # offsets (n_items + 1,); assessor (n,) sorted by item; returns (n,)
     out = np.zeros(len(assessor), np.bool_)

@@ -41,7 +41,7 @@ class LetorSource(Source):
                 try:
                     query, values = self._split(words)
                 except ValueError as problem:
-                    self._refuse(number, str(problem), bad_rows)
+                    bad_rows.malformed(self._malformed(number, str(problem)))
                     continue
                 seen[query] = seen.get(query, 0) + 1
                 docid = DOCID.search(comment)
@@ -71,15 +71,9 @@ class LetorSource(Source):
             raise ValueError("a feature stands twice")
         return words[1][4:], values
 
-    def _refuse(self, number: int, problem: str, bad_rows: BadRows) -> None:
-        if not bad_rows.skip:
-            raise InputError(
-                problem,
-                source=self.name,
-                place=f"line {number}",
-                remedy="a line reads: 2 qid:10 1:0.5 2:0.1 # docid = name",
-            )
-        bad_rows.malformed(1)
+    def _malformed(self, number: int, problem: str) -> InputError:
+        remedy = "a line reads: 2 qid:10 1:0.5 2:0.1 # docid = name"
+        return InputError(problem, source=self.name, place=f"line {number}", remedy=remedy)
 
     def place(self, row: int) -> str:
         """The line of a row."""

@@ -23,7 +23,7 @@ from crowdrank.judgments.grades import Scale, one_of
 from crowdrank.judgments.letor import LetorSource
 from crowdrank.judgments.scales import ScaleRules
 from crowdrank.judgments.sources import Source, opened
-from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments
+from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments, counted
 
 OPTIONAL = ("query", "family", "time", "duration", "cost", "honeypot")
 
@@ -61,6 +61,7 @@ def read_judgments(
     >>> import pandas as pd
     >>> read_judgments(pd.DataFrame({"task": [1, 1, 2], "worker": ["a", "b", "a"], "label": [0, 1, 1]}))
     <Judgments: 3 judgments of 2 documents in 1 query by 2 assessors, grades 0,1>
+
     """
     opened_source, layout = open_source(source, format, separator)
     bad_rows = BadRows(on_bad_rows)
@@ -129,7 +130,8 @@ class Features:
     grade: NDArray[np.float64] | None = None  # (n,) where the file gives one
 
     def __repr__(self) -> str:
-        return f"<Features: {len(self.query)} documents in {len(pc.unique(self.query))} queries, {len(self.names)} each>"
+        documents, queries = counted(len(self.query), "document"), counted(len(self.query.unique()), "query")
+        return f"<Features: {documents} in {queries}, {counted(len(self.names), 'feature')}>"
 
 
 def read_features(
@@ -143,16 +145,16 @@ def read_features(
 
     >>> import pandas as pd
     >>> read_features(pd.DataFrame({"query": [1, 1], "document": ["a", "b"], "bm25": [3.5, 1.0]}))
-    <Features: 2 documents in 1 queries, 1 each>
+    <Features: 2 documents in 1 query, 1 feature>
     """
     opened_source, _ = open_source(source, format, separator)
     bad_rows = BadRows()
     if isinstance(opened_source, LetorSource):
         table = opened_source.read(opened_source.names, bad_rows)
-        grade = _floats(table["grade"], "grade", opened_source)
         matrix = opened_source.matrix
         names = tuple(f"f{number + 1}" for number in range(matrix.shape[1]))
-        return Features(table["query"].combine_chunks(), table["document"].combine_chunks(), matrix, names, grade)
+        expert = _floats(table["grade"], "grade", opened_source)
+        return Features(table["query"].combine_chunks(), table["document"].combine_chunks(), matrix, names, expert)
     found = resolve(
         opened_source.names,
         source=opened_source.name,
@@ -257,7 +259,8 @@ def _refuse_contradictions(judged: Judgments, source: str) -> None:
     item = int(np.argmax(highest != lowest))
     query = judged.queries[int(judged.item_query[item])].as_py()
     document = judged.documents[int(judged.item_document[item])].as_py()
-    names = ["cannot judge" if code == UNJUDGEABLE else judged.scale.names[code] for code in (lowest[item], highest[item])]
+    codes = (lowest[item], highest[item])
+    names = ["cannot judge" if code == UNJUDGEABLE else judged.scale.names[code] for code in codes]
     raise InputError(
         f"the document '{document}' of query '{query}' has the grades {names[0]} and {names[1]}",
         source=source,

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -78,7 +78,7 @@ class DelimitedSource(Source):
         self._refuse_wrong_separator()
         self._left_out = np.empty(0, dtype=np.int64)
 
-    def _records(self, stream: io.BufferedIOBase) -> Iterator[tuple[int, list[str]]]:
+    def _records(self, stream: BinaryIO) -> Iterator[tuple[int, list[str]]]:
         """Each record that is not blank with the line it ends on; slow, for the header and for error messages."""
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
         reader = csv.reader(text, delimiter=self.separator)
@@ -111,10 +111,8 @@ class DelimitedSource(Source):
         if malformed:
             malformed.clear()
             table = self._parse(names, threads=False, handler=take_note)
-            if not bad_rows.skip:
-                raise self._malformed(malformed[0])
+            bad_rows.malformed(self._malformed(malformed[0]), len(malformed))
             self._left_out = np.array([row.number - 2 for row in malformed])
-            bad_rows.malformed(len(malformed))
         return table
 
     def _parse(self, names: Sequence[str], *, threads: bool, handler: Callable[[Any], str]) -> pa.Table:
@@ -142,7 +140,7 @@ class DelimitedSource(Source):
         """The row, counted from 1 below the header, and its line in the file."""
         record = row
         for left_out in self._left_out:
-            record += left_out <= record
+            record += int(left_out <= record)
         return self._place_of_record(record)
 
     def _place_of_record(self, record: int) -> str:
@@ -179,7 +177,7 @@ class JsonLinesSource(Source):
             raise _empty(self.name)
         self.names = [str(key) for key in first[1]]
 
-    def _objects(self, stream: io.BufferedIOBase, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _objects(self, stream: BinaryIO, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in enumerate(stream, start=1):
             text = line.strip()
             if not text:
@@ -187,16 +185,14 @@ class JsonLinesSource(Source):
             value, problem = _json_object(text)
             if value is not None:
                 yield number, value
-            elif bad_rows.skip:
-                bad_rows.malformed(1)
             else:
-                raise InputError(
-                    problem, source=self.name, place=f"line {number}", remedy="mend it, or use --on-bad-rows skip"
-                )
+                remedy = "mend it, or use --on-bad-rows skip"
+                bad_rows.malformed(InputError(problem, source=self.name, place=f"line {number}", remedy=remedy))
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """The columns named; a key that a line lacks is a missing value."""
-        self._lines, columns = [], {name: [] for name in names}
+        self._lines = []
+        columns: dict[str, list[Any]] = {name: [] for name in names}
         with opened(self.path) as stream:
             for number, value in self._objects(stream, bad_rows):
                 self._lines.append(number)
@@ -247,7 +243,7 @@ class WhitespaceSource(Source):
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """The columns named, every cell as text."""
-        rows, self._lines, malformed = [], [], 0
+        rows, self._lines = [], []
         with opened(self.path) as stream:
             for number, line in enumerate(stream, start=1):
                 words = line.decode("utf-8-sig", errors="replace").split()
@@ -255,22 +251,19 @@ class WhitespaceSource(Source):
                     rows.append(words)
                     self._lines.append(number)
                 elif words:
-                    malformed += 1
-                    self._refuse(number, words, bad_rows)
-        bad_rows.malformed(malformed)
+                    bad_rows.malformed(self._malformed(number, words))
         if not rows:
             raise _empty(self.name)
         columns = dict(zip(self.names, zip(*rows, strict=True), strict=True))
         return pa.table({name: pa.array(columns[name], pa.string()) for name in names})
 
-    def _refuse(self, number: int, words: list[str], bad_rows: BadRows) -> None:
-        if not bad_rows.skip:
-            raise InputError(
-                f"there are {len(words)} words where {len(self.names)} belong",
-                source=self.name,
-                place=f"line {number}",
-                remedy=f"a line reads: {' '.join(self.names)}",
-            )
+    def _malformed(self, number: int, words: list[str]) -> InputError:
+        return InputError(
+            f"there are {len(words)} words where {len(self.names)} belong",
+            source=self.name,
+            place=f"line {number}",
+            remedy=f"a line reads: {' '.join(self.names)}",
+        )
 
     def place(self, row: int) -> str:
         """The row and its line in the file."""
@@ -282,14 +275,14 @@ def _empty(name: str) -> InputError:
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[io.BufferedIOBase]:
+def opened(path: str | Path) -> Iterator[BinaryIO]:
     """A file's bytes, unpacked where the name ends in .gz; whatever is wrong with the file is one sentence."""
     path = Path(path)
     try:
         if path.suffix == ".gz":
             with gzip.open(path) as packed:
                 # Parquet seeks, which gzip does by unpacking from the start each time.
-                yield io.BytesIO(packed.read()) if path.stem.endswith(".parquet") else packed  # type: ignore[misc]
+                yield cast(BinaryIO, io.BytesIO(packed.read()) if path.stem.endswith(".parquet") else packed)
         else:
             with path.open("rb") as stream:
                 yield stream

@@ -28,6 +28,7 @@ class ReadReport:
 
     rows: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
+    examples: Mapping[str, str] = field(default_factory=dict)  # of each reason to skip, the first row's sentence
     repeats: int = 0
     excluded: int = 0
 
@@ -123,7 +124,7 @@ class Judgments:
         widest = max(len(scale) for scale in self.scales)
         table = np.full((len(self.scales), widest + 1), UNJUDGEABLE, np.int8)  # the last column is UNJUDGEABLE's
         for row, codes in enumerate(self.scale_maps):
-            table[row, : len(codes or ())] = codes
+            table[row, : len(codes or ())] = codes or ()
         return replace(
             self,
             grade=table[self.assessor_scale[self.assessor], self.grade],

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from evaluation_twins import random_world
+
+from crowdrank.errors import UsageError
+from crowdrank.evaluation import (
+    bootstrap_interval,
+    compare,
+    effect_size,
+    evaluate,
+    fisher_randomisation,
+    holm,
+    paired_t,
+)
+
+GOLD = random_world(4, ties=True)[1]
+MEASURES = ["nDCG@10", "AP(rel=2)", "Tau", "GradeMAE"]
+
+
+def noisy(noise: float, seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    scores = GOLD["grade"] + rng.normal(0, noise, len(GOLD))
+    run = GOLD[["query", "document"]].assign(score=scores, grade=scores.round().clip(0, 4))
+    return run.sample(frac=0.9, random_state=seed)
+
+
+RUNS = {"rough": noisy(3, 1), "fair": noisy(1, 2), "fine": noisy(0.3, 3).query("query != 'q1'")}
+
+
+@pytest.mark.parametrize("test", ["fisher", "t"])
+def test_details_are_those_of_the_single_tests(test: str) -> None:
+    comparison = compare(RUNS, GOLD, MEASURES, baseline="fair", test=test, seed=9)
+    details = comparison.details.set_index(["measure", "run"])
+    for measure in MEASURES:
+        values = {run: evaluate(frame, GOLD, measure).values(measure) for run, frame in RUNS.items()}
+        p = {}
+        for run in ("rough", "fine"):
+            row, paired = details.loc[(measure, run)], (values[run], values["fair"])
+            p[run] = fisher_randomisation(*paired, seed=9) if test == "fisher" else paired_t(*paired)
+            assert row["mean"] == pytest.approx(np.nanmean(values[run]))
+            assert row["difference"] == pytest.approx(np.nanmean(values[run] - values["fair"]))
+            assert row["p"] == pytest.approx(p[run], abs=1e-12)
+            interval = bootstrap_interval(values[run] - values["fair"], seed=9)
+            assert (row["lower"], row["upper"]) == pytest.approx(interval, abs=1e-12)
+            assert row["effect_size"] == pytest.approx(effect_size(*paired))
+            assert row["queries"] == (~np.isnan(values[run] - values["fair"])).sum()
+        adjusted = dict(zip(p, holm(list(p.values())), strict=True))
+        for run in p:
+            assert details.loc[(measure, run), "p_holm"] == pytest.approx(adjusted[run], abs=1e-12)
+            assert details.loc[(measure, run), "significant"] == (adjusted[run] <= 0.05)
+
+
+def test_best_is_lowest_where_lower_is_better() -> None:
+    details = compare(RUNS, GOLD, MEASURES).details
+    best = details[details["best"]].set_index("measure")["run"]
+    assert best["GradeMAE"] == "fine"
+    assert best["nDCG@10"] == "fine"
+    assert compare({"a": RUNS["fair"], "b": RUNS["fair"]}, GOLD, "AP").details["best"].tolist() == [True, True]
+
+
+def test_the_baseline_is_compared_with_nothing() -> None:
+    details = compare(RUNS, GOLD, "AP").details.set_index("run")
+    assert details.loc["rough", "difference"] == 0.0
+    assert details.loc["rough", ["lower", "upper", "p", "p_holm", "effect_size"]].isna().all()
+    assert not details.loc["rough", "significant"]
+
+
+def test_tables() -> None:
+    comparison = compare(RUNS, GOLD, MEASURES)
+    assert comparison.table["run"].tolist() == ["rough", "fair", "fine"]
+    assert list(comparison.table.columns) == ["run", *MEASURES]
+    per_query = comparison.per_query
+    assert list(per_query.columns) == ["run", "query", *MEASURES]
+    assert len(per_query) == 3 * GOLD["query"].nunique()
+    fine = per_query[per_query["run"] == "fine"].set_index("query")
+    assert fine.loc["q1", "nDCG@10"] == 0.0
+    assert np.isnan(fine.loc["q1", "GradeMAE"])
+
+
+@pytest.mark.parametrize("convert", [pl.from_pandas, pa.Table.from_pandas])
+def test_tables_are_of_the_library_of_the_runs(convert: Any) -> None:
+    comparison = compare({name: convert(run) for name, run in RUNS.items()}, convert(GOLD), "AP Tau")
+    for frame in (comparison.table, comparison.details, comparison.per_query):
+        assert type(frame) is type(convert(GOLD))
+
+
+def test_runs_with_ids_of_other_types_share_one_table() -> None:
+    gold = pd.DataFrame({"query": [1, 1, 2], "document": [1, 2, 1], "grade": [1, 0, 1]})
+    run = gold.assign(score=gold["grade"])
+    per_query = compare({"numbers": run, "text": run.astype({"query": str})}, gold, "AP").per_query
+    assert per_query["query"].tolist() == ["1", "2", "1", "2"]
+
+
+def test_to_dict_is_ready_for_json() -> None:
+    said = compare(RUNS, GOLD, MEASURES, test="t").to_dict()
+    assert json.loads(json.dumps(said, allow_nan=False)) == said
+    assert said["details"][0]["p"] is None
+    assert said["baseline"] == "rough"
+    assert set(said["means"]["fine"]) == set(MEASURES)
+
+
+def test_one_run_alone_is_a_table_too() -> None:
+    comparison = compare({"only": RUNS["fair"]}, GOLD, "AP RR")
+    assert comparison.details["best"].tolist() == [True, True]
+    assert (
+        comparison.protocol()[0].startswith("1 run is compared on 30 queries")
+        or "29 queries" in (comparison.protocol()[0])
+    )
+
+
+def test_same_seed_same_comparison() -> None:
+    first, second = (compare(RUNS, GOLD, MEASURES, seed=2).to_dict() for _ in range(2))
+    assert first == second
+
+
+def test_the_protocol_says_how() -> None:
+    gold = pd.DataFrame({"query": [1, 2], "document": [1, 1], "grade": [1, 0]})
+    run = gold.assign(score=1.0)
+    comparison = compare(
+        {"a": run, "b": run}, gold, "nDCG@10 Tau", test="t", no_relevant="one", gains=[0, 5], unjudged="nonrelevant"
+    )
+    assert comparison.protocol() == [
+        "2 runs are compared on 2 queries with gold; differences are to 'a'.",
+        "Runs are paired query by query; a query that a run lacks counts 0.",
+        "Equal scores count as the exact expectation over all orders of the tied documents.",
+        "Documents without gold count as grade 0, except in rank correlations and grade measures.",
+        "Queries without a relevant document count 1.",
+        "Queries whose gold grades are all equal are left out of rank correlations.",
+        "The gain of a document in nDCG@10 is 0, 5 for grades 0 to 1.",
+        "p is of the paired t-test, two-sided.",
+        "p_holm is p adjusted by Holm's method over the runs of each measure; a difference with p_holm of at most 0.05 "
+        "is significant.",
+        "Intervals are 0.95 percentile bootstrap intervals of the mean difference over queries.",
+        "The effect size is the mean difference divided by the standard deviation of the differences.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"baseline": "none"}, "The baseline 'none' is not one of the runs; they are rough, fair, fine."),
+        ({"test": "wilcoxon"}, "test='wilcoxon' is not known; use one of fisher, t."),
+        ({"alpha": 5}, "alpha=5 is not between 0 and 1; use 0.05, for example."),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        compare(RUNS, GOLD, "AP", **options)
+    assert str(refused.value) == sentence
+
+
+def test_no_runs_are_refused() -> None:
+    with pytest.raises(UsageError, match="There is no run to compare; give a mapping of names to DataFrames"):
+        compare({}, GOLD, "AP")
