@@ -59,7 +59,10 @@ def test_means_are_those_of_ir_measures() -> None:
 @pytest.mark.skipif(shutil.which("perl") is None, reason="gdeval is a Perl program")
 @pytest.mark.parametrize("ties", ["expected", "document"])
 def test_equal_to_gdeval_which_prints_five_decimals(ties: str) -> None:
-    run, gold = random_world(3, ties=ties == "document")
+    run, gold = (
+        frame.assign(query=frame["query"].str.removeprefix("q"))  # gdeval wants numbers for queries
+        for frame in random_world(3, ties=ties == "document")
+    )
     names = ["ERR@20", "nDCG(dcg='exp-log2')@20", "ERR@5"]
     theirs = peer_values(run, gold, names, "gdeval").fillna(0.0)
     ours = our_values(run, gold, names, ties)

@@ -170,8 +170,16 @@ def test_an_evaluation_is_frozen() -> None:
     [
         (RUN.assign(score=[1, np.nan, 2]), GOLD, "the run, row 2, column 'score': the value is missing (None); fill "),
         (RUN.assign(score=["1", "x", "2"]), GOLD, "the run, row 2, column 'score': 'x' is not a number; use numbers"),
-        (RUN.assign(document=["a", None, "c"]), GOLD, "the run, row 2, column 'document': the value is missing (None)"),
-        (RUN, GOLD.assign(grade=[0, None, 1]), "the gold, row 2, column 'grade': the value is missing (None); fill it"),
+        (
+            RUN.assign(document=pd.Series(["a", None, "c"])),
+            GOLD,
+            "the run, row 2, column 'document': the value is missing (None)",
+        ),
+        (
+            RUN,
+            GOLD.assign(grade=[0, np.nan, 1]),
+            "the gold, row 2, column 'grade': the value is missing (None); fill it",
+        ),
         (RUN, GOLD.assign(grade=[0, 1, -1]), "the gold, row 3, column 'grade': -1 is not a grade that can be scored; "),
         (RUN, GOLD.assign(grade=[0, 1, np.inf]), "the gold, row 3, column 'grade': inf is not a grade that can be "),
         (
@@ -200,7 +208,11 @@ def test_an_evaluation_is_frozen() -> None:
             "the run: no document of the run has gold (the run begins with query 'q' document 'x', the gold with query "
             "'q' document 'a'); give both the same ids.",
         ),
-        (RUN.assign(document=[["a"], ["b"], ["c"]]), GOLD, "the run, column 'document': values of type list"),
+        (
+            RUN.assign(document=pd.Series([["a"], ["b"], ["c"]])),
+            GOLD,
+            "the run, column 'document': values of type list",
+        ),
     ],
 )
 def test_frames_that_cannot_be_used_are_refused(run: pd.DataFrame, gold: pd.DataFrame, sentence: str) -> None:

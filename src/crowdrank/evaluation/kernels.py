@@ -17,20 +17,49 @@ Booleans = NDArray[np.bool_]
 
 
 @njit(cache=True, nogil=True)
+def _sort_falling(values: Floats, rows: Integers) -> int:
+    """Sort `values` in place, largest first, and `rows` along; return how many pairs stood the other way round.
+
+    A stable merge sort, by hand because it counts, and because numba takes seconds to compile its own.
+    """
+    swaps = 0
+    spare, spare_rows = np.empty_like(values), np.empty_like(rows)
+    width = 1
+    while width < values.size:
+        for left in range(0, values.size, 2 * width):
+            middle, right = min(left + width, values.size), min(left + 2 * width, values.size)
+            i, j = left, middle
+            for k in range(left, right):
+                if i < middle and (j >= right or values[i] >= values[j]):
+                    spare[k], spare_rows[k] = values[i], rows[i]
+                    i += 1
+                else:
+                    spare[k], spare_rows[k] = values[j], rows[j]
+                    swaps += middle - i
+                    j += 1
+        values[:] = spare
+        rows[:] = spare_rows
+        width *= 2
+    return swaps
+
+
+@njit(cache=True, nogil=True)
 def rank_order(rows: Integers, query: Integers, scores: Floats, n_queries: int) -> Integers:
     """The rows query by query, by falling score; equal scores stay in the order in which `rows` has them."""
-    place = np.zeros(n_queries + 1, dtype=np.int64)
+    offsets = np.zeros(n_queries + 1, dtype=np.int64)
     for row in rows:
-        place[query[row] + 1] += 1
-    offsets = np.cumsum(place)
-    place[:] = offsets
+        offsets[query[row] + 1] += 1
+    for q in range(n_queries):
+        offsets[q + 1] += offsets[q]
+    place = offsets.copy()
     order = np.empty(rows.size, dtype=np.int64)
+    falling = np.empty(rows.size)
     for row in rows:
         order[place[query[row]]] = row
+        falling[place[query[row]]] = scores[row]
         place[query[row]] += 1
     for q in range(n_queries):
-        listed = order[offsets[q] : offsets[q + 1]].copy()
-        order[offsets[q] : offsets[q + 1]] = listed[np.argsort(-scores[listed], kind="mergesort")]
+        _sort_falling(falling[offsets[q] : offsets[q + 1]], order[offsets[q] : offsets[q + 1]])
     return order
 
 
@@ -69,7 +98,8 @@ def ideal_gain(gains: Floats, offsets: Integers, cumulative: Floats, cutoff: int
     """DCG of the best order of each query's documents."""
     values = np.zeros(offsets.size - 1)
     for query in range(values.size):
-        best = np.sort(gains[offsets[query] : offsets[query + 1]])[::-1]
+        best = gains[offsets[query] : offsets[query + 1]].copy()
+        _sort_falling(best, np.arange(best.size))
         for rank in range(min(best.size, cutoff)):
             values[query] += best[rank] * (cumulative[rank + 1] - cumulative[rank])
     return values
@@ -157,29 +187,6 @@ def expected_reciprocal_rank(stops: Floats, new_group: Booleans, offsets: Intege
 
 
 @njit(cache=True, nogil=True)
-def _sort_falling(values: Floats) -> int:
-    """Sort `values` in place, largest first; return how many pairs stood the other way round (merge sort)."""
-    swaps = 0
-    spare = np.empty_like(values)
-    width = 1
-    while width < values.size:
-        for left in range(0, values.size, 2 * width):
-            middle, right = min(left + width, values.size), min(left + 2 * width, values.size)
-            i, j = left, middle
-            for k in range(left, right):
-                if i < middle and (j >= right or values[i] >= values[j]):
-                    spare[k] = values[i]
-                    i += 1
-                else:
-                    spare[k] = values[j]
-                    swaps += middle - i
-                    j += 1
-        values[:] = spare
-        width *= 2
-    return swaps
-
-
-@njit(cache=True, nogil=True)
 def _equal_pairs(values: Floats) -> int:
     """Pairs of equal values among sorted ones."""
     pairs, run = 0, 0
@@ -208,11 +215,11 @@ def pair_counts(scores: Floats, grades: Floats, offsets: Integers) -> Integers:
                 stop += 1
             if stop > start + 1:
                 group = falling[start - begin : stop - begin]
-                _sort_falling(group)
+                _sort_falling(group, np.arange(group.size))
                 same_both += _equal_pairs(group)
             start = stop
         size = end - begin
-        discordant = _sort_falling(falling)
+        discordant = _sort_falling(falling, np.arange(size))
         same_score, same_grade = _equal_pairs(scores[begin:end]), _equal_pairs(falling)
         counts[query, 1] = size * (size - 1) // 2
         counts[query, 2] = same_score
@@ -223,14 +230,17 @@ def pair_counts(scores: Floats, grades: Floats, offsets: Integers) -> Integers:
 
 @njit(cache=True, nogil=True)
 def _mean_ranks(values: Floats) -> Floats:
-    order = np.argsort(values)
+    """Ranks from 0 for the largest value; equal values share their mean rank."""
+    falling, rows = values.copy(), np.arange(values.size)
+    _sort_falling(falling, rows)
     ranks = np.empty(values.size)
     start = 0
     while start < values.size:
         stop = start + 1
-        while stop < values.size and values[order[stop]] == values[order[start]]:
+        while stop < values.size and falling[stop] == falling[start]:
             stop += 1
-        ranks[order[start:stop]] = (start + stop - 1) / 2
+        for position in range(start, stop):
+            ranks[rows[position]] = (start + stop - 1) / 2
         start = stop
     return ranks
 

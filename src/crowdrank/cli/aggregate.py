@@ -1,0 +1,142 @@
+"""`crowdrank aggregate`."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import say, say_json, show_table
+from crowdrank.consensus import METHODS, model_class
+from crowdrank.errors import UsageError
+
+if TYPE_CHECKING:
+    from crowdrank.consensus.base import Aggregator
+
+
+def aggregate(
+    judgments: o.JudgmentsFile,
+    method: Annotated[str, typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.")] = "dawid-skene",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The consensus: .csv, .tsv, .parquet or .jsonl.", rich_help_panel=o.OUTPUT),
+    ] = None,
+    assessors: Annotated[
+        Path | None, typer.Option(help="Write the table of assessors here.", rich_help_panel=o.OUTPUT)
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Save the fitted model into this folder.", rich_help_panel=o.OUTPUT)
+    ] = None,
+    gold: o.MaybeGoldFile = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", "-s", help="A setting of the method, as in -s prior=0 -s max_iter=10.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Keep the state of an unfinished fit in this folder, and go on from it.")
+    ] = None,
+    threads: o.Threads = 1,
+    format: o.Format = None,
+    columns: o.Columns = None,
+    separator: o.Separator = None,
+    grades: o.Grades = None,
+    scales: o.Scales = None,
+    unjudgeable: o.Unjudgeable = None,
+    unjudgeable_as: o.UnjudgeableAs = "lowest",
+    repeats: o.Repeats = "last",
+    exclude: o.Exclude = None,
+    on_bad_rows: o.OnBadRows = "error",
+    gold_format: o.GoldFormat = None,
+    gold_columns: o.GoldColumns = None,
+    gold_grades: o.GoldGrades = None,
+    json: o.AsJson = False,
+) -> None:
+    """Turn judgments into a consensus: what is relevant, how sure, and who is reliable."""
+    from crowdrank.engine.local import LocalEngine
+    from crowdrank.files import require_folder
+    from crowdrank.judgments.read import read_gold, read_judgments
+    from crowdrank.judgments.write import check_output, write_table
+
+    model = _model(method, setting or [], unjudgeable_as)
+    engine = LocalEngine(threads)
+    for path in (output, assessors):
+        if path is not None:
+            check_output(path)
+    if save is not None:
+        require_folder(save)
+    table = read_judgments(
+        judgments,
+        format=format,
+        columns=columns,
+        separator=separator,
+        grades=grades,
+        scales=scales,
+        unjudgeable=unjudgeable,
+        repeats=repeats,
+        exclude=exclude,
+        on_bad_rows=on_bad_rows,
+    )
+    known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, "lowest")) if gold else None
+    model.fit(table, gold=known, engine=engine, progress=True, checkpoint=checkpoint)
+    consensus = model.consensus_
+    if output is not None:
+        write_table(consensus.document_table, output)
+    if assessors is not None:
+        write_table(consensus.assessor_table, assessors)
+    if save is not None:
+        model.save(save)
+    summary = _summary(method, model, table, output)
+    if json:
+        say_json(summary)
+        return
+    show_table(consensus.document_table)
+    _say_summary(summary, repr(table))
+
+
+def _model(method: str, settings: list[str], unjudgeable_as: str) -> Aggregator:
+    model = model_class(method)()
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise UsageError(f"--set cannot read '{setting}'; write name=value, as in max_iter=10.")
+        model.set_params(**{name: _value(text)})
+    return model.set_params(unjudgeable_as=unjudgeable_as)
+
+
+def _value(text: str) -> Any:
+    try:
+        value = json_module.loads(text)
+    except ValueError:
+        return text
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _summary(method: str, model: Aggregator, table: Any, output: Path | None) -> dict[str, Any]:
+    report = table.report
+    return {
+        "method": method,
+        "documents": len(model.consensus_.document_table),
+        "assessors": len(model.consensus_.assessor_table),
+        "judgments": len(table),
+        "rows": report.rows,
+        "skipped": dict(report.skipped),
+        "repeats": report.repeats,
+        "excluded": report.excluded,
+        "unjudgeable": table.n_unjudgeable,
+        "iterations": model.n_iter_,
+        "converged": model.converged_,
+        "output": None if output is None else str(output),
+    }
+
+
+def _say_summary(summary: dict[str, Any], what: str) -> None:
+    left_out = [f"{n:,} rows skipped ({reason})" for reason, n in summary["skipped"].items()]
+    left_out += [f"{summary[name]:,} {name}" for name in ("repeats", "excluded", "unjudgeable") if summary[name]]
+    parts = [f"{summary['method']} on {what.strip('<>').removeprefix('Judgments: ')}", *left_out]
+    if summary["iterations"] > 1:
+        parts.append(f"{'converged' if summary['converged'] else 'stopped'} after {summary['iterations']} iterations")
+    if summary["output"]:
+        parts.append(f"written to {summary['output']}")
+    say("; ".join(parts) + ".")

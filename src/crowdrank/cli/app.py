@@ -1,0 +1,65 @@
+"""The command line. Verbs stand in the order of the work; each file is one verb and does nothing but talk."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+
+import crowdrank
+from crowdrank.cli import aggregate, compare, datasets, demo, evaluate, simulate, validate
+from crowdrank.cli.screen import complain
+from crowdrank.errors import CrowdrankError
+
+app = typer.Typer(
+    name="crowdrank",
+    help="From noisy relevance judgments of crowds, experts and LLM judges to a search ranker.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+VERBS = (
+    simulate.simulate,
+    validate.validate,
+    aggregate.aggregate,
+    evaluate.evaluate,
+    compare.compare,
+    datasets.datasets,
+    demo.demo,
+)
+for verb in VERBS:
+    app.command()(verb)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"crowdrank {crowdrank.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
+    """From noisy relevance judgments of crowds, experts and LLM judges to a search ranker."""
+
+
+def _warn(message: Warning | str, *place: Any, **more: Any) -> None:
+    complain(f"Warning: {message}")
+
+
+def main() -> None:
+    """Run the command line; what a user got wrong is one sentence and exit code 2."""
+    warnings.showwarning = _warn
+    try:
+        app()
+    except CrowdrankError as problem:
+        complain(f"Error: {problem}")
+        sys.exit(2)

@@ -1,0 +1,103 @@
+"""`crowdrank compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import say, say_json, show_cells
+from crowdrank.errors import UsageError
+
+if TYPE_CHECKING:
+    from crowdrank.evaluation.comparison import Comparison
+
+
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Rankings to compare, as FILE or NAME=FILE; the first is the baseline.", show_default=False
+        ),
+    ],
+    gold: o.GoldFile,
+    measures: o.Measures = "nDCG@10,nDCG,AP,Tau",
+    baseline: Annotated[
+        str | None, typer.Option(help="The run to test the others against; the first by default.")
+    ] = None,
+    test: Annotated[str, typer.Option(help="fisher (randomisation) or t (paired).")] = "fisher",
+    seed: Annotated[int, typer.Option(help="Seed of randomisation and bootstrap.")] = 0,
+    gains: o.Gains = "exponential",
+    ties: o.Ties = "expected",
+    unjudged: o.Unjudged = "skip",
+    no_relevant: o.NoRelevant = "skip",
+    gold_format: o.GoldFormat = None,
+    gold_columns: o.GoldColumns = None,
+    gold_grades: o.GoldGrades = None,
+    unjudgeable_as: o.GoldUnjudgeableAs = "lowest",
+    per_query: o.PerQuery = None,
+    json: o.AsJson = False,
+) -> None:
+    """Compare rankings: means, differences with intervals, significance (Holm-corrected)."""
+    import pyarrow as pa
+
+    from crowdrank.evaluation.comparison import compare as contest
+    from crowdrank.evaluation.measures import parse_measures
+    from crowdrank.judgments.read import read_gold, read_run
+    from crowdrank.judgments.write import check_output, write_table
+
+    named = name_runs(runs)
+    asked = parse_measures(measures)
+    if per_query is not None:
+        check_output(per_query)
+    experts = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, unjudgeable_as))
+    comparison = contest(
+        {name: read_run(path) for name, path in named.items()},
+        experts.frame,
+        asked,
+        baseline=baseline,
+        test=test,
+        seed=seed,
+        gains=gains,
+        ties=ties,
+        unjudged=unjudged,
+        no_relevant=no_relevant,
+    )
+    if per_query is not None:
+        write_table(pa.Table.from_pandas(comparison.per_query, preserve_index=False), per_query)
+    if json:
+        say_json(comparison.to_dict())
+        return
+    show_comparison(comparison)
+
+
+def name_runs(runs: list[str]) -> dict[str, str]:
+    """Names and paths of NAME=FILE or FILE (named by its stem)."""
+    named: dict[str, str] = {}
+    for run in runs:
+        name, equals, path = run.partition("=")
+        if not equals or Path(run).exists():
+            name, path = Path(run).name.split(".")[0], run
+        if name in named:
+            raise UsageError(f"Two runs are called '{name}'; name them, as in {name}-2={path}.")
+        named[name] = path
+    return named
+
+
+def show_comparison(comparison: Comparison) -> None:
+    """The table: the best in bold, a dagger where a run differs from the baseline, and how it was measured."""
+    measures = [str(measure) for measure in comparison.measures]
+    details = {(row["run"], row["measure"]): row for row in comparison.rows.to_pylist()}
+    runs = list(comparison.evaluations)
+    rows = [[run, *(_cell(details[run, measure]) for measure in measures)] for run in runs]
+    show_cells(["run", *measures], rows, [True] + [False] * len(measures))
+    say(f"Bold: the best. †: differs from {comparison.baseline}. {' '.join(comparison.protocol())}")
+
+
+def _cell(row: dict[str, Any]) -> Any:
+    from rich.text import Text
+
+    dagger = "†" if row["significant"] else " "
+    return Text(f"{row['mean']:.4f}{dagger}", style="bold" if row["best"] else "")

@@ -1,0 +1,22 @@
+"""`crowdrank datasets`."""
+
+from __future__ import annotations
+
+from crowdrank.cli.options import AsJson
+from crowdrank.cli.screen import say, say_json, show_cells
+
+
+def datasets(json: AsJson = False) -> None:
+    """List the public data sets crowdrank reads, where each comes from, and which are found here."""
+    from crowdrank.judgments.datasets import DATASETS, VARIABLE
+
+    known = [
+        {"name": d.name, "found": d.found, "about": d.about, "origin": d.origin, "files": list(d.files)}
+        for d in DATASETS.values()
+    ]
+    if json:
+        say_json(known)
+        return
+    rows = [[str(d["name"]), "yes" if d["found"] else "no", f"{d['about']}\nfrom {d['origin']}"] for d in known]
+    show_cells(["data set", "found", "what it is"], rows, [True] * 3)
+    say(f"A data set is looked for in the folder of its name under {VARIABLE}.")

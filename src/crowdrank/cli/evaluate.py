@@ -1,0 +1,60 @@
+"""`crowdrank evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import say, say_json, show_cells
+
+
+def evaluate(
+    run: Annotated[
+        Path,
+        typer.Argument(help="A consensus, a table of scores, or a TREC run file (.trec, .run).", show_default=False),
+    ],
+    gold: o.GoldFile,
+    measures: o.Measures = "nDCG@10,nDCG,AP,Tau",
+    gains: o.Gains = "exponential",
+    ties: o.Ties = "expected",
+    unjudged: o.Unjudged = "skip",
+    no_relevant: o.NoRelevant = "skip",
+    format: Annotated[str | None, typer.Option(help="The format of the run; `run` for TREC run files.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Which column of the run is what.")] = None,
+    gold_format: o.GoldFormat = None,
+    gold_columns: o.GoldColumns = None,
+    gold_grades: o.GoldGrades = None,
+    unjudgeable_as: o.GoldUnjudgeableAs = "lowest",
+    per_query: o.PerQuery = None,
+    json: o.AsJson = False,
+) -> None:
+    """Score a ranking against expert grades."""
+    from crowdrank.evaluation.evaluate import evaluate as score
+    from crowdrank.evaluation.measures import parse_measures
+    from crowdrank.judgments.read import read_gold, read_run
+    from crowdrank.judgments.write import check_output, write_table
+
+    asked = parse_measures(measures)
+    if per_query is not None:
+        check_output(per_query)
+    experts = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, unjudgeable_as))
+    scored = score(
+        read_run(run, format=format, columns=columns),
+        experts.frame,
+        asked,
+        gains=gains,
+        ties=ties,
+        unjudged=unjudged,
+        no_relevant=no_relevant,
+    )
+    if per_query is not None:
+        write_table(scored.per_query, per_query)
+    if json:
+        say_json({"run": str(run), "means": scored.means, "notes": scored.notes()})
+        return
+    show_cells(["measure", "mean"], [[name, f"{mean:.4f}"] for name, mean in scored.means.items()], [True, False])
+    for note in scored.notes():
+        say(note)

@@ -1,0 +1,123 @@
+"""Options that several verbs share, said once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+JUDGED = "Judgments"
+SCORED = "Scoring"
+OUTPUT = "Output"
+
+JudgmentsFile = Annotated[
+    Path,
+    typer.Argument(help="The judgments: CSV, TSV, Parquet, JSON Lines, qrels, or gzip of each.", show_default=False),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        help="The format, where the suffix does not tell it: csv, tsv, parquet, jsonl, qrels, letor, "
+        "trec-rf10, crowd-kit.",
+        rich_help_panel=JUDGED,
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        help="Which column is what, as in query=topicID,document=docID,assessor=workerID,grade=label.",
+        rich_help_panel=JUDGED,
+    ),
+]
+Separator = Annotated[str | None, typer.Option(help="What separates the cells of a text file.", rich_help_panel=JUDGED)]
+Grades = Annotated[
+    str | None,
+    typer.Option(help="The scale: 0-4, or names from least to most relevant: Bad,Fair,Good.", rich_help_panel=JUDGED),
+]
+Scales = Annotated[
+    Path | None,
+    typer.Option(
+        help="A CSV file with a scale per assessor or family (columns assessor, grades, maps_to).",
+        rich_help_panel=JUDGED,
+    ),
+]
+Unjudgeable = Annotated[
+    str | None, typer.Option(help="Answers that mean 'cannot judge', as in -2.", rich_help_panel=JUDGED)
+]
+UnjudgeableAs = Annotated[
+    str,
+    typer.Option(
+        help="Use 'cannot judge' answers as the lowest grade (lowest) or not at all (drop).", rich_help_panel=JUDGED
+    ),
+]
+Repeats = Annotated[
+    str,
+    typer.Option(
+        help="Of several judgments of one assessor on one document: last, first, keep all, or error.",
+        rich_help_panel=JUDGED,
+    ),
+]
+Exclude = Annotated[
+    Path | None, typer.Option(help="A file with the ids of assessors to leave out, one a line.", rich_help_panel=JUDGED)
+]
+OnBadRows = Annotated[
+    str,
+    typer.Option(help="error, or skip: leave rows out that cannot be used, and count them.", rich_help_panel=JUDGED),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", rich_help_panel=OUTPUT)]
+Threads = Annotated[int, typer.Option(help="How many threads to use.")]
+
+GoldFile = Annotated[
+    Path, typer.Option("--gold", help="Expert grades: qrels, LETOR, CSV, Parquet, ...", show_default=False)
+]
+MaybeGoldFile = Annotated[
+    Path | None, typer.Option("--gold", help="Expert grades; their documents are held at them.", show_default=False)
+]
+GoldFormat = Annotated[
+    str | None, typer.Option(help="The format of the expert grades.", rich_help_panel="Expert grades")
+]
+GoldColumns = Annotated[
+    str | None, typer.Option(help="Which column of the expert grades is what.", rich_help_panel="Expert grades")
+]
+GoldGrades = Annotated[str | None, typer.Option(help="Their scale, as --grades.", rich_help_panel="Expert grades")]
+GoldUnjudgeableAs = Annotated[
+    str,
+    typer.Option(
+        help="Documents that the experts could not judge: lowest grade (lowest) or left out (drop).",
+        rich_help_panel="Expert grades",
+    ),
+]
+Measures = Annotated[
+    str,
+    typer.Option(
+        help="Measures, named as in ir_measures: nDCG@10, AP(rel=2), ERR@20, P@5, RR, DCG@10, Tau, TauB, "
+        "Spearman, GradeAccuracy, GradeMAE."
+    ),
+]
+Gains = Annotated[
+    str, typer.Option(help="What a grade gains: exponential, linear, or a table: 0,1,3,7,15.", rich_help_panel=SCORED)
+]
+Ties = Annotated[
+    str,
+    typer.Option(
+        help="Equal scores: expected (over random orders), document (as trec_eval), given.", rich_help_panel=SCORED
+    ),
+]
+Unjudged = Annotated[
+    str,
+    typer.Option(
+        help="Documents without an expert grade: skip, or nonrelevant (as trec_eval).", rich_help_panel=SCORED
+    ),
+]
+NoRelevant = Annotated[
+    str, typer.Option(help="Queries without a relevant document: skip, zero, one.", rich_help_panel=SCORED)
+]
+PerQuery = Annotated[
+    Path | None, typer.Option(help="Write the value of every query here.", rich_help_panel=OUTPUT, show_default=False)
+]
+
+
+def gold_options(format: str | None, columns: str | None, grades: str | None, unjudgeable_as: str) -> dict[str, Any]:
+    """Options of `read_gold`."""
+    return {"format": format, "columns": columns, "grades": grades, "unjudgeable_as": unjudgeable_as}

@@ -1,0 +1,62 @@
+"""What the terminal shows: first rows of a table, notes, one summary line, JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    sys.stderr.write(text + "\n")
+
+
+def say(text: str) -> None:
+    """One line on standard output, as it is: ids may hold anything."""
+    sys.stdout.write(text + "\n")
+
+
+def say_json(value: Any) -> None:
+    """A value as JSON on standard output."""
+    say(json.dumps(value, indent=2, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def show_table(table: pa.Table, title: str = "", first: int = 10) -> None:
+    """The first rows of a table."""
+    cells = [[_cell(row[name]) for name in table.column_names] for row in table.slice(0, first).to_pylist()]
+    numbers = ("int", "uint", "float", "double")
+    left = [not str(field.type).startswith(numbers) for field in table.schema]
+    show_cells(table.column_names, cells, left, title)
+    if len(table) > first:
+        say(f"... and {len(table) - first:,} rows more")
+
+
+def show_cells(names: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bool], title: str = "") -> None:
+    """Rows of text in columns; a cell may be a rich Text."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, is_left in zip(names, left, strict=True):
+        shown.add_column(name, justify="left" if is_left else "right", overflow="fold")
+    for row in rows:
+        shown.add_row(*row)
+    console = Console(highlight=False, markup=False)
+    # A pipe has no width: long rows must not be cut there.
+    console.print(shown, width=None if console.is_terminal else 10_000)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

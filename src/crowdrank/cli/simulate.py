@@ -1,0 +1,67 @@
+"""`crowdrank simulate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crowdrank.cli.options import AsJson
+from crowdrank.cli.screen import say, say_json
+
+
+def simulate(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder to write the world to.", show_default=False)
+    ],
+    queries: Annotated[int, typer.Option(help="How many queries.")] = 100,
+    documents: Annotated[int, typer.Option(help="About how many documents a query has.")] = 20,
+    labels: Annotated[int, typer.Option(help="How many assessors judge each document.")] = 5,
+    assessors: Annotated[int, typer.Option(help="How many assessors there are.")] = 60,
+    features: Annotated[int, typer.Option(help="How many features a document has.")] = 20,
+    grades: Annotated[int, typer.Option(help="How many grades the experts use.")] = 5,
+    label_grades: Annotated[
+        int | None, typer.Option(help="How many grades the crowd uses; as the experts' by default.")
+    ] = None,
+    spammers: Annotated[float, typer.Option(help="Share of assessors who do not look.")] = 0.15,
+    adversaries: Annotated[float, typer.Option(help="Share of assessors who answer in reverse.")] = 0.03,
+    honeypots: Annotated[float, typer.Option(help="Share of documents planted with a known answer.")] = 0.05,
+    noise: Annotated[float, typer.Option(help="How noisy honest assessors are; 0 is not at all.")] = 1.0,
+    gold_queries: Annotated[
+        int | None, typer.Option(help="How many queries have expert grades; all by default.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same world.")] = 0,
+    json: AsJson = False,
+) -> None:
+    """Make a world: queries, documents with features, expert grades, and a crowd that judges them."""
+    from crowdrank.simulation.world import simulate as make
+
+    world = make(
+        queries=queries,
+        documents=documents,
+        labels=labels,
+        assessors=assessors,
+        features=features,
+        grades=grades,
+        label_grades=label_grades,
+        spammers=spammers,
+        adversaries=adversaries,
+        honeypots=honeypots,
+        noise=noise,
+        gold_queries=gold_queries,
+        seed=seed,
+    )
+    world.write(output)
+    counts = {
+        "folder": str(output),
+        "judgments": len(world.judgments),
+        "documents": len(world.documents),
+        "assessors": len(world.assessors),
+        "seed": seed,
+    }
+    if json:
+        say_json(counts)
+    else:
+        said = ", ".join(f"{counts[name]:,} {name}" for name in ("judgments", "documents", "assessors"))
+        say(f"Wrote {said} to {output} (seed {seed}).")

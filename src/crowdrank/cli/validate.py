@@ -1,0 +1,50 @@
+"""`crowdrank validate`."""
+
+from __future__ import annotations
+
+import typer
+
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import say, say_json, show_cells
+
+
+def validate(
+    judgments: o.JudgmentsFile,
+    format: o.Format = None,
+    columns: o.Columns = None,
+    separator: o.Separator = None,
+    grades: o.Grades = None,
+    scales: o.Scales = None,
+    unjudgeable: o.Unjudgeable = None,
+    exclude: o.Exclude = None,
+    json: o.AsJson = False,
+) -> None:
+    """Say what is in a file of judgments, and what is wrong with it (exit code 2 if rows cannot be used)."""
+    from crowdrank.judgments.inspect import inspect
+    from crowdrank.judgments.read import read_judgments
+
+    table = read_judgments(
+        judgments,
+        format=format,
+        columns=columns,
+        separator=separator,
+        grades=grades,
+        scales=scales,
+        unjudgeable=unjudgeable,
+        exclude=exclude,
+        on_bad_rows="skip",
+    )
+    found = inspect(table)
+    if json:
+        say_json(found.to_dict())
+    else:
+        show_cells(
+            ["what", "value"], [[name, value] for name, value in found.facts.items()], [True, True], str(judgments)
+        )
+        for problem in found.problems:
+            say(f"Wrong: {problem}")
+        for remark in found.remarks:
+            say(f"Note: {remark}")
+        say("Nothing is wrong." if not found.problems else "Mend these rows, or go on with --on-bad-rows skip.")
+    if found.problems:
+        raise typer.Exit(2)

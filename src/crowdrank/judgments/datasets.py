@@ -1,0 +1,117 @@
+"""Public data sets that crowdrank reads as they are published."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crowdrank.errors import InputError, UsageError
+from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.read import read_gold, read_judgments
+from crowdrank.judgments.table import Judgments
+
+VARIABLE = "CROWDRANK_DATA"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A public data set: what it is, where it comes from, and how to read it."""
+
+    name: str
+    about: str
+    origin: str
+    files: tuple[str, ...]
+    judgments: tuple[str, Mapping[str, Any]] | None = None  # file and options of `read_judgments`
+    gold: tuple[str, Mapping[str, Any]] | None = None  # file and options of `read_gold`
+
+    @property
+    def folder(self) -> Path | None:
+        """Where it lies under CROWDRANK_DATA, if that is set."""
+        root = os.environ.get(VARIABLE)
+        return Path(root) / self.name if root else None
+
+    @property
+    def found(self) -> bool:
+        """Whether every file of it is there."""
+        return self.folder is not None and all((self.folder / name).is_file() for name in self.files)
+
+    def path(self, name: str) -> Path:
+        """The path of one of its files; a sentence on how to get it where it is not there."""
+        if self.folder is None:
+            raise UsageError(f"Set {VARIABLE} to the folder that holds {self.name}/; it comes from {self.origin}.")
+        path = self.folder / name
+        if not path.is_file():
+            raise InputError("there is no such file", source=str(path), remedy=f"get it from {self.origin}")
+        return path
+
+    def read_judgments(self, **options: Any) -> Judgments:
+        """Its judgments; options as in :func:`crowdrank.read_judgments`."""
+        if self.judgments is None:
+            raise UsageError(f"The data set {self.name} has no judgments by several assessors.")
+        name, known = self.judgments
+        return read_judgments(self.path(name), **{**known, **options})
+
+    def read_gold(self, **options: Any) -> Gold:
+        """Its expert grades; options as in :func:`crowdrank.read_gold`."""
+        if self.gold is None:
+            raise UsageError(f"The data set {self.name} has no file of expert grades; read each part with read_gold.")
+        name, known = self.gold
+        return read_gold(self.path(name), **{**known, **options})
+
+
+DATASETS: Mapping[str, Dataset] = {
+    dataset.name: dataset
+    for dataset in (
+        Dataset(
+            "trec-rf10",
+            "crowd judgments of web pages for TREC 2010 Relevance Feedback, with NIST grades; 98,453 labels",
+            "https://www.ischool.utexas.edu/~ml/data/ (Buckley, Lease, Smucker 2010)",
+            ("trec-rf10-data.txt.gz",),
+            ("trec-rf10-data.txt.gz", {"format": "trec-rf10"}),
+            ("trec-rf10-data.txt.gz", {"format": "trec-rf10"}),
+        ),
+        Dataset(
+            "web-5grade",
+            "web search relevance on five grades (the WB set of SQUARE), with truth; 15,567 labels, no query ids",
+            "http://ir.ischool.utexas.edu/square/ (Sheshadri and Lease 2013)",
+            ("label.csv", "truth.csv"),
+            ("label.csv", {"grades": "0-4"}),
+            ("truth.csv", {"grades": "0-4"}),
+        ),
+        Dataset(
+            "trec-dl20",
+            "TREC Deep Learning 2020 passages judged by 81 LLM judges, with NIST grades; 666,826 labels",
+            "https://trec.nist.gov/data/deep2020.html (NIST grades; LLM labels derived)",
+            ("llm_graded_labels.tsv.gz", "judged_features.tsv.gz"),
+            # 144 labels are off the scale.
+            ("llm_graded_labels.tsv.gz", {"grades": "0-3", "on_bad_rows": "skip"}),
+            ("judged_features.tsv.gz", {"grades": "0-3", "columns": "grade=nist_grade"}),
+        ),
+        Dataset(
+            "mq2008",
+            "LETOR 4.0 MQ2008: 784 queries, 46 features, grades 0-2 (features and grades only)",
+            "https://www.microsoft.com/en-us/research/project/letor-learning-rank-information-retrieval/",
+            tuple(f"S{part}.txt.gz" for part in range(1, 6)),
+        ),
+        Dataset(
+            "mslr-5k",
+            "the first 5,000 documents of MSLR-WEB10K fold 1, train and test: 136 features, grades 0-4",
+            "https://www.microsoft.com/en-us/research/project/mslr/",
+            ("train.txt.gz", "test.txt.gz"),
+        ),
+    )
+}
+
+
+def dataset(name: str) -> Dataset:
+    """A public data set by its name.
+
+    >>> dataset("web-5grade").files
+    ('label.csv', 'truth.csv')
+    """
+    if name not in DATASETS:
+        raise UsageError(f"There is no data set '{name}'; those known are: {', '.join(DATASETS)}.")
+    return DATASETS[name]
