@@ -39,3 +39,13 @@ class NotFittedError(CrowdrankError, AttributeError):
 
 class ConvergenceWarning(UserWarning):
     """A model stopped at its largest number of iterations; its estimates may still move."""
+
+
+def shown(value: object, most: int = 60) -> str:
+    """A value as a sentence quotes it: on one line, and cut where it is long.
+
+    >>> shown("two\\nlines"), shown(7), shown("x" * 100, most=10)
+    ("'two\\\\nlines'", '7', "'xxxxxx...")
+    """
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= most else text[: most - 3] + "..."

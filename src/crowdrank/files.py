@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from crowdrank.errors import OutputError
@@ -47,15 +47,25 @@ def _put(draft: Path, path: Path) -> None:
     if not draft.is_dir():
         draft.replace(path)
         return
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"Cannot write {path}: it is a file, not a folder; choose another name.")
     old = path.with_name(f".{path.name}.{os.getpid()}.old")
     if path.exists():
         path.replace(old)
-    draft.replace(path)
+    try:
+        draft.replace(path)
+    except BaseException:
+        # A folder cannot take the place of a full one in one step: until the new one stands, the old one comes back.
+        if old.exists():
+            old.replace(path)
+        raise
     _remove(old)
 
 
 def _remove(path: Path) -> None:
+    """Clear away what is no longer needed; what cannot be cleared away is no reason to fail."""
     if path.is_dir():
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.unlink(missing_ok=True)

@@ -138,25 +138,24 @@ def test_the_notes_tell_what_was_left_out() -> None:
     gold = frame(query=["q", "q", "q", "p", "o"], document=["a", "b", "c", "a", "a"], grade=[2, 1, 1, 0, 1])
     assert evaluate(run, gold, "nDCG@2 Tau ERR@3", gains="exponential").notes() == [
         "3 queries and 2 documents were scored.",
-        "Equal scores count as the exact expectation over all orders of the tied documents (2 documents).",
+        "Equal scores count as the exact expectation over all orders of the tied documents (2 tied documents).",
         "2 documents of the run have no gold and were left out.",
         "1 query of the run has no gold at all.",
         "3 documents with gold are not in the run; they count as not found, and not at all in rank correlations and "
         "grade measures.",
         "2 queries with gold have no scored document in the run and count 0 (grade measures leave them out).",
-        "nDCG@2: 1 query without relevant document was left out.",
-        "Tau: 2 queries without gold grades that differ were left out.",
-        "ERR@3: 1 query without relevant document was left out.",
+        "1 query without relevant document was left out in nDCG@2, ERR@3.",
+        "2 queries without gold grades that differ were left out in Tau.",
         "The gain of a document in nDCG@2 is 2^grade - 1.",
-        "ERR@3 takes 4 for the highest grade (gdeval: 4).",
+        "In ERR@3, R takes 4 for the highest grade (gdeval: 4).",
     ]
     as_trec = evaluate(run, gold, "AP", unjudged="nonrelevant", ties="document", no_relevant="zero").notes()
     assert as_trec[1:4] == [
-        "Equal scores are ordered by document id, descending as text, as trec_eval does (2 documents).",
+        "Equal scores are ordered by document id, descending as text, as trec_eval does (2 tied documents).",
         "1 document of the run has no gold and counts as grade 0, except in rank correlations and grade measures.",
         "1 document of the run has no gold and was left out.",
     ]
-    assert as_trec[-1] == "AP: 1 query without relevant document counted 0."
+    assert as_trec[-1] == "1 query without relevant document counted 0 in AP."
 
 
 def test_an_evaluation_is_frozen() -> None:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from crowdrank.consensus.base import Aggregator
 
 
+SHOWN = ["query", "document", "relevance", "sd", "lower", "upper", "grade", "judgments"]
+"""The columns that the terminal shows of a consensus."""
+
+
 def aggregate(
     judgments: o.JudgmentsFile,
     method: Annotated[str, typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.")] = "dawid-skene",
@@ -91,7 +95,7 @@ def aggregate(
     if json:
         say_json(summary)
         return
-    show_table(consensus.document_table)
+    show_table(consensus.document_table.select(SHOWN))
     _say_summary(summary, repr(table))
 
 

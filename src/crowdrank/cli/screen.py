@@ -51,9 +51,8 @@ def show_cells(names: Sequence[str], rows: Sequence[Sequence[str]], left: Sequen
         shown.add_column(name, justify="left" if is_left else "right", overflow="fold")
     for row in rows:
         shown.add_row(*row)
-    console = Console(highlight=False, markup=False)
-    # A pipe has no width: long rows must not be cut there.
-    console.print(shown, width=None if console.is_terminal else 10_000)
+    # A pipe has no width: long rows must not be folded there.
+    Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 10_000).print(shown)
 
 
 def _cell(value: Any) -> str:

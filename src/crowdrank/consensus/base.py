@@ -280,8 +280,9 @@ class Aggregator(ABC):
         return {
             "relevance": relevance,
             "sd": np.sqrt(spread),
-            "lower": lower,
-            "upper": upper,
+            # The mean of a grade that is all but certain lies just outside it: the interval holds both.
+            "lower": np.minimum(lower, relevance),
+            "upper": np.maximum(upper, relevance),
             "grade": modal_grades(posterior),
             "p": posterior,
         }

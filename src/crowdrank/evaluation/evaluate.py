@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,7 @@ from crowdrank.evaluation.measures import (
     parse_measures,
 )
 from crowdrank.judgments.frames import backend_of, column_names, from_arrow
+from crowdrank.judgments.table import counted
 
 _ALL_RANKS = int(np.iinfo(np.int32).max)
 _LARGEST_EXPONENT = 1023
@@ -75,12 +76,10 @@ class Conventions:
         asked = [parse_measure(measure) for measure in measures]
         if self.no_relevant == "one" and any(measure.name in CORRELATIONS for measure in asked):
             told.append("Queries whose gold grades are all equal are left out of rank correlations.")
-        for measure in asked:
-            if measure.name in GAIN_MEASURES:
-                told.append(f"The gain of a document in {measure} is {_gain_text(measure.gains or self.gains)}.")
-            elif measure.name == "ERR":
-                told.append(f"{measure} takes {measure.max_grade} for the highest grade (gdeval: 4).")
-        return told
+        gains = {str(m): _gain_text(m.gains or self.gains) for m in asked if m.name in GAIN_MEASURES}
+        told += [f"The gain of a document in {names} is {gain}." for gain, names in _gathered(gains)]
+        highest = {str(m): f"{m.max_grade} for the highest grade (gdeval: 4)" for m in asked if m.name == "ERR"}
+        return told + [f"In {names}, R takes {grade}." for grade, names in _gathered(highest)]
 
 
 @dataclass(frozen=True)
@@ -139,13 +138,13 @@ class Evaluation:
         >>> for note in evaluate(run, gold, "AP").notes():
         ...     print(note)
         1 query and 2 documents were scored.
-        Equal scores count as the exact expectation over all orders of the tied documents (2 documents).
+        Equal scores count as the exact expectation over all orders of the tied documents (2 tied documents).
         1 document of the run has no gold and was left out.
         """
         return [
-            f"{_queries(self.counts.queries)} and {_documents(self.counts.documents_scored)} "
+            f"{counted(self.counts.queries, 'query')} and {counted(self.counts.documents_scored, 'document')} "
             f"{'were' if self.counts.queries + self.counts.documents_scored != 1 else 'was'} scored.",
-            f"{_TIES[self.conventions.ties]} ({_documents(self.counts.documents_tied)}).",
+            f"{_TIES[self.conventions.ties]} ({counted(self.counts.documents_tied, 'tied document')}).",
             *self._notes_on_the_run(),
             *self._notes_on_the_gold(),
             *self._notes_on_measures(),
@@ -155,47 +154,48 @@ class Evaluation:
         counts, notes = self.counts, []
         if stand_ins := counts.documents_as_nonrelevant:
             notes.append(
-                f"{_documents(stand_ins)} of the run {_verb(stand_ins, 'has', 'have')} no gold and "
+                f"{counted(stand_ins, 'document')} of the run {_verb(stand_ins, 'has', 'have')} no gold and "
                 f"{_verb(stand_ins, 'counts', 'count')} as grade 0, except in rank correlations and grade measures."
             )
         if left_out := counts.documents_without_gold - counts.documents_as_nonrelevant:
             notes.append(
-                f"{_documents(left_out)} of the run {_verb(left_out, 'has', 'have')} no gold and "
+                f"{counted(left_out, 'document')} of the run {_verb(left_out, 'has', 'have')} no gold and "
                 f"{_verb(left_out, 'was', 'were')} left out."
             )
         if unknown := counts.run_queries_without_gold:
-            notes.append(f"{_queries(unknown)} of the run {_verb(unknown, 'has', 'have')} no gold at all.")
+            notes.append(f"{counted(unknown, 'query')} of the run {_verb(unknown, 'has', 'have')} no gold at all.")
         return notes
 
     def _notes_on_the_gold(self) -> list[str]:
         counts, notes = self.counts, []
         if missing := counts.gold_documents_missing:
             notes.append(
-                f"{_documents(missing)} with gold {_verb(missing, 'is', 'are')} not in the run; "
+                f"{counted(missing, 'document')} with gold {_verb(missing, 'is', 'are')} not in the run; "
                 f"{_verb(missing, 'it counts', 'they count')} as not found, and not at all in rank correlations and "
                 "grade measures."
             )
         if missing := counts.gold_queries_missing:
             notes.append(
-                f"{_queries(missing)} with gold {_verb(missing, 'has', 'have')} no scored document in the run and "
+                f"{counted(missing, 'query')} with gold {_verb(missing, 'has', 'have')} no scored document in the run and "
                 f"{_verb(missing, 'counts', 'count')} 0 (grade measures leave {_verb(missing, 'it', 'them')} out)."
             )
         return notes
 
     def _notes_on_measures(self) -> list[str]:
-        notes = []
+        notes = {}
         for measure in self.measures:
             without = self.without_relevant[str(measure)]
             if without:
                 lack = "gold grades that differ" if measure.name in CORRELATIONS else "relevant document"
                 fate = {
-                    "skip": _verb(without, "was left out", "were left out"),
+                    "skip": f"{_verb(without, 'was', 'were')} left out",
                     "zero": "counted 0",
                     "one": "counted 1",
                 }
                 fill = _fill_for(measure, self.conventions.no_relevant)
-                notes.append(f"{measure}: {_queries(without)} without {lack} {fate[fill]}.")
-        return notes + self.conventions.sentences(self.measures)[3:]
+                notes[str(measure)] = f"{counted(without, 'query')} without {lack} {fate[fill]}"
+        told = [f"{note} in {names}." for note, names in _gathered(notes)]
+        return told + self.conventions.sentences(self.measures)[3:]
 
 
 def evaluate(
@@ -435,12 +435,12 @@ def _gain_text(gains: Gains) -> str:
     return f"{', '.join(f'{gain:g}' for gain in gains)} for grades 0 to {len(gains) - 1}"
 
 
-def _documents(n: int) -> str:
-    return f"{n:,} {_verb(n, 'document', 'documents')}"
-
-
-def _queries(n: int) -> str:
-    return f"{n:,} {_verb(n, 'query', 'queries')}"
+def _gathered(told: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What is told of measures, each thing once, with the measures that it is told of."""
+    measures: dict[str, list[str]] = {}
+    for measure, what in told.items():
+        measures.setdefault(what, []).append(measure)
+    return [(what, ", ".join(names)) for what, names in measures.items()]
 
 
 def _verb(n: int, one: str, many: str) -> str:

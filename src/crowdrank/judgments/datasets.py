@@ -68,7 +68,7 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "trec-rf10",
             "crowd judgments of web pages for TREC 2010 Relevance Feedback, with NIST grades; 98,453 labels",
-            "https://www.ischool.utexas.edu/~ml/data/ (Buckley, Lease, Smucker 2010)",
+            "https://trec.nist.gov/data/relevance.feedback10.html (Buckley, Lease, Smucker 2010)",
             ("trec-rf10-data.txt.gz",),
             ("trec-rf10-data.txt.gz", {"format": "trec-rf10"}),
             ("trec-rf10-data.txt.gz", {"format": "trec-rf10"}),

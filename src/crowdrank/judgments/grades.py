@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, shown
 
 MOST_GRADES = 101
 """A scale longer than a 0-100 slider is a mistake in the data, not a scale."""
@@ -30,10 +31,11 @@ class Scale:
 
     def __post_init__(self) -> None:
         if not 2 <= len(self.names) <= MOST_GRADES:
-            raise UsageError(f"A scale needs 2 to {MOST_GRADES} grades, not {len(self.names)} ({self}).")
-        if len({name.casefold() for name in self.names}) < len(self.names):
+            listed = f" ({shown(str(self))[1:-1]})" if self.names else ""
+            raise UsageError(f"A scale needs 2 to {MOST_GRADES} grades, not {len(self.names)}{listed}.")
+        if len({name.casefold() for name in self.names}) < len(self.names) or len(set(self.values)) < len(self.values):
             raise UsageError(f"The scale {self} names a grade twice; name each grade once.")
-        if list(self.values) != sorted(set(self.values)):
+        if list(self.values) != sorted(self.values):
             raise UsageError(f"The scale {self} is not in order; give the grades from least to most relevant.")
 
     def __len__(self) -> int:
@@ -53,21 +55,22 @@ class Scale:
     def parse(cls, text: str | Iterable[object]) -> Scale:
         """A scale from `0-3`, `1,2,3`, or names from least to most relevant (`Bad,Fair,Good`; `|` separates too)."""
         if isinstance(text, str):
-            span = re.fullmatch(r"\s*(\d+)\s*(?:-|\.\.)\s*(\d+)\s*", text)
+            span = re.fullmatch(r"\s*(\d{1,9})\s*(?:-|\.\.)\s*(\d{1,9})\s*", text, re.ASCII)
+            if span and int(span[1]) > int(span[2]):
+                raise UsageError(f"The scale {text.strip()} is not in order; give the grades from least to most relevant.")
             names = (
                 [str(grade) for grade in range(int(span[1]), min(int(span[2]), int(span[1]) + 2 * MOST_GRADES) + 1)]
                 if span
                 else [name.strip() for name in re.split(r"[,|]", text)]
             )
         else:
-            names = [str(name) for name in text]
+            names = [str(name).strip() for name in text]
         numbers = [whole_number(name) for name in names]
         if all(number is not None for number in numbers):
             return cls(tuple(names), tuple(float(number) for number in numbers if number is not None))
         if any(number is not None for number in numbers) or any(not name for name in names):
-            raise UsageError(
-                f"The scale '{','.join(names)}' mixes names, numbers or blanks; use 0-3, 1,2,3 or Bad,Fair,Good."
-            )
+            listed = shown(",".join(names))
+            raise UsageError(f"The scale {listed} mixes names, numbers or blanks; use 0-3, 1,2,3 or Bad,Fair,Good.")
         return cls(tuple(names), tuple(float(position) for position in range(len(names))))
 
     @classmethod
@@ -104,7 +107,7 @@ def whole_number(value: Any) -> int | None:
         return int(match[1]) if match else None
     if isinstance(value, bool | int):
         return int(value)
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e18:
+    if isinstance(value, float | Decimal) and abs(value) < 10**18 and value == int(value):
         return int(value)
     return None
 

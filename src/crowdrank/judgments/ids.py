@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,22 +11,48 @@ from numpy.typing import NDArray
 
 
 def encode(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.Array]:
-    """Codes (n,) with -1 for a missing id, and the ids that the codes stand for.
+    """Codes (n,) with -1 for a missing id, and the ids that the codes stand for: int64 or text.
 
     >>> codes, ids = encode(pa.chunked_array([["b", "a", None, "b"]]))
     >>> codes.tolist(), ids.to_pylist()
     ([0, 1, -1, 0], ['b', 'a'])
     """
-    column = _as_ids(column)
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    chunk = column.unify_dictionaries().combine_chunks()
-    chunk = chunk.chunk(0) if isinstance(chunk, pa.ChunkedArray) else chunk
-    ids = chunk.dictionary
-    if not pa.types.is_integer(ids.type):
-        ids = ids.cast(pa.string())
-    codes = np.asarray(chunk.indices.fill_null(-1) if chunk.indices.null_count else chunk.indices).astype(np.int32)
-    return _without_unused(codes, ids, blank_positions(ids))
+    if pa.types.is_dictionary(column.type):
+        return _encode_dictionary(column)
+    chunk = _plain(column).dictionary_encode().unify_dictionaries().combine_chunks()
+    codes = np.asarray(chunk.indices.fill_null(-1)).astype(np.int32)
+    # Cast only now: a column of long text may be too large for Arrow's plain text, its distinct ids are not.
+    names = chunk.dictionary if pa.types.is_integer(chunk.dictionary.type) else chunk.dictionary.cast(pa.string())
+    blank = blank_positions(names)
+    if not blank.any():
+        return codes, names
+    return _recoded(codes, np.where(blank, -1, np.cumsum(~blank) - 1)), names.filter(pa.array(~blank))
+
+
+def _encode_dictionary(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.Array]:
+    """The codes of a column that is coded already, in orders of its own and perhaps with ids that no row has."""
+    # A dictionary may hold an id twice, or one that is blank: the entries of all are coded like any column.
+    entries = pa.chunked_array([chunk.dictionary for chunk in column.chunks], column.type.value_type)
+    entry, names = encode(entries)
+    codes, start = [np.empty(0, np.int32)], 0
+    for chunk in column.chunks:
+        end = start + len(chunk.dictionary)
+        codes.append(_recoded(np.asarray(chunk.indices.fill_null(-1)).astype(np.int64), entry[start:end]))
+        start = end
+    return _by_first_appearance(np.concatenate(codes), names)
+
+
+def _by_first_appearance(codes: NDArray[np.int32], names: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
+    first = np.asarray(pc.unique(pa.array(codes)))
+    first = first[first >= 0]
+    renumbered = np.full(len(names), -1)
+    renumbered[first] = np.arange(len(first))
+    return _recoded(codes, renumbered), names.take(pa.array(first))
+
+
+def _recoded(codes: NDArray[Any], onto: NDArray[Any]) -> NDArray[np.int32]:
+    """New codes for old ones; -1 stays -1."""
+    return np.append(onto, -1).astype(np.int32)[codes]
 
 
 def blank_positions(ids: pa.Array) -> NDArray[np.bool_]:
@@ -35,27 +63,23 @@ def blank_positions(ids: pa.Array) -> NDArray[np.bool_]:
     return np.asarray(blank)
 
 
-def _as_ids(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column as int64 or text, so that ids of one kind have one type wherever they come from."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return _from_floats(column.cast(pa.float64()))
+    if pa.types.is_uint64(kind) and pc.any(pc.greater(column, pa.scalar(2**63 - 1, kind))).as_py():
+        return column.cast(pa.string())
+    if pa.types.is_large_string(kind):
+        return column
+    return column.cast(pa.int64() if pa.types.is_integer(kind) else pa.string())
+
+
+def _from_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Whole numbers held as floats (pandas does that beside a missing value) become integers again."""
-    if pa.types.is_floating(column.type):
-        whole = pc.all(pc.equal(column, pc.floor(column)))
-        return column.cast(pa.int64() if whole.as_py() is not False else pa.string(), safe=False)
-    ready = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_dictionary)
-    return column if any(is_ready(column.type) for is_ready in ready) else column.cast(pa.string())
-
-
-def _without_unused(
-    codes: NDArray[np.int32], ids: pa.Array, blank: NDArray[np.bool_]
-) -> tuple[NDArray[np.int32], pa.Array]:
-    """Drop ids that no row has (a dictionary may hold more) and those that are blank."""
-    used = np.zeros(len(ids) + 1, bool)
-    used[codes] = True  # the last entry collects the -1s
-    used = used[:-1] & ~blank
-    if used.all():
-        return codes, ids
-    renumbered = np.append(np.cumsum(used) - 1, -1).astype(np.int32)
-    renumbered[:-1][~used] = -1
-    return renumbered[codes], ids.filter(pa.array(used))
+    column = pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
+    whole = pc.and_(pc.equal(column, pc.floor(column)), pc.less(pc.abs(column), 2.0**63))
+    return column.cast(pa.string() if pc.all(whole).as_py() is False else pa.int64())
 
 
 def match(ids: pa.Array, wanted: pa.Array) -> NDArray[np.int64]:

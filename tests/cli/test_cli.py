@@ -1,0 +1,277 @@
+"""The command line as a person uses it: in a process of its own, by its words and exit codes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from crowdrank.consensus import METHODS
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def crowdrank(*words: object, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "crowdrank", *map(str, words)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **more},
+    )
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("worlds")
+    done = crowdrank("simulate", "-o", "world", "--queries", 12, "--documents", 8, "--seed", 3, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "world"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return lambda *words, **more: crowdrank(*words, cwd=tmp_path, **more)
+
+
+def test_help_lists_the_verbs_in_the_order_of_the_work(run: Run) -> None:
+    shown = run("--help").stdout
+    verbs = ["simulate", "validate", "aggregate", "evaluate", "compare", "datasets", "demo"]
+    places = [shown.index(f"│ {verb}") for verb in verbs]
+    assert places == sorted(places)
+
+
+def test_simulate_writes_a_world_that_every_reader_reads(world: Path, run: Run) -> None:
+    names = {path.name for path in world.iterdir()}
+    assert {"judgments.csv", "gold.qrels", "features.letor", "assessors.csv", "world.json"} <= names
+    assert run("validate", world / "judgments.csv").returncode == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl", "csv.gz"])
+def test_aggregate_then_evaluate(world: Path, run: Run, tmp_path: Path, method: str, suffix: str) -> None:
+    if suffix != "csv" and method != "average":
+        pytest.skip("one method is enough for the other formats")
+    done = run("aggregate", world / "judgments.csv", "-m", method, "-o", f"out.{suffix}", "--assessors", "who.csv")
+    assert done.returncode == 0, done.stderr
+    assert "relevance" in done.stdout.splitlines()[1]
+    assert done.stdout.strip().splitlines()[-1].endswith(f"written to out.{suffix}.")
+    assert {"assessor", "judgments"} <= set(pd.read_csv(tmp_path / "who.csv").columns)
+    scored = run("evaluate", f"out.{suffix}", "--gold", world / "gold.qrels", "--measures", "nDCG@5,GradeMAE", "--json")
+    assert scored.returncode == 0, scored.stderr
+    means = json.loads(scored.stdout)["means"]
+    assert 0.5 < means["nDCG@5"] <= 1
+    assert 0 <= means["GradeMAE"] < 4
+
+
+def test_aggregate_speaks_json(world: Path, run: Run) -> None:
+    done = run("aggregate", world / "judgments.csv", "--json", "-s", "max_iter=3")
+    summary = json.loads(done.stdout)
+    assert summary["method"] == "dawid-skene"
+    assert summary["iterations"] == 3
+    assert not summary["converged"]
+    assert done.stderr.startswith("Warning: DawidSkene stopped after 3 iterations")
+
+
+def test_aggregate_saves_a_model_and_takes_gold(world: Path, run: Run, tmp_path: Path) -> None:
+    done = run(
+        "aggregate",
+        world / "judgments.csv",
+        "--gold",
+        world / "gold.qrels",
+        "--save",
+        "model",
+        "--assessors",
+        "who.csv",
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "model" / "model.json").exists()
+    assert "gold_accuracy" in pd.read_csv(tmp_path / "who.csv")
+
+
+def test_compare_marks_the_best_and_writes_every_query(world: Path, run: Run, tmp_path: Path) -> None:
+    for method in ("majority", "average"):
+        assert run("aggregate", world / "judgments.csv", "-m", method, "-o", f"{method}.csv").returncode == 0
+    done = run(
+        "compare", "majority.csv", "mean=average.csv", "--gold", world / "gold.qrels", "--per-query", "queries.csv"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Bold: the best. †: differs from majority." in done.stdout
+    assert "Holm" in done.stdout
+    values = pd.read_csv(tmp_path / "queries.csv")
+    assert set(values["run"]) == {"majority", "mean"}
+    assert len(values) == 2 * 12
+
+
+def test_compare_reads_trec_runs(world: Path, run: Run, tmp_path: Path) -> None:
+    gold = pd.read_csv(world / "gold.qrels", sep=" ", names=["query", "iteration", "document", "grade"])
+    for name, sign in (("good", 1), ("bad", -1)):
+        lines = [f"{row.query} Q0 {row.document} 1 {sign * row.grade} {name}" for row in gold.itertuples()]
+        (tmp_path / f"{name}.trec").write_text("\n".join(lines))
+    done = run("compare", "good.trec", "bad.trec", "--gold", world / "gold.qrels", "--measures", "nDCG", "--json")
+    means = json.loads(done.stdout)["means"]
+    assert means["good"]["nDCG"] == pytest.approx(1)
+    assert means["bad"]["nDCG"] < 0.9
+
+
+def test_datasets_says_what_is_found(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "web-5grade").mkdir()
+    for name in ("label.csv", "truth.csv"):
+        (tmp_path / "web-5grade" / name).write_text("x")
+    known = json.loads(run("datasets", "--json", CROWDRANK_DATA=str(tmp_path)).stdout)
+    assert {entry["name"]: entry["found"] for entry in known} == {
+        "trec-rf10": False,
+        "web-5grade": True,
+        "trec-dl20": False,
+        "mq2008": False,
+        "mslr-5k": False,
+    }
+    assert "CROWDRANK_DATA" in run("datasets").stdout
+
+
+def test_demo_compares_every_method(run: Run) -> None:
+    done = run("demo")
+    assert done.returncode == 0, done.stderr
+    for method in METHODS:
+        assert f" {method} " in done.stdout
+    means = json.loads(run("demo", "--json").stdout)["means"]
+    assert means["dawid-skene"]["nDCG@10"] > means["majority"]["nDCG@10"]
+
+
+def test_validate_finds_everything_that_is_wrong(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("query,document,assessor,grade\nq,a,w,1\nq,b,,2\nq,c,w\nq,d,w,x\nq,a,w,0\n")
+    done = run("validate", "bad.csv")
+    assert done.returncode == 2
+    assert "Wrong: 1 row (no assessor), the first: bad.csv, row 2 (line 3), column 'assessor'" in done.stdout
+    assert "Wrong: 1 row (malformed line), the first: bad.csv, row 3 (line 4)" in done.stdout
+    assert "'x' is not a grade" in done.stdout
+    assert "Note: 1 repeated judgment" in done.stdout
+
+
+def test_rows_can_be_skipped_and_are_counted(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("query,document,assessor,grade\nq,a,w,1\nq,b,w,x\nq,c,w,0\n")
+    done = run("aggregate", "bad.csv", "-m", "average", "--on-bad-rows", "skip", "-o", "out.csv")
+    assert done.returncode == 0
+    assert "1 rows skipped (grade off the scale)" in done.stdout
+    assert len(pd.read_csv(tmp_path / "out.csv")) == 2
+
+
+BAD_CALLS = [
+    (["aggregate", "none.csv"], "none.csv: there is no such file"),
+    (["aggregate", "empty.csv"], "empty.csv: there are no rows"),
+    (["aggregate", "good.csv", "-m", "gpt"], "There is no method 'gpt'; the methods are: majority, average"),
+    (["aggregate", "good.csv", "-o", "none/out.csv"], "the folder none does not exist; make it first"),
+    (["aggregate", "good.csv", "-o", "out.xlsx"], "ends in none of .csv, .tsv, .parquet, .jsonl"),
+    (["aggregate", "good.csv", "--columns", "grade=stars"], "no column 'stars' for grade; the columns are: 'query'"),
+    (["aggregate", "good.csv", "--columns", "star=grade"], "--columns does not know the role 'star'"),
+    (
+        ["aggregate", "good.csv", "--grades", "0-1"],
+        "good.csv, row 2 (line 3), column 'grade': the grade 2 is off the scale 0,1",
+    ),
+    (["aggregate", "good.csv", "--threads", "0"], "--threads takes a number from 1 up, not 0"),
+    (["aggregate", "good.csv", "-s", "depth=2"], "DawidSkene has no parameter 'depth'"),
+    (["aggregate", "semicolon.csv"], "it looks separated by semicolon: use --separator ';'"),
+    (["aggregate", "good.dat"], "Cannot tell the format of good.dat by its name; say --format"),
+    (["aggregate", "cut.csv.gz"], "cut.csv.gz: it cannot be read"),
+    (["validate", "good.csv", "--format", "xml"], "--format does not know 'xml'; choose one of: csv"),
+    (["evaluate", "good.csv", "--gold", "good.csv"], "there is no column for score"),
+    (["evaluate", "scores.csv", "--gold", "good.csv", "--measures", "nDGC"], "There is no measure 'nDGC'"),
+    (["evaluate", "scores.csv", "--gold", "gold.csv", "--ties", "any"], "any"),
+    (["compare", "scores.csv", "scores.csv", "--gold", "gold.csv"], "Two runs are called 'scores'"),
+    (["simulate", "-o", "w", "--spammers", "2"], "spammers"),
+    (["simulate", "-o", "none/w"], "the folder none does not exist"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"), BAD_CALLS, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_bad_input_is_one_sentence_and_nothing_is_written(
+    run: Run, tmp_path: Path, words: list[str], sentence: str
+) -> None:
+    (tmp_path / "good.csv").write_text("query,document,assessor,grade\nq,a,w,1\nq,b,w,2\n")
+    (tmp_path / "gold.csv").write_text("query,document,grade\nq,a,1\nq,b,2\n")
+    (tmp_path / "scores.csv").write_text("query,document,score\nq,a,1\nq,b,2\n")
+    (tmp_path / "good.dat").write_text("query,document,assessor,grade\nq,a,w,1\n")
+    (tmp_path / "semicolon.csv").write_text("query;document;assessor;grade\nq;a;w;1\n")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "cut.csv.gz").write_bytes(
+        gzip.compress(b"query,document,assessor,grade\n" + os.urandom(4000).hex().encode())[:2000]
+    )
+    before = sorted(path.name for path in tmp_path.iterdir())
+    done = run(*words)
+    assert done.returncode == 2, done
+    assert done.stderr.startswith("Error: ")
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_full_disk_leaves_the_old_file(world: Path, run: Run, tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a full disk."""
+    (tmp_path / "out.csv").write_text("old")
+    limited = f"ulimit -f 1; exec {sys.executable} -m crowdrank aggregate {world}/judgments.csv -m average -o out.csv"
+    # SIGXFSZ would end the process where a full disk only makes the write fail.
+    done = subprocess.run(
+        ["bash", "-c", f"trap '' XFSZ; {limited}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Cannot write out.csv: File too large; nothing was changed." in done.stderr
+    assert (tmp_path / "out.csv").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_an_interrupt_leaves_the_old_file_and_a_checkpoint(run: Run, tmp_path: Path) -> None:
+    assert run("simulate", "-o", "world", "--queries", 400, "--documents", 30).returncode == 0
+    (tmp_path / "out.csv").write_text("old")
+    words = [
+        "aggregate",
+        "world/judgments.csv",
+        "-o",
+        "out.csv",
+        "--checkpoint",
+        "state",
+        "-s",
+        "max_iter=1000000",
+        "-s",
+        "tol=0",
+    ]
+    process = subprocess.Popen([sys.executable, "-m", "crowdrank", *words], cwd=tmp_path, stderr=subprocess.PIPE)
+    time.sleep(8)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert (tmp_path / "out.csv").read_text() == "old"
+    assert (tmp_path / "state" / "checkpoint.json").exists()
+    again = run(*words[:-4], "-s", "max_iter=1000000", "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["iterations"] > 10
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.data
+def test_rf10_as_published(data_folder: Path, run: Run, tmp_path: Path) -> None:
+    data = data_folder / "trec-rf10" / "trec-rf10-data.txt.gz"
+    done = run("aggregate", data, "--format", "trec-rf10", "-m", "dawid-skene", "-o", "out.parquet")
+    assert done.returncode == 0, done.stderr
+    assert len(pd.read_parquet(tmp_path / "out.parquet")) == 20_232
+    assert "1,570 repeats" in done.stdout
+    scored = run(
+        "evaluate", "out.parquet", "--gold", data, "--gold-format", "trec-rf10", "--measures", "AP,nDCG,Tau", "--json"
+    )
+    means = json.loads(scored.stdout)["means"]
+    assert list(means.values()) == pytest.approx([0.785, 0.830, 0.648], abs=0.01)

@@ -1,0 +1,65 @@
+"""The order of the rooms, and what importing costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import crowdrank
+
+PACKAGE = Path(crowdrank.__file__).parent
+ROOMS = ("judgments", "engine", "evaluation", "simulation", "consensus", "cli")
+"""A room imports only from rooms that stand before it."""
+PORCH = ("errors", "files", "progress")
+"""Modules beside the rooms that every room may use; they use none."""
+
+
+def crowdrank_imports(path: Path) -> set[str]:
+    """The first names below crowdrank that a file imports, wherever in the file."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "crowdrank":
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("crowdrank.")}
+    return found
+
+
+def test_every_room_is_in_the_order() -> None:
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert rooms == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_from_rooms_before_it(room: str) -> None:
+    allowed = {*PORCH, *ROOMS[: ROOMS.index(room) + 1]}
+    for path in (PACKAGE / room).rglob("*.py"):
+        assert crowdrank_imports(path) <= allowed, path
+
+
+@pytest.mark.parametrize("module", PORCH)
+def test_the_porch_uses_no_room(module: str) -> None:
+    assert crowdrank_imports(PACKAGE / f"{module}.py") <= set(PORCH)
+
+
+def loaded_by(code: str) -> set[str]:
+    out = subprocess.run(
+        [sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    return set(out.stdout.split())
+
+
+@pytest.mark.parametrize("code", ["import crowdrank", "import crowdrank.cli.app"])
+def test_importing_is_light(code: str) -> None:
+    heavy = {"numba", "lightgbm", "pandas", "pyarrow", "scipy", "numpy", "sklearn"}
+    assert not loaded_by(code) & heavy
+
+
+def test_every_public_name_is_there() -> None:
+    for name in crowdrank.__all__:
+        assert getattr(crowdrank, name).__doc__, name
