@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from crowdrank.consensus.base import Aggregator as Aggregator
     from crowdrank.consensus.dawid_skene import DawidSkene as DawidSkene
     from crowdrank.consensus.dawid_skene import OneCoinDawidSkene as OneCoinDawidSkene
+    from crowdrank.consensus.glad import GLAD as GLAD
     from crowdrank.consensus.result import Consensus as Consensus
     from crowdrank.consensus.votes import Average as Average
     from crowdrank.consensus.votes import Highest as Highest
@@ -41,6 +42,7 @@ _HOMES = {
     "Consensus": "consensus.result",
     "DawidSkene": "consensus.dawid_skene",
     "Features": "judgments.read",
+    "GLAD": "consensus.glad",
     "Gold": "judgments.gold",
     "Highest": "consensus.votes",
     "Judgments": "judgments.table",

@@ -39,6 +39,8 @@ def every_aggregator() -> list[type[Aggregator]]:
 
 AGGREGATORS = every_aggregator()
 VOTES = [cls for cls in AGGREGATORS if issubclass(cls, _Vote)]
+FLAT = {"prior": 0, "ability_sd": float("inf")}
+"""What switches the priors on assessors off, where a model has them."""
 each = pytest.mark.parametrize("cls", AGGREGATORS)
 
 
@@ -150,7 +152,8 @@ def test_duplicating_all_items_leaves_the_assessors_unchanged(cls: type[Aggregat
     frame = crowd(items=80)
     copies = [frame.assign(document=frame["document"] + f"-copy{copy}") for copy in range(4)]
     # A prior weighs less against more data: without one (or with votes) the parameters are the same.
-    model = cls(prior=0) if "prior" in inspect.signature(cls).parameters else cls()
+    flat = {name: value for name, value in FLAT.items() if name in inspect.signature(cls).parameters}
+    model = cls(**flat)
     once = model.fit(frame)
     parameters = assessors(once).drop(columns="judgments")
     many = clone(once).fit(pd.concat(copies))

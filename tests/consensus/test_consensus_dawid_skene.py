@@ -32,7 +32,7 @@ def random_labels(seed: int, items: int = 40, assessors: int = 7, grades: int = 
 def largest_gap(frame: pd.DataFrame, iterations: int) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ours = DawidSkene(prior=0, max_iter=iterations, tol=0).fit_predict_proba(frame)
+        ours = DawidSkene(prior=0, n_iter=iterations, tol=0).fit_predict_proba(frame)
         theirs = CrowdKitDawidSkene(n_iter=iterations, tol=-1).fit_predict_proba(frame)
     return float(np.abs(ours.to_numpy() - theirs.loc[ours.index, ours.columns].to_numpy()).max())
 
@@ -60,7 +60,7 @@ def test_one_coin_is_crowd_kit_too(seed: int, grades: int) -> None:
     frame = random_labels(seed, grades=grades)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ours = OneCoinDawidSkene(prior=0, max_iter=5, tol=0).fit_predict_proba(frame)
+        ours = OneCoinDawidSkene(prior=0, n_iter=5, tol=0).fit_predict_proba(frame)
         theirs = CrowdKitOneCoin(n_iter=5, tol=-1).fit_predict_proba(frame)
     assert np.abs(ours.to_numpy() - theirs.loc[ours.index, ours.columns].to_numpy()).max() < 1e-8
 
@@ -100,9 +100,10 @@ def test_the_kernel_equals_its_twin_also_where_products_underflow(seed: int, per
     gold = np.array([-1, 2, -1, -1], np.int8)
     likelihood = rng.dirichlet(np.full(n_grades, 0.3), (assessors, n_grades)).transpose(0, 2, 1).clip(1e-10)
     shares = rng.dirichlet(np.ones(n_grades))
-    posterior, counts, classes = np.empty((items, n_grades)), np.zeros_like(likelihood), np.zeros(n_grades)
-    total = kernels.expect_grades(
-        offsets, assessor, grade, gold, shares, np.ascontiguousarray(likelihood), posterior, counts, classes
+    posterior, counts = np.empty((items, n_grades)), np.zeros((assessors, n_grades, n_grades))
+    classes = np.zeros(n_grades)
+    total = kernels.expect_grades(n_grades)(
+        offsets, assessor, grade, gold, shares, likelihood.ravel(), posterior.ravel(), counts.ravel(), classes
     )
     twin_posterior, twin_counts, twin_total = expect_twin(item, assessor, grade, gold, shares, likelihood)
     assert np.allclose(posterior, twin_posterior, atol=1e-12)
@@ -116,7 +117,7 @@ def test_the_kernel_equals_its_twin_also_where_products_underflow(seed: int, per
 @given(seed=st.integers(0, 10_000))
 @pytest.mark.parametrize("cls", [DawidSkene, OneCoinDawidSkene])
 def test_every_iteration_raises_the_objective(cls: type[DawidSkene], seed: int) -> None:
-    model = cls(max_iter=200).fit(random_labels(seed))
+    model = cls(n_iter=200).fit(random_labels(seed))
     assert (np.diff(model.history_) > -1e-9).all()
 
 
@@ -147,7 +148,7 @@ def test_gold_makes_a_bad_crowd_useful() -> None:
 
 def test_it_warns_where_it_did_not_converge() -> None:
     with pytest.warns(ConvergenceWarning, match="stopped after 2 iterations"):
-        DawidSkene(max_iter=2).fit(random_labels(0))
+        DawidSkene(n_iter=2).fit(random_labels(0))
 
 
 @pytest.mark.parametrize("prior", [-1, (1.0, 0.0), (-1.0, 1.0)])

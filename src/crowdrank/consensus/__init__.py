@@ -16,6 +16,7 @@ METHODS = {
     "highest": "votes.Highest",
     "dawid-skene": "dawid_skene.DawidSkene",
     "one-coin": "dawid_skene.OneCoinDawidSkene",
+    "glad": "glad.GLAD",
 }
 """The names of the models on the command line, simplest first, and where each lives (loaded when asked for)."""
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import crowdrank
 from crowdrank.consensus import METHODS, kernels, model_class
 from crowdrank.consensus.checkpoints import Checkpoint, fingerprint
-from crowdrank.consensus.result import Consensus, grade_quantiles, modal_grades
+from crowdrank.consensus.result import TIE, Consensus
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.engine.base import Arrays, Engine, Passes
 from crowdrank.engine.local import LocalEngine
@@ -50,7 +50,7 @@ class Aggregator(ABC):
     assessor_arrays: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays of theta whose first axis is the assessors."""
 
-    max_iter: int
+    n_iter: int
     tol: float
     unjudgeable_as: str
     interval: float
@@ -152,7 +152,7 @@ class Aggregator(ABC):
         if not self.converged_:
             warnings.warn(
                 f"{type(self).__name__} stopped after {self.n_iter_} iterations and had not converged; "
-                f"raise max_iter or tol.",
+                f"raise n_iter or tol.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -171,14 +171,14 @@ class Aggregator(ABC):
             self.history_, self.n_iter_ = kept.history, len(kept.history)
             passes.restore(kept.local)
         try:
-            while self.n_iter_ < self.max_iter and not self.converged_:
+            while self.n_iter_ < self.n_iter and not self.converged_:
                 new_theta = self.maximise(theta, statistics)
                 statistics = passes.accumulate(new_theta)
                 theta = new_theta
                 self.history_.append(self.objective(theta, statistics, n))
                 self.n_iter_ += 1
                 self.converged_ = self._has_converged()
-                report(self.n_iter_, self.max_iter, self.history_[-1])
+                report(self.n_iter_, self.n_iter, self.history_[-1])
                 if keeper is not None:
                     keeper.offer(theta, statistics, passes.local_state, self.history_)
         except KeyboardInterrupt:
@@ -197,8 +197,8 @@ class Aggregator(ABC):
         return table.on_one_scale().with_unjudgeable(self.unjudgeable_as)
 
     def _check(self) -> None:
-        if self.max_iter < 1:
-            raise UsageError(f"max_iter is a number from 1 up, not {self.max_iter}.")
+        if self.n_iter < 1:
+            raise UsageError(f"n_iter is a number from 1 up, not {self.n_iter}.")
         if not 0 < self.interval < 1:
             raise UsageError(f"interval is a level between 0 and 1, not {self.interval}.")
 
@@ -274,18 +274,9 @@ class Aggregator(ABC):
 
     def discrete_rows(self, posterior: NDArray[np.float64], values: NDArray[np.float64]) -> Arrays:
         """The rows of a result whose truth is one of the grades, from its posterior (n_items, n_grades)."""
-        relevance = posterior @ values
-        spread = np.maximum(posterior @ values**2 - relevance**2, 0.0)
-        lower, upper = grade_quantiles(posterior, values, self.interval)
-        return {
-            "relevance": relevance,
-            "sd": np.sqrt(spread),
-            # The mean of a grade that is all but certain lies just outside it: the interval holds both.
-            "lower": np.minimum(lower, relevance),
-            "upper": np.maximum(upper, relevance),
-            "grade": modal_grades(posterior),
-            "p": posterior,
-        }
+        tail = (1 - self.interval) / 2
+        relevance, sd, lower, upper, grade = kernels.summarise(posterior, values, tail, TIE)
+        return {"relevance": relevance, "sd": sd, "lower": lower, "upper": upper, "grade": grade, "p": posterior}
 
     def _require_fitted(self) -> None:
         if not hasattr(self, "consensus_"):

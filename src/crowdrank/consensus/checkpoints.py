@@ -92,7 +92,7 @@ class Checkpoint:
 
 def fingerprint(model: Any, judgments: Judgments, gold: NDArray[Any] | None) -> str:
     """What must be the same for a fit to go on from a checkpoint: model, settings but the iterations, data."""
-    settings = {k: v for k, v in model.get_params().items() if k not in ("max_iter", "tol", "interval")}
+    settings = {k: v for k, v in model.get_params().items() if k not in ("n_iter", "tol", "interval")}
     digest = hashlib.blake2b(repr((type(model).__name__, settings, judgments.scales)).encode())
     for array in (judgments.offsets, judgments.assessor, judgments.grade, judgments.item_query, gold):
         digest.update(b"-" if array is None else array.tobytes())

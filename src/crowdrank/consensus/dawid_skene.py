@@ -21,10 +21,11 @@ class DawidSkene(Aggregator):
     """Expectation-maximisation over true grades and the assessors' confusion matrices.
 
     Args:
+        n_iter, tol: the loop ends after `n_iter` iterations, or when the mean log posterior per judgment changes by
+            less than `tol`.
         prior: pseudo-counts of the confusion matrices: (on the diagonal, off it), or one number for both.
             0 is plain maximum likelihood, with a floor of 1e-10 and each assessor's rows normalised over the grades
             that assessor used, as in crowd-kit.
-        max_iter, tol: the loop ends when the mean log posterior per judgment changes by less than `tol`.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: the level of `lower` and `upper`.
 
@@ -40,16 +41,16 @@ class DawidSkene(Aggregator):
 
     def __init__(
         self,
+        n_iter: int = 100,
+        tol: float = 1e-6,
         *,
         prior: float | tuple[float, float] = (1.0, 0.1),
-        max_iter: int = 100,
-        tol: float = 1e-6,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
     ) -> None:
-        self.prior = prior
-        self.max_iter = max_iter
+        self.n_iter = n_iter
         self.tol = tol
+        self.prior = prior
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
 
@@ -70,15 +71,15 @@ class DawidSkene(Aggregator):
             return local, {"counts": counts, "classes": posterior.sum(axis=0), "log_likelihood": np.zeros(1)}
         classes = np.zeros(shard.n_grades)
         # The old posterior is not read: it is written over.
-        log_likelihood = kernels.expect_grades(
+        log_likelihood = kernels.expect_grades(shard.n_grades)(
             shard.offsets,
             shard.assessor,
             shard.grade,
             shard.gold,
             theta["shares"],
-            theta["likelihood"],
-            posterior,
-            counts,
+            theta["likelihood"].ravel(),
+            posterior.ravel(),
+            counts.ravel(),
             classes,
         )
         return local, {"counts": counts, "classes": classes, "log_likelihood": np.array([log_likelihood])}

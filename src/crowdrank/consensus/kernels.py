@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any, cast
+
 import numpy as np
-from numba import njit
+from numba import njit, uint64
 from numpy.typing import NDArray
 
-SMALL = 1e-100  # below this a product is scaled up again; eight factors of 1e-17 fit between it and underflow
+Kernel = Callable[..., Any]
+
+SMALL = 1e-100  # below this a product is scaled up again; eight factors of 1e-16 fit between it and underflow
+TINY = 1e-60  # below this a product of likelihoods goes into the logarithm; it times SMALL and eight factors still fits
+UNSEEN = 1e-300  # the likelihood of what is all but impossible
 
 
 @njit(cache=True, nogil=True)
@@ -37,71 +45,72 @@ def count_confusions(
                 counts[assessor[j], grade[j], c] += posterior[item, c]
 
 
-@njit(cache=True, nogil=True)
-def scale_up(product: NDArray[np.float64]) -> float:
-    """Divide a product that has become small by its largest entry; returns the logarithm taken out."""
-    highest = product.max()
-    if highest >= SMALL:
-        return 0.0
-    for c in range(len(product)):
-        product[c] /= highest
-    return float(np.log(highest))
+@cache
+def expect_grades(n_grades: int) -> Kernel:
+    """Dawid-Skene's E-step and the counts of its M-step in one pass, compiled for a number of grades.
 
-
-@njit(cache=True, nogil=True)
-def settle(product: NDArray[np.float64], gold: int) -> float:
-    """Turn a product into a posterior; returns the item's log likelihood, under its true grade where that is known."""
-    if gold < 0:
-        norm = product.sum()
-        for c in range(len(product)):
-            product[c] /= norm
-        return float(np.log(norm))
-    likelihood = max(product[gold], 1e-300)
-    for c in range(len(product)):
-        product[c] = 1.0 if c == gold else 0.0
-    return float(np.log(likelihood))
-
-
-@njit(cache=True, nogil=True)
-def expect_grades(
-    offsets: NDArray[np.int64],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    gold: NDArray[np.int8],
-    shares: NDArray[np.float64],
-    likelihood: NDArray[np.float64],
-    posterior: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    class_counts: NDArray[np.float64],
-) -> float:
-    """Dawid-Skene's E-step and the counts of its M-step in one pass; returns the log likelihood.
-
-    A product of likelihoods per item, scaled up now and then: no logarithm per judgment.
+    A product of likelihoods per item, scaled up now and then: no logarithm per judgment, hardly one per item. The
+    number of grades is a constant to the compiler, which unrolls the loops over it: twice as fast.
     """
-    # shares (n_grades,); likelihood[a, g, c] = P(a says g | true grade c); posterior (n_items, n_grades) is written;
-    # counts like likelihood and class_counts (n_grades,) are added to
-    n_grades = len(shares)
-    product = np.empty(n_grades)
-    total_log = 0.0
-    for item in range(len(offsets) - 1):
-        start, stop = offsets[item], offsets[item + 1]
-        for c in range(n_grades):
-            product[c] = shares[c]
-        for j in range(start, stop):
-            row = likelihood[assessor[j], grade[j]]
+
+    @njit(cache=True, nogil=True)
+    def expect(
+        offsets: NDArray[np.int64],
+        assessor: NDArray[np.int32],
+        grade: NDArray[np.int8],
+        gold: NDArray[np.int8],
+        shares: NDArray[np.float64],
+        likelihood: NDArray[np.float64],
+        posterior: NDArray[np.float64],
+        counts: NDArray[np.float64],
+        class_counts: NDArray[np.float64],
+    ) -> float:
+        # shares (n_grades,); likelihood[a, g, c] = P(a says g | true grade c), flat; posterior (n_items, n_grades),
+        # flat, is written; counts (as likelihood) and class_counts (n_grades,) are added to; returns the log likelihood
+        product = np.empty(n_grades)
+        classes = np.zeros(n_grades)
+        total_log, pending = 0.0, 1.0  # the log likelihood is total_log + log(pending)
+        for item in range(len(offsets) - 1):
+            start, stop = offsets[item], offsets[item + 1]
             for c in range(n_grades):
-                product[c] *= row[c]
-            if (j - start) % 8 == 7:
-                total_log += scale_up(product)
-        total_log += settle(product, gold[item])
-        for c in range(n_grades):
-            posterior[item, c] = product[c]
-            class_counts[c] += product[c]
-        for j in range(start, stop):
-            row = counts[assessor[j], grade[j]]
+                product[c] = shares[c]
+            for block in range(start, stop, 8):
+                for j in range(block, min(block + 8, stop)):
+                    # Unsigned, or the compiler guards against indices from the end.
+                    cell = (uint64(assessor[j]) * uint64(n_grades) + uint64(grade[j])) * uint64(n_grades)
+                    for c in range(n_grades):
+                        product[c] *= likelihood[cell + uint64(c)]
+                if block + 8 < stop and product.max() < SMALL:
+                    highest = product.max()
+                    total_log += np.log(highest)
+                    for c in range(n_grades):
+                        product[c] /= highest
+            norm = 0.0
+            if gold[item] < 0:
+                for c in range(n_grades):
+                    norm += product[c]
+                for c in range(n_grades):
+                    product[c] *= 1.0 / norm
+            else:  # the true grade is known: the item is worth its likelihood under that grade
+                norm = max(product[gold[item]], UNSEEN)
+                for c in range(n_grades):
+                    product[c] = 1.0 if c == gold[item] else 0.0
+            if pending < TINY or norm < TINY:
+                total_log += np.log(pending)
+                pending = 1.0
+            pending *= norm
             for c in range(n_grades):
-                row[c] += product[c]
-    return total_log
+                posterior[item * n_grades + c] = product[c]
+                classes[c] += product[c]
+            for j in range(start, stop):
+                cell = (uint64(assessor[j]) * uint64(n_grades) + uint64(grade[j])) * uint64(n_grades)
+                for c in range(n_grades):
+                    counts[cell + uint64(c)] += product[c]
+        for c in range(n_grades):
+            class_counts[c] += classes[c]
+        return float(total_log + np.log(pending))
+
+    return cast(Kernel, expect)
 
 
 @njit(cache=True, nogil=True)
@@ -122,3 +131,182 @@ def count_agreements(
             asked[assessor[j]] += 1.0
             if grade[j] == answer[item]:
                 agreed[assessor[j]] += 1.0
+
+
+@njit(cache=True, nogil=True)
+def summarise(
+    posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tie: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]]:
+    """Mean, standard deviation, lower and upper quantile and modal grade of each item's posterior."""
+    # posterior (n_items, n_grades), values (n_grades,) -> (n_items,) each
+    n_items, n_grades = posterior.shape
+    mean, sd = np.empty(n_items), np.empty(n_items)
+    lower, upper = np.empty(n_items), np.empty(n_items)
+    mode = np.empty(n_items, np.int8)
+    for item in range(n_items):
+        m, highest = 0.0, 0.0
+        for c in range(n_grades):
+            m += posterior[item, c] * values[c]
+            highest = max(highest, posterior[item, c])
+        spread, below, n_tied = 0.0, 0.0, 0
+        low, high = n_grades - 1, n_grades - 1
+        for c in range(n_grades):
+            spread += posterior[item, c] * (values[c] - m) ** 2
+            if below <= tail + tie and below + posterior[item, c] > tail + tie:
+                low = c
+            if below < 1.0 - tail - tie and below + posterior[item, c] >= 1.0 - tail - tie:
+                high = c
+            below += posterior[item, c]
+            n_tied += posterior[item, c] >= highest - tie
+        # Of m tied grades, from most to least relevant, the one at ceil(m / 2).
+        to_pass = (n_tied + 1) // 2
+        chosen = n_grades
+        while to_pass > 0:
+            chosen -= 1
+            to_pass -= posterior[item, chosen] >= highest - tie
+        mean[item], sd[item], mode[item] = m, np.sqrt(spread), chosen
+        # The mean of a grade that is all but certain lies just outside it: the interval holds both.
+        lower[item], upper[item] = min(values[low], m), max(values[high], m)
+    return mean, sd, lower, upper, mode
+
+
+@njit(cache=True, nogil=True)
+def logistic_weight(x: float, q: float) -> float:
+    """The curvature of Jaakkola and Jordan's bound of log sigma at x, tanh(x / 2) / (2 x); q = exp(-|x|)."""
+    size = abs(x)
+    return 0.25 - size * size / 48.0 if size < 1e-3 else (1.0 - q) / (1.0 + q) / (2.0 * size)
+
+
+@njit(cache=True, nogil=True)
+def believe(
+    start: int,
+    stop: int,
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    gold: int,
+    ability: NDArray[np.float64],
+    beta: float,
+    belief: NDArray[np.float64],
+) -> float:
+    """GLAD's posterior of one item's true grade, and its log likelihood.
+
+    A judgment multiplies the odds of its own grade by (G - 1) exp(ability exp(beta)): the sums need no exponential per
+    judgment, and the likelihood of the rest, 1 / (1 + exp(x)), is gathered as a product.
+    """
+    # belief (n_grades,) is written
+    n_grades = len(belief)
+    ease, log_others = np.exp(beta), np.log(n_grades - 1.0)
+    belief[:] = -np.log(n_grades)
+    total_log, pending = 0.0, 1.0
+    for j in range(start, stop):
+        x = ability[assessor[j]] * ease
+        belief[grade[j]] += x + log_others
+        total_log -= max(x, 0.0) + log_others
+        pending *= 1.0 + np.exp(-abs(x))
+        if pending > 1e200:
+            total_log -= np.log(pending)
+            pending = 1.0
+    total_log -= np.log(pending)
+    if gold >= 0:
+        total_log += belief[gold]
+        belief[:] = 0.0
+        belief[gold] = 1.0
+        return float(total_log)
+    highest, norm = belief.max(), 0.0
+    for c in range(n_grades):
+        belief[c] = np.exp(belief[c] - highest)
+        norm += belief[c]
+    for c in range(n_grades):
+        belief[c] /= norm
+    return float(total_log + highest + np.log(norm))
+
+
+@njit(cache=True, nogil=True)
+def ease_item(
+    start: int,
+    stop: int,
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    ability: NDArray[np.float64],
+    beta: float,
+    belief: NDArray[np.float64],
+) -> float:
+    """A better beta (log of the item's easiness) for fixed abilities and belief.
+
+    Climbs Jaakkola and Jordan's quadratic bound of the logistic terms, linear * t - quadratic * t**2 / 2 in t =
+    exp(beta), plus the normal prior of mean 1 and variance 1: never a step down.
+    """
+    linear, quadratic = 0.0, 0.0
+    ease = np.exp(beta)
+    for j in range(start, stop):
+        a = ability[assessor[j]]
+        x = a * ease
+        linear += (belief[grade[j]] - 0.5) * a
+        quadratic += logistic_weight(x, np.exp(-abs(x))) * a * a
+    best = linear * ease - 0.5 * quadratic * ease * ease - 0.5 * (beta - 1.0) ** 2
+    at = beta
+    for _ in range(8):
+        t = np.exp(at)
+        slope = linear * t - quadratic * t * t - (at - 1.0)
+        curvature = max(2.0 * quadratic * t * t - linear * t + 1.0, 1.0)
+        step = min(max(slope / curvature, -1.0), 1.0)
+        at += step
+        if abs(step) < 1e-9:
+            break
+    t = np.exp(at)
+    return at if linear * t - 0.5 * quadratic * t * t - 0.5 * (at - 1.0) ** 2 >= best else beta
+
+
+@njit(cache=True, nogil=True)
+def expect_abilities(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    gold: NDArray[np.int8],
+    ability: NDArray[np.float64],
+    beta: NDArray[np.float64],
+    new_beta: NDArray[np.float64],
+    posterior: NDArray[np.float64],
+    linear: NDArray[np.float64],
+    quadratic: NDArray[np.float64],
+) -> float:
+    """One pass of GLAD: posteriors, better betas, and the bound's terms per assessor; returns the log posterior."""
+    # ability, linear, quadratic (n_assessors,); beta, new_beta (n_items,); posterior (n_items, n_grades)
+    total_log = 0.0
+    for item in range(len(offsets) - 1):
+        start, stop = offsets[item], offsets[item + 1]
+        belief = posterior[item]
+        total_log += believe(start, stop, assessor, grade, gold[item], ability, beta[item], belief)
+        total_log -= 0.5 * (beta[item] - 1.0) ** 2
+        new_beta[item] = ease_item(start, stop, assessor, grade, ability, beta[item], belief)
+        ease = np.exp(new_beta[item])
+        for j in range(start, stop):
+            a = assessor[j]
+            x = ability[a] * ease
+            linear[a] += (belief[grade[j]] - 0.5) * ease
+            quadratic[a] += logistic_weight(x, np.exp(-abs(x))) * ease * ease
+    return total_log
+
+
+@njit(cache=True, nogil=True)
+def settle_items(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    gold: NDArray[np.int8],
+    ability: NDArray[np.float64],
+    beta: NDArray[np.float64],
+    posterior: NDArray[np.float64],
+) -> None:
+    """Each item's posterior and beta at rest, for fixed abilities, from the prior's mean: what GLAD reports."""
+    # beta (n_items,) and posterior (n_items, n_grades) are written
+    for item in range(len(offsets) - 1):
+        start, stop = offsets[item], offsets[item + 1]
+        at = 1.0
+        for _ in range(500):
+            believe(start, stop, assessor, grade, gold[item], ability, at, posterior[item])
+            before, at = at, ease_item(start, stop, assessor, grade, ability, at, posterior[item])
+            if abs(at - before) < 1e-8:
+                break
+        believe(start, stop, assessor, grade, gold[item], ability, at, posterior[item])
+        beta[item] = at

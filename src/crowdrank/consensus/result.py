@@ -68,18 +68,3 @@ def modal_grades(shares: NDArray[np.float64]) -> NDArray[np.int8]:
     chosen = tied & (rank_from_top == (tied.sum(axis=1, keepdims=True) + 1) // 2)
     grades: NDArray[np.int8] = chosen.argmax(axis=1).astype(np.int8)
     return grades
-
-
-def grade_quantiles(
-    posterior: NDArray[np.float64], values: NDArray[np.float64], level: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The grades between which the truth lies with probability `level`, tails alike.
-
-    >>> grade_quantiles(np.array([[0.01, 0.5, 0.49]]), np.array([0.0, 1.0, 2.0]), 0.95)
-    (array([1.]), array([2.]))
-    """
-    tail = (1 - level) / 2
-    below = np.cumsum(posterior, axis=1)
-    lower = (below > tail + TIE).argmax(axis=1)
-    upper = (below >= 1 - tail - TIE).argmax(axis=1)
-    return values[lower], values[upper]

@@ -23,7 +23,7 @@ class _Vote(Aggregator):
     votes, so that one judgment is not taken for certainty; `lower` and `upper` are normal bounds within the scale.
     """
 
-    max_iter: ClassVar[int] = 1  # type: ignore[misc]
+    n_iter: ClassVar[int] = 1  # type: ignore[misc]
     tol: ClassVar[float] = 0.0  # type: ignore[misc]
 
     def __init__(self, *, unjudgeable_as: str = "lowest", interval: float = 0.95) -> None:
