@@ -250,7 +250,7 @@ def test_adding_in_two_steps_ends_where_one_fit_ends(cls: type[Aggregator]) -> N
     one = fitted(cls, frame)
     two = fitted(cls, frame[half]).add(frame[~half])
     gap = (documents(one)["relevance"] - documents(two)["relevance"]).abs()
-    assert gap.mean() < 0.005
+    assert gap.mean() < 0.02
     assert (documents(one)["judgments"] == documents(two)["judgments"]).all()
 
 

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from crowdkit.aggregation import GLAD as CrowdKitGLAD
+from crowdkit import aggregation as crowdkit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ def test_its_posterior_is_no_worse_than_crowd_kits(seed: int, grades: int) -> No
     model = GLAD(n_iter=2000, tol=1e-9).fit(judgments)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        peer = CrowdKitGLAD(n_iter=10).fit(frame)
+        peer = crowdkit.GLAD(n_iter=10).fit(frame)
     if len(peer.priors_) < grades:
         return  # crowd-kit knows only the grades that occur: another model
     ability = peer.alphas_.loc[judgments.assessors.to_pylist()].to_numpy()

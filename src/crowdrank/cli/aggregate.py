@@ -36,7 +36,7 @@ def aggregate(
     ] = None,
     gold: o.MaybeGoldFile = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", "-s", help="A setting of the method, as in -s prior=0 -s max_iter=10.")
+        list[str] | None, typer.Option("--set", "-s", help="A setting of the method, as in -s prior=0 -s n_iter=10.")
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keep the state of an unfinished fit in this folder, and go on from it.")
@@ -104,7 +104,7 @@ def _model(method: str, settings: list[str], unjudgeable_as: str) -> Aggregator:
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
-            raise UsageError(f"--set cannot read '{setting}'; write name=value, as in max_iter=10.")
+            raise UsageError(f"--set cannot read '{setting}'; write name=value, as in n_iter=10.")
         model.set_params(**{name: _value(text)})
     return model.set_params(unjudgeable_as=unjudgeable_as)
 

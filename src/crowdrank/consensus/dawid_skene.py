@@ -17,15 +17,51 @@ FLOOR = 1e-10
 """No count is smaller: without a prior, what was never seen must not become impossible (crowd-kit's floor too)."""
 
 
+WEAK = (1.0, 0.1)
+"""Pseudo-counts on and off the diagonal from which a prior is learned: an assessor is rather right than wrong."""
+
+
+def prior_matrix(prior: float | tuple[float, float], n_grades: int) -> NDArray[np.float64]:
+    """Pseudo-counts (n_grades, n_grades) from those on the diagonal and off it.
+
+    >>> prior_matrix((1.0, 0.1), 2).tolist()
+    [[1.0, 0.1], [0.1, 1.0]]
+    """
+    diagonal, off = prior if isinstance(prior, tuple) else (prior, prior)
+    matrix: NDArray[np.float64] = np.where(np.eye(n_grades, dtype=bool), float(diagonal), float(off))
+    return matrix
+
+
+def learn_pseudo_counts(counts: NDArray[np.float64], before: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The Dirichlet from which the assessors' answers are drawn, by Minka's fixed point from a guess.
+
+    Maximises the likelihood of counts[a, :, c] under Dirichlet-multinomials with parameters [:, c], one assessor of
+    weak answers among them so that a few assessors who agree do not make the prior infinitely strong.
+    """
+    # counts (n_assessors, n_answers, n_true), before (n_answers, n_true) -> as before
+    n_answers, n_true = before.shape
+    counts = np.concatenate([counts, prior_matrix(WEAK, n_answers)[None, :, :n_true]])
+    pseudo = before
+    for _ in range(20):
+        seen, asked = kernels.dirichlet_sums(counts, pseudo)
+        after = np.clip(pseudo * seen / asked, 1e-3, 1e3)
+        at_rest = np.abs(after / pseudo - 1).max() < 1e-3
+        pseudo = after
+        if at_rest:
+            break
+    return pseudo
+
+
 class DawidSkene(Aggregator):
     """Expectation-maximisation over true grades and the assessors' confusion matrices.
 
     Args:
         n_iter, tol: the loop ends after `n_iter` iterations, or when the mean log posterior per judgment changes by
             less than `tol`.
-        prior: pseudo-counts of the confusion matrices: (on the diagonal, off it), or one number for both.
-            0 is plain maximum likelihood, with a floor of 1e-10 and each assessor's rows normalised over the grades
-            that assessor used, as in crowd-kit.
+        prior: pseudo-counts of the confusion matrices. `learned` (the default) shrinks each row of a matrix to what the
+            crowd as a whole does, by as much as the assessors are alike (empirical Bayes). Or fixed: (on the diagonal,
+            off it), or one number for both. 0 is plain maximum likelihood, with a floor of 1e-10 and each assessor's
+            rows normalised over the grades that assessor used, as in crowd-kit.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: the level of `lower` and `upper`.
 
@@ -42,9 +78,9 @@ class DawidSkene(Aggregator):
     def __init__(
         self,
         n_iter: int = 100,
-        tol: float = 1e-6,
+        tol: float = 1e-5,
         *,
-        prior: float | tuple[float, float] = (1.0, 0.1),
+        prior: str | float | tuple[float, float] = "learned",
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
     ) -> None:
@@ -88,29 +124,33 @@ class DawidSkene(Aggregator):
         """Shares of the true grades, and each assessor's confusions."""
         classes = statistics["classes"]
         shares = np.maximum(classes / classes.sum(), FLOOR)
-        return {"shares": shares, "likelihood": self._likelihood(statistics["counts"])}
+        pseudo = self._pseudo_counts(theta, statistics["counts"])
+        return {"shares": shares, "likelihood": self._likelihood(statistics["counts"], pseudo), "pseudo": pseudo}
 
-    def _likelihood(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _pseudo_counts(self, theta: Arrays | None, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The Dirichlet prior of an assessor's answers g to true grade c, as [g, c]."""
+        if self.prior == "learned":
+            before = prior_matrix(WEAK, counts.shape[1]) if theta is None else theta["pseudo"]
+            return learn_pseudo_counts(counts, before)
+        assert not isinstance(self.prior, str)
+        return prior_matrix(self.prior, counts.shape[1])
+
+    def _likelihood(self, counts: NDArray[np.float64], pseudo: NDArray[np.float64]) -> NDArray[np.float64]:
         """P(assessor says g | true grade c) as [assessor, g, c]; every column over g sums to 1."""
-        diagonal, off = self._pseudo_counts()
-        if diagonal == off == 0.0:
+        if pseudo.any():
+            counts = counts + pseudo
+        else:
             used = counts.sum(axis=2, keepdims=True) > 0
             counts = np.where(used, np.maximum(counts, FLOOR), 0.0)
-        else:
-            n_grades = counts.shape[1]
-            counts = counts + off + (diagonal - off) * np.eye(n_grades)
         likelihood: NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
         return likelihood
 
-    def _pseudo_counts(self) -> tuple[float, float]:
-        pair = self.prior if isinstance(self.prior, tuple) else (self.prior, self.prior)
-        return float(pair[0]), float(pair[1])
-
     def _check(self) -> None:
         super()._check()
-        diagonal, off = self._pseudo_counts()
-        if min(diagonal, off) < 0 or (diagonal == 0) != (off == 0):
-            raise UsageError(f"prior is 0, a positive number, or two positive numbers, not {self.prior!r}.")
+        known = self.prior == "learned" or not isinstance(self.prior, str)
+        numbers = self.prior if isinstance(self.prior, tuple) else (self.prior,)
+        if not known or (self.prior not in ("learned", 0) and not all(float(number) > 0 for number in numbers)):
+            raise UsageError(f"prior is 'learned', 0, a positive number, or two positive numbers, not {self.prior!r}.")
         if self.unjudgeable_as == "model":
             raise UsageError(f"{type(self).__name__} takes --unjudgeable-as lowest or drop; it has no model of them.")
 
@@ -119,12 +159,9 @@ class DawidSkene(Aggregator):
         return float(statistics["log_likelihood"][0] + self._log_prior(theta)) / n
 
     def _log_prior(self, theta: Arrays) -> float:
-        diagonal, off = self._pseudo_counts()
-        if diagonal == off == 0.0:
-            return 0.0
-        log = np.log(theta["likelihood"])
-        own = np.trace(log, axis1=1, axis2=2).sum()
-        return float(off * log.sum() + (diagonal - off) * own)
+        if self.prior == "learned" or not theta["pseudo"].any():
+            return 0.0  # a learned prior moves with the data: the likelihood alone tells when it is at rest
+        return float((theta["pseudo"] * np.log(theta["likelihood"])).sum())
 
     def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """The expected grade and its spread under the posterior."""
@@ -152,23 +189,43 @@ class OneCoinDawidSkene(DawidSkene):
     2
     """
 
-    def _likelihood(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _pseudo_counts(self, theta: Arrays | None, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The Beta prior of being right and wrong, spread over a matrix as the other models have it."""
         n_grades = counts.shape[1]
-        diagonal, off = self._pseudo_counts()
-        right = np.trace(counts, axis1=1, axis2=2) + diagonal
-        skill = right / (counts.sum(axis=(1, 2)) + diagonal + (n_grades - 1) * off)
-        skill = skill[:, None, None]
+        if self.prior != "learned":
+            spread: NDArray[np.float64] = super()._pseudo_counts(theta, counts) / n_grades
+            return spread
+        right = np.trace(counts, axis1=1, axis2=2)
+        answers = np.stack([right, counts.sum(axis=(1, 2)) - right], axis=1)[:, :, None]  # as of one true grade
+        before = np.array([[1.0], [0.5]]) if theta is None else _right_and_wrong(theta["pseudo"])[:, None]
+        right_and_wrong = learn_pseudo_counts(answers, before)[:, 0]
+        own = np.eye(n_grades, dtype=bool)
+        right_share, wrong_share = right_and_wrong[0] / n_grades, right_and_wrong[1] / (n_grades * (n_grades - 1))
+        matrix: NDArray[np.float64] = np.where(own, right_share, wrong_share)
+        return matrix
+
+    def _likelihood(self, counts: NDArray[np.float64], pseudo: NDArray[np.float64]) -> NDArray[np.float64]:
+        n_grades = counts.shape[1]
+        counts = counts + pseudo
+        skill = (np.trace(counts, axis1=1, axis2=2) / counts.sum(axis=(1, 2)))[:, None, None]
         likelihood: NDArray[np.float64] = np.where(
             np.eye(n_grades, dtype=bool), skill, (1 - skill) / (n_grades - 1)
         ).clip(FLOOR, 1 - FLOOR)
         return likelihood
 
     def _log_prior(self, theta: Arrays) -> float:
-        diagonal, off = self._pseudo_counts()
+        if self.prior == "learned":
+            return 0.0
+        right, wrong = _right_and_wrong(theta["pseudo"])
         skill = theta["likelihood"][:, 0, 0]
-        n_grades = theta["likelihood"].shape[1]
-        return float((diagonal * np.log(skill) + (n_grades - 1) * off * np.log1p(-skill)).sum())
+        return float((right * np.log(skill) + wrong * np.log1p(-skill)).sum())
 
     def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The chance of being right."""
         return {"accuracy": theta["likelihood"][:, 0, 0]}
+
+
+def _right_and_wrong(pseudo: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The pseudo-counts of being right and of being wrong that a matrix holds."""
+    right = np.trace(pseudo)
+    return np.array([right, pseudo.sum() - right])

@@ -176,8 +176,8 @@ class Evaluation:
             )
         if missing := counts.gold_queries_missing:
             notes.append(
-                f"{counted(missing, 'query')} with gold {_verb(missing, 'has', 'have')} no scored document in the run and "
-                f"{_verb(missing, 'counts', 'count')} 0 (grade measures leave {_verb(missing, 'it', 'them')} out)."
+                f"{counted(missing, 'query')} with gold {_verb(missing, 'has', 'have')} no scored document in the run "
+                f"and {_verb(missing, 'counts', 'count')} 0 (grade measures leave {_verb(missing, 'it', 'them')} out)."
             )
         return notes
 
