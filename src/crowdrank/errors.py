@@ -44,8 +44,8 @@ class ConvergenceWarning(UserWarning):
 def shown(value: object, most: int = 60) -> str:
     """A value as a sentence quotes it: on one line, and cut where it is long.
 
-    >>> shown("two\\nlines"), shown(7), shown("x" * 100, most=10)
-    ("'two\\\\nlines'", '7', "'xxxxxx...")
+    >>> shown("d1"), shown(7), shown("x" * 100, most=10)
+    ("'d1'", '7', "'xxxxxx...")
     """
     text = repr(value).replace("\n", " ")
     return text if len(text) <= most else text[: most - 3] + "..."

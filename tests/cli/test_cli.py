@@ -74,7 +74,7 @@ def test_aggregate_then_evaluate(world: Path, run: Run, tmp_path: Path, method: 
 
 
 def test_aggregate_speaks_json(world: Path, run: Run) -> None:
-    done = run("aggregate", world / "judgments.csv", "--json", "-s", "max_iter=3")
+    done = run("aggregate", world / "judgments.csv", "--json", "-s", "n_iter=3")
     summary = json.loads(done.stdout)
     assert summary["method"] == "dawid-skene"
     assert summary["iterations"] == 3
@@ -246,7 +246,7 @@ def test_an_interrupt_leaves_the_old_file_and_a_checkpoint(run: Run, tmp_path: P
         "--checkpoint",
         "state",
         "-s",
-        "max_iter=1000000",
+        "n_iter=1000000",
         "-s",
         "tol=0",
     ]
@@ -257,7 +257,7 @@ def test_an_interrupt_leaves_the_old_file_and_a_checkpoint(run: Run, tmp_path: P
     assert process.returncode != 0
     assert (tmp_path / "out.csv").read_text() == "old"
     assert (tmp_path / "state" / "checkpoint.json").exists()
-    again = run(*words[:-4], "-s", "max_iter=1000000", "--json")
+    again = run(*words[:-4], "-s", "n_iter=1000000", "--json")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["iterations"] > 10
     assert not (tmp_path / "state").exists()

@@ -7,7 +7,7 @@ import json
 import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import crowdrank
-from crowdrank.consensus import METHODS, kernels, model_class
+from crowdrank.consensus import METHODS, crowdkit, kernels, model_class
 from crowdrank.consensus.checkpoints import Checkpoint, fingerprint
-from crowdrank.consensus.result import TIE, Consensus
+from crowdrank.consensus.result import TIE, Consensus, grade_labels, share_names
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.engine.base import Arrays, Engine, Passes
 from crowdrank.engine.local import LocalEngine
@@ -30,6 +30,9 @@ from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.table import Judgments
 from crowdrank.progress import ProgressBar, Report
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Aggregator(ABC):
@@ -98,8 +101,8 @@ class Aggregator(ABC):
     def fit(
         self,
         judgments: Any,
-        *,
         gold: Any = None,
+        *,
         init: Aggregator | None = None,
         engine: Engine | None = None,
         progress: bool | Report = False,
@@ -109,7 +112,8 @@ class Aggregator(ABC):
 
         Args:
             judgments: `Judgments`, a path, or a DataFrame (query, document, assessor, grade; or task, worker, label).
-            gold: expert grades (`Gold`, a path or a DataFrame); their items are held at them.
+            gold: expert grades (`Gold`, a path, a DataFrame, or a Series of labels indexed by task); their items are
+                held at them.
             init: a fitted model of the same class to start from.
             engine: where the passes run; by default here, in one thread.
             progress: show a bar when it takes long, or call a function with (iteration, most, objective).
@@ -117,14 +121,15 @@ class Aggregator(ABC):
 
         """
         self._check()
-        table, gold = as_judgments(judgments), as_gold(gold)
+        table = as_judgments(judgments)
+        known = as_gold(gold, table)
         theta = None if init is None else self._adopted(init, table)
-        return self._fit(table, gold, theta, engine, progress, checkpoint)
+        return self._fit(table, known, theta, engine, progress, checkpoint)
 
     def add(self, judgments: Any, *, engine: Engine | None = None, progress: bool | Report = False) -> Self:
         """Fold in more judgments, starting from what is known; a new judgment replaces an old one of its assessor."""
         self._require_fitted()
-        table = combine.combine(self.judgments_, as_judgments(judgments))
+        table = combine.combine(self.judgments_, as_judgments(judgments, self.judgments_))
         return self._fit(table, self.gold_, self._adopted(self, table), engine, progress, None)
 
     def _fit(
@@ -138,6 +143,10 @@ class Aggregator(ABC):
     ) -> Self:
         prepared = self._prepared(table)
         gold_codes = None if gold is None else gold.for_items(prepared)
+        if gold_codes is not None and (gold_codes < 0).all():
+            raise InputError(
+                "no expert grade is of a judged document", remedy="check that both name queries and documents alike"
+            )
         passes = (engine or LocalEngine()).open(self, prepared, gold_codes)
         keeper = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         if keeper is not None:
@@ -220,32 +229,47 @@ class Aggregator(ABC):
 
     # Results.
 
-    def predict(self, judgments: Any = None) -> Any:
-        """The grade of each document, as a pandas Series, with the assessors as they were estimated."""
-        return _as_series(self._consensus_of(judgments), "grade")
+    def predict(self, judgments: Any = None) -> pd.Series[Any]:
+        """The label of each document, with the assessors as they were estimated."""
+        return crowdkit.label_series(self._consensus_of(judgments))
 
-    def predict_proba(self, judgments: Any = None) -> Any:
-        """The probability of each grade per document, as a pandas DataFrame."""
-        consensus = self._consensus_of(judgments)
-        index = _index(consensus)
-        values = np.column_stack([consensus.document_table[name] for name in _share_names(consensus.scale)])
-        import pandas as pd
+    def predict_proba(self, judgments: Any = None) -> pd.DataFrame:
+        """The probability of each label per document, with the assessors as they were estimated."""
+        return crowdkit.label_shares(self._consensus_of(judgments))
 
-        return pd.DataFrame(values, index=index, columns=pd.Index(_grade_labels(consensus.scale), name="label"))
+    def fit_predict(self, judgments: Any, gold: Any = None, **options: Any) -> pd.Series[Any]:
+        """Fit, then the label of each document."""
+        return self.fit(judgments, gold, **options).predict()
 
-    def fit_predict(self, judgments: Any, **options: Any) -> Any:
-        """Fit, then the grade of each document."""
-        return self.fit(judgments, **options).predict()
+    def fit_predict_proba(self, judgments: Any, gold: Any = None, **options: Any) -> pd.DataFrame:
+        """Fit, then the probability of each label per document."""
+        return self.fit(judgments, gold, **options).predict_proba()
 
-    def fit_predict_proba(self, judgments: Any, **options: Any) -> Any:
-        """Fit, then the probability of each grade per document."""
-        return self.fit(judgments, **options).predict_proba()
+    @property
+    def labels_(self) -> pd.Series[Any]:
+        """The label of each document."""
+        return self.predict()
+
+    @property
+    def probas_(self) -> pd.DataFrame:
+        """The probability of each label per document."""
+        return self.predict_proba()
+
+    @property
+    def loss_history_(self) -> list[float]:
+        """The objective after each iteration, by crowd-kit's name."""
+        return self.history_
+
+    def per_assessor(self, column: str, name: str) -> pd.Series[Any]:
+        """A column of the table of assessors as a Series indexed by worker."""
+        self._require_fitted()
+        return crowdkit.worker_series(self.consensus_, column, name)
 
     def _consensus_of(self, judgments: Any) -> Consensus:
         self._require_fitted()
         if judgments is None:
             return self.consensus_
-        table = as_judgments(judgments)
+        table = as_judgments(judgments, self.judgments_)
         prepared = self._prepared(table)
         theta = self._adopted(self, table)
         if theta is None:
@@ -255,13 +279,13 @@ class Aggregator(ABC):
         return self._consensus(prepared, passes.finish(theta), self.assessor_columns(theta, statistics), None)
 
     def _consensus(self, judgments: Judgments, rows: Arrays, assessors: Arrays, gold: NDArray[Any] | None) -> Consensus:
-        scale = judgments.scale
+        scale, labels = judgments.scale, grade_labels(judgments)
         documents: dict[str, Any] = {
             "query": judgments.queries.take(pa.array(judgments.item_query)),
             "document": judgments.documents.take(pa.array(judgments.item_document)),
             **{name: rows[name] for name in ("relevance", "sd", "lower", "upper", "difficulty") if name in rows},
-            "grade": pa.array(_grade_labels(scale)).take(pa.array(rows["grade"])),
-            **dict(zip(_share_names(scale), rows["p"].T, strict=True)),
+            "grade": pa.array(labels).take(pa.array(np.minimum(rows["grade"], len(labels) - 1))),
+            **dict(zip(share_names(scale), rows["p"].T, strict=True)),
             "judgments": np.diff(judgments.offsets),
         }
         about: dict[str, Any] = {
@@ -270,7 +294,7 @@ class Aggregator(ABC):
             **assessors,
             **({} if gold is None else _accuracy(judgments, gold)),
         }
-        return Consensus(type(self).__name__, pa.table(documents), pa.table(about), scale, judgments.backend)
+        return Consensus(type(self).__name__, pa.table(documents), pa.table(about), scale, labels, judgments.backend)
 
     def discrete_rows(self, posterior: NDArray[np.float64], values: NDArray[np.float64]) -> Arrays:
         """The rows of a result whose truth is one of the grades, from its posterior (n_items, n_grades)."""
@@ -319,6 +343,7 @@ class Aggregator(ABC):
             "history": self.history_,
             "converged": self.converged_,
             "scale": [list(self.consensus_.scale.names), list(self.consensus_.scale.values)],
+            "labels": list(self.consensus_.labels),
             "backend": self.consensus_.backend,
         }
         with replacing(path) as folder:
@@ -351,7 +376,8 @@ class Aggregator(ABC):
             ) from problem
         names, values = about["scale"]
         scale = Scale(tuple(names), tuple(values))
-        model.consensus_ = Consensus(about["model"], tables[0], tables[1], scale, about["backend"])
+        labels = tuple(about["labels"])
+        model.consensus_ = Consensus(about["model"], tables[0], tables[1], scale, labels, about["backend"])
         return model
 
     @classmethod
@@ -363,14 +389,20 @@ class Aggregator(ABC):
         raise InputError(f"it holds a {name}, not a {cls.__name__}", source=str(folder))
 
 
-def as_judgments(judgments: Any) -> Judgments:
-    """`Judgments` as they are; a path or a DataFrame is read."""
-    return judgments if isinstance(judgments, Judgments) else read_judgments(judgments)
+def as_judgments(judgments: Any, known: Judgments | None = None) -> Judgments:
+    """`Judgments` as they are; a path or a DataFrame is read, its labels as those `known` before."""
+    if isinstance(judgments, Judgments):
+        return judgments
+    return crowdkit.read_tasks(judgments, known) if crowdkit.is_task_frame(judgments) else read_judgments(judgments)
 
 
-def as_gold(gold: Any) -> Gold | None:
-    """`Gold` as it is; a path or a DataFrame is read."""
-    return gold if gold is None or isinstance(gold, Gold) else read_gold(gold)
+def as_gold(gold: Any, judgments: Judgments) -> Gold | None:
+    """`Gold` as it is; a path, a DataFrame or a Series of labels indexed by task is read."""
+    if gold is None or isinstance(gold, Gold):
+        return gold
+    if hasattr(gold, "index") and hasattr(gold, "to_frame"):
+        return crowdkit.read_true_labels(gold, judgments)
+    return read_gold(gold)
 
 
 class _reporting:  # noqa: N801 - reads as a word in `with _reporting(...)`
@@ -389,35 +421,11 @@ class _reporting:  # noqa: N801 - reads as a word in `with _reporting(...)`
             self._report.__exit__(*problem)
 
 
-def _share_names(scale: Scale) -> list[str]:
-    return [f"p{int(value)}" for value in scale.values]
-
-
-def _grade_labels(scale: Scale) -> list[Any]:
-    return [int(value) for value in scale.values] if scale.numeric else list(scale.names)
-
-
 def _accuracy(judgments: Judgments, gold: NDArray[Any]) -> dict[str, NDArray[Any]]:
     agreed, asked = np.zeros(judgments.n_assessors), np.zeros(judgments.n_assessors)
     kernels.count_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold, agreed, asked)
     share = np.divide(agreed, asked, out=np.full(len(asked), np.nan), where=asked > 0)
     return {"gold_judgments": asked.astype(np.int64), "gold_accuracy": share}
-
-
-def _index(consensus: Consensus) -> Any:
-    import pandas as pd
-
-    table = consensus.document_table
-    query, document = table["query"].to_pandas(), table["document"].to_pandas()
-    if query.nunique() == 1:
-        return pd.Index(document, name="task")
-    return pd.MultiIndex.from_arrays([query, document], names=["query", "document"])
-
-
-def _as_series(consensus: Consensus, column: str) -> Any:
-    import pandas as pd
-
-    return pd.Series(consensus.document_table[column].to_numpy(), index=_index(consensus), name="agg_label")
 
 
 def _tuples(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from crowdrank.consensus.base import Aggregator
 from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FLOOR = 1e-10
 """No count is smaller: without a prior, what was never seen must not become impossible (crowd-kit's floor too)."""
@@ -177,6 +180,26 @@ class DawidSkene(Aggregator):
             **{f"says_{g}_if_{c}": likelihood[:, g, c] for c in grades for g in grades},
         }
 
+    @property
+    def priors_(self) -> pd.Series[Any]:
+        """The shares of the true grades, by crowd-kit's name."""
+        import pandas as pd
+
+        self._require_fitted()
+        labels = self.consensus_.labels
+        return pd.Series(self.theta_["shares"][: len(labels)], index=pd.Index(labels, name="label"), name="prior")
+
+    @property
+    def errors_(self) -> pd.DataFrame:
+        """P(worker says label | true label) by worker and label, a column per true label: crowd-kit's form."""
+        import pandas as pd
+
+        self._require_fitted()
+        labels, workers = self.consensus_.labels, self.consensus_.assessor_table["assessor"].to_pandas()
+        k = len(labels)
+        index = pd.MultiIndex.from_product([workers, labels], names=["worker", "label"])
+        return pd.DataFrame(self.theta_["likelihood"][:, :k, :k].reshape(-1, k), index=index, columns=list(labels))
+
 
 class OneCoinDawidSkene(DawidSkene):
     """Dawid-Skene with one number per assessor: the chance of being right; wrong answers are alike.
@@ -223,6 +246,11 @@ class OneCoinDawidSkene(DawidSkene):
     def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The chance of being right."""
         return {"accuracy": theta["likelihood"][:, 0, 0]}
+
+    @property
+    def skills_(self) -> pd.Series[Any]:
+        """The chances of being right, by crowd-kit's name."""
+        return self.per_assessor("accuracy", "skill")
 
 
 def _right_and_wrong(pseudo: NDArray[np.float64]) -> NDArray[np.float64]:

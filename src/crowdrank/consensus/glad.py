@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from crowdrank.consensus.base import Aggregator
 from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class GLAD(Aggregator):
@@ -95,6 +98,19 @@ class GLAD(Aggregator):
     def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The ability: 0 guesses, below 0 answers in reverse."""
         return {"ability": theta["ability"]}
+
+    @property
+    def alphas_(self) -> pd.Series[Any]:
+        """The abilities, by crowd-kit's name."""
+        return self.per_assessor("ability", "alpha")
+
+    @property
+    def betas_(self) -> pd.Series[Any]:
+        """The logarithms of the documents' easiness, by crowd-kit's name."""
+        difficulty = self.consensus_.document_table["difficulty"].to_numpy()
+        betas = self.predict().astype(float)
+        betas[:] = -np.log(difficulty)
+        return betas.rename("beta")
 
     def newcomers(self, theta: Arrays, name: str, n: int) -> NDArray[np.float64]:
         """The prior's mean."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crowdrank.judgments import frames
 from crowdrank.judgments.grades import Scale
-from crowdrank.judgments.table import counted
+from crowdrank.judgments.table import Judgments, counted
 
 TIE = 1e-9
 """Shares closer than this are tied: rounding must not choose a grade."""
@@ -37,11 +37,17 @@ class Consensus:
     document_table: pa.Table
     assessor_table: pa.Table
     scale: Scale
+    labels: tuple[Any, ...]  # what each grade is called
     backend: str = "pandas"
 
     def __repr__(self) -> str:
         documents, assessors = len(self.document_table), len(self.assessor_table)
         return f"<Consensus by {self.method}: {counted(documents, 'document')}, {counted(assessors, 'assessor')}>"
+
+    @property
+    def share_names(self) -> list[str]:
+        """The columns with the probability of each grade: p0, p1, ..."""
+        return share_names(self.scale)
 
     @cached_property
     def documents(self) -> Any:
@@ -52,6 +58,23 @@ class Consensus:
     def assessors(self) -> Any:
         """One row per assessor: judgments and the model's parameters."""
         return frames.from_arrow(self.assessor_table, self.backend)
+
+
+def share_names(scale: Scale) -> list[str]:
+    """The names of the columns with the probability of each grade.
+
+    >>> share_names(Scale.parse("1-3"))
+    ['p1', 'p2', 'p3']
+    """
+    return [f"p{int(value)}" for value in scale.values]
+
+
+def grade_labels(judgments: Judgments) -> tuple[Any, ...]:
+    """What each grade is called: as in the frame it came from, or its number, or its name."""
+    if judgments.labels is not None:
+        return judgments.labels
+    scale = judgments.scale
+    return tuple(int(value) for value in scale.values) if scale.numeric else scale.names
 
 
 def modal_grades(shares: NDArray[np.float64]) -> NDArray[np.int8]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class _Vote(Aggregator):
@@ -88,6 +91,11 @@ class MajorityVote(_Vote):
     >>> MajorityVote().fit_predict(votes).to_dict()
     {'a': 1, 'b': 0}
     """
+
+    @property
+    def skills_(self) -> pd.Series[Any]:
+        """How often each assessor agrees with the majority, by crowd-kit's name."""
+        return self.per_assessor("agreement", "skill")
 
     def relevance(self, votes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The value of the grade voted for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import InputError, UsageError, shown
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "query": ("query_id", "queryid", "qid", "topic", "topicid", "topic_id"),
@@ -66,12 +66,14 @@ def resolve(
     ...         optional=["query"])
     {'document': 'docid', 'assessor': 'judge', 'grade': 'label', 'query': 'qid'}
     """
-    _refuse_doubled(names, source)
+    refuse_doubled(names, source)
     mapped = mapped or {}
     for role, name in mapped.items():
         if name not in names:
             raise InputError(
-                f"there is no column '{name}' for {role}", source=source, remedy=f"the columns are: {_listed(names)}"
+                f"there is no column {shown(name)} for {role}",
+                source=source,
+                remedy=f"the columns are: {_listed(names)}",
             )
     found: dict[str, str] = {}
     for role in (*required, *optional):
@@ -85,24 +87,25 @@ def resolve(
         raise InputError(
             f"there is no column for {' and '.join(missing)}",
             source=source,
-            remedy=f"the columns are: {_listed(names)}; name them with --columns {missing[0]}=NAME",
+            remedy=f"the columns are: {_listed(names) or 'none'}; name them with --columns {missing[0]}=NAME",
         )
     return found
 
 
-def _refuse_doubled(names: Sequence[str], source: str) -> None:
+def refuse_doubled(names: Sequence[str], source: str) -> None:
+    """Refuse a column name that occurs twice: which one is meant cannot be told."""
     doubled = [name for name, count in Counter(names).items() if count > 1]
     if doubled:
         raise InputError(
-            f"the column '{doubled[0]}' occurs twice", source=source, remedy=f"rename one of: {_listed(names)}"
+            f"the column {shown(doubled[0])} occurs twice", source=source, remedy=f"rename one of: {_listed(names)}"
         )
 
 
 def _by_name(role: str, names: Sequence[str], aliases: Mapping[str, tuple[str, ...]], source: str) -> str | None:
+    if role in names:
+        return role
     own = [name for name in names if name.casefold() == role]
-    if own:
-        return own[0]
-    others = [name for name in names if name.casefold() in aliases.get(role, ())]
+    others = own or [name for name in names if name.casefold() in aliases.get(role, ())]
     if len(others) > 1:
         raise InputError(
             f"the columns {_listed(others)} could each be the {role}",
@@ -113,9 +116,5 @@ def _by_name(role: str, names: Sequence[str], aliases: Mapping[str, tuple[str, .
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = [f"'{_short(name)}'" for name in names[:12]]
-    return ", ".join(shown) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 60 else name[:57] + "..."
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return ", ".join(map(shown, names[:12])) + more

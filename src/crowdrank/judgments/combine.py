@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from crowdrank.errors import InputError
+from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids, kernels
 from crowdrank.judgments.grades import Scale
-from crowdrank.judgments.table import NO_HONEYPOT, Judgments, ReadReport, sort_rows
+from crowdrank.judgments.sources import opened
+from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport, sort_rows
+
+Kind = tuple[Scale, tuple[int, ...] | None]
+EXTRA = "extra:"
+"""How the names of extra columns begin in a saved file, so that none is taken for another column."""
 
 
 def combine(old: Judgments, new: Judgments) -> Judgments:
@@ -36,8 +42,8 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
     assessor, assessors = _joined_codes(old.assessors, new.assessors, old.assessor, new.assessor)
     families, assessor_family = _joined_families(old, new, assessors)
     order, offsets = sort_rows(query, document, np.arange(len(query)), len(queries), len(documents))
-    again = kernels.repeated(offsets, assessor[order], len(assessors), True)
-    order, offsets = order[~again], np.append(0, np.cumsum(~again))[offsets]
+    replaced = _replaced(order, offsets, assessor, len(old))
+    order, offsets = order[~replaced], np.append(0, np.cumsum(~replaced))[offsets]
     first = order[offsets[:-1]]
     return replace(
         old,
@@ -49,22 +55,48 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
         offsets=offsets,
         assessor=assessor[order],
         grade=np.concatenate([old.grade, new.grade])[order],
-        assessor_scale=_joined(old, new, assessors, old.assessor_scale, new.assessor_scale),
+        assessor_scale=_joined_scales(old, new, assessors),
         families=families,
         assessor_family=assessor_family,
         extras={name: column[order] for name, column in _joined_extras(old, new).items()},
-        report=ReadReport(rows=old.report.rows + new.report.rows, repeats=int(again.sum())),
+        report=_joined_reports(old.report, new.report, int(replaced.sum())),
+    )
+
+
+def _replaced(
+    order: NDArray[np.int64], offsets: NDArray[np.int64], assessor: NDArray[np.int32], n_old: int
+) -> NDArray[np.bool_]:
+    """Which of the rows in `order` are old ones whose assessor has a new judgment of the same item."""
+    is_new = order >= n_old
+    item = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    judged = item * (int(assessor.max(initial=0)) + 1) + assessor[order]
+    return ~is_new & np.isin(judged, judged[is_new])
+
+
+def _joined_reports(old: ReadReport, new: ReadReport, replaced: int) -> ReadReport:
+    return ReadReport(
+        rows=old.rows + new.rows,
+        skipped=Counter(old.skipped) + Counter(new.skipped),
+        examples={**new.examples, **old.examples},
+        repeats=old.repeats + new.repeats + replaced,
+        excluded=old.excluded + new.excluded,
     )
 
 
 def _on_same_scales(old: Judgments, new: Judgments) -> tuple[Judgments, Judgments]:
-    """Both tables on one list of scales; plain whole numbers that were only inferred grow to hold both."""
-    if old.scales == new.scales:
+    """Both tables on one list of scales; a single scale of whole numbers grows to hold both."""
+    unmapped = not any((*old.scale_maps, *new.scale_maps))
+    same_maps = old.scale_maps == new.scale_maps and old.common_scale == new.common_scale
+    plain = not old.has_own_labels and not new.has_own_labels
+    if old.scales == new.scales and old.labels == new.labels and (unmapped or same_maps):
         return old, new
-    if len(old.scales) == len(new.scales) == 1 and old.scale.numeric and new.scale.numeric:
-        values = [int(value) for value in (*old.scale.values, *new.scale.values)]
-        both = Scale.spanning(values)
+    if plain and not old.scale_maps and not new.scale_maps and old.scale.numeric and new.scale.numeric:
+        values = sorted({*old.scale.values, *new.scale.values})
+        both = Scale.parse(str(int(value)) for value in values)
         return _rescaled(old, both), _rescaled(new, both)
+    if old.scale_maps and new.scale_maps and old.common_scale == new.common_scale:
+        kinds = list(dict.fromkeys((*_kinds(old), *_kinds(new))))
+        return _among(old, kinds), _among(new, kinds)
     raise InputError(
         f"the scales differ ({' / '.join(map(str, old.scales))} and {' / '.join(map(str, new.scales))})",
         remedy="read both with the same --grades or --scales",
@@ -72,9 +104,32 @@ def _on_same_scales(old: Judgments, new: Judgments) -> tuple[Judgments, Judgment
 
 
 def _rescaled(judgments: Judgments, scale: Scale) -> Judgments:
-    onto = np.array([scale.code(name) for name in judgments.scale.names], dtype=np.int8)
-    grade = np.where(judgments.grade < 0, judgments.grade, onto[judgments.grade]).astype(np.int8)
-    return replace(judgments, grade=grade, scales=(scale,))
+    onto = np.array([scale.code(name) for name in judgments.scale.names] + [UNJUDGEABLE], dtype=np.int8)
+    honest = judgments.with_honeypots(lambda codes: onto[codes])
+    return replace(honest, grade=onto[judgments.grade], scales=(scale,), labels=None)
+
+
+def _kinds(judgments: Judgments) -> list[Kind]:
+    return list(zip(judgments.scales, judgments.scale_maps, strict=True))
+
+
+def _among(judgments: Judgments, kinds: list[Kind]) -> Judgments:
+    """The table with its scales numbered as in `kinds`."""
+    onto = np.array([kinds.index(kind) for kind in _kinds(judgments)], dtype=np.int8)
+    scales, maps = zip(*kinds, strict=True)
+    return replace(judgments, scales=scales, scale_maps=maps, assessor_scale=onto[judgments.assessor_scale])
+
+
+def _joined_scales(old: Judgments, new: Judgments, assessors: pa.Array) -> NDArray[np.int8]:
+    before = _joined(old, new, assessors, old.assessor_scale, new.assessor_scale)
+    after = _joined(new, old, assessors, new.assessor_scale, old.assessor_scale)
+    if (before != after).any():
+        who = assessors[int(np.argmax(before != after))].as_py()
+        raise InputError(
+            f"the assessor {shown(who)} uses another scale than before",
+            remedy="read both with the same --scales",
+        )
+    return before
 
 
 def _item_column(judgments: Judgments, role: str) -> NDArray[np.int32]:
@@ -86,10 +141,14 @@ def _joined_codes(
     old: pa.Array, new: pa.Array, old_codes: NDArray[np.int32], new_codes: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], pa.Array]:
     """Codes over the ids of both; the old ids keep theirs."""
-    if old.type != new.type:
-        old, new = old.cast(pa.string()), new.cast(pa.string())
-    onto, names = ids.encode(pa.chunked_array([old, new]))
+    onto, names = ids.encode(_one_column(old, new))
     return np.concatenate([onto[: len(old)][old_codes], onto[len(old) :][new_codes]]), names
+
+
+def _one_column(*columns: pa.Array) -> pa.ChunkedArray:
+    """The ids of all columns; text and numbers meet as text."""
+    kind = columns[0].type if all(column.type == columns[0].type for column in columns) else pa.string()
+    return pa.chunked_array([column.cast(kind) for column in columns])
 
 
 def _joined(
@@ -105,22 +164,18 @@ def _joined(
 def _joined_families(
     old: Judgments, new: Judgments, assessors: pa.Array
 ) -> tuple[pa.Array | None, NDArray[np.int32] | None]:
-    if old.families is None or new.families is None or old.assessor_family is None or new.assessor_family is None:
-        return (None, None) if old.families is None and new.families is None else _one_sided(old, new, assessors)
-    codes, names = _joined_codes(old.families, new.families, old.assessor_family, new.assessor_family)
-    split = len(old.assessor_family)
-    old_family = np.where(old.assessor_family < 0, -1, codes[:split])
-    new_family = np.where(new.assessor_family < 0, -1, codes[split:])
-    return names, _joined(old, new, assessors, old_family, new_family)
-
-
-def _one_sided(old: Judgments, new: Judgments, assessors: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
-    known = old if old.families is not None else new
-    assert known.families is not None
-    assert known.assessor_family is not None
+    told = [(table, table.families) for table in (old, new) if table.families is not None]
+    if not told:
+        return None, None
+    _, names = ids.encode(_one_column(*(families for _, families in told)))
     family = np.full(len(assessors), -1, np.int32)
-    family[ids.match(assessors, known.assessors)] = known.assessor_family
-    return known.families, family
+    for table, families in told:
+        # The new table has the last word, where it says anything.
+        assert table.assessor_family is not None
+        known = table.assessor_family >= 0
+        who = ids.match(assessors, table.assessors)[known]
+        family[who] = ids.match(names, families)[table.assessor_family[known]]
+    return names, family
 
 
 def _joined_extras(old: Judgments, new: Judgments) -> dict[str, NDArray[Any]]:
@@ -138,56 +193,92 @@ def _extra(judgments: Judgments, name: str) -> NDArray[Any]:
     return np.full(len(judgments), np.nan)
 
 
-def save(judgments: Judgments, path: Path) -> None:
-    """Write the table to a Parquet file, codes and all."""
+def save(judgments: Judgments, path: str | Path) -> None:
+    """Write the table to a Parquet file, codes and all.
+
+    A column of ids is as long as the table, with blanks after the last id: so one file holds them all, in order.
+    """
+    n = len(judgments)
     columns = {
-        "query": pa.DictionaryArray.from_arrays(_item_column(judgments, "query"), judgments.queries),
-        "document": pa.DictionaryArray.from_arrays(_item_column(judgments, "document"), judgments.documents),
-        "assessor": pa.DictionaryArray.from_arrays(judgments.assessor, judgments.assessors),
+        "query": pa.array(_item_column(judgments, "query")),
+        "document": pa.array(_item_column(judgments, "document")),
+        "assessor": pa.array(judgments.assessor),
         "grade": pa.array(judgments.grade),
-        **{name: pa.array(column) for name, column in judgments.extras.items()},
+        "queries": _padded(judgments.queries, n),
+        "documents": _padded(judgments.documents, n),
+        "assessors": _padded(judgments.assessors, n),
+        "assessor_scale": _padded(pa.array(judgments.assessor_scale), n),
+        **{EXTRA + name: pa.array(column) for name, column in judgments.extras.items()},
     }
-    family = judgments.assessor_family
+    if judgments.families is not None:
+        columns["families"] = _padded(judgments.families, n)
+        columns["assessor_family"] = _padded(pa.array(judgments.assessor_family), n)
     about = {
-        "scales": [(list(scale.names), list(scale.values)) for scale in judgments.scales],
-        "assessor_scale": judgments.assessor_scale.tolist(),
+        "scales": [_scale_out(scale) for scale in judgments.scales],
         "scale_maps": judgments.scale_maps,
-        "common_scale": None if judgments.common_scale is None else str(judgments.common_scale),
-        "families": None if judgments.families is None else judgments.families.to_pylist(),
-        "assessor_family": None if family is None else family.tolist(),
+        "common_scale": _scale_out(judgments.common_scale),
+        "report": asdict(judgments.report),
+        "labels": judgments.labels,
         "backend": judgments.backend,
     }
-    table = pa.table(columns).replace_schema_metadata({"crowdrank": json.dumps(about)})
-    pq.write_table(table, path)
+    pq.write_table(pa.table(columns).replace_schema_metadata({"crowdrank": json.dumps(about)}), path)
 
 
-def load(path: Path) -> Judgments:
-    """Read what :func:`save` wrote."""
-    table = pq.read_table(path)
+def _padded(column: pa.Array, n: int) -> pa.Array:
+    return pa.concat_arrays([column, pa.nulls(n - len(column), column.type)])
+
+
+def _scale_out(scale: Scale | None) -> list[list[Any]] | None:
+    return None if scale is None else [list(scale.names), list(scale.values)]
+
+
+def _scale_in(stored: list[list[Any]]) -> Scale:
+    names, values = stored
+    return Scale(tuple(names), tuple(values))
+
+
+def load(path: str | Path) -> Judgments:
+    """Read what :func:`save` wrote.
+
+    >>> import pandas as pd
+    >>> import tempfile
+    >>> from crowdrank import read_judgments
+    >>> path = Path(tempfile.mkdtemp()) / "judgments.parquet"
+    >>> save(read_judgments(pd.DataFrame({"document": ["d"], "assessor": ["ann"], "grade": [1]})), path)
+    >>> load(path).frame["assessor"].tolist()
+    ['ann']
+    """
+    with opened(path, text=False) as stream:
+        table = pq.read_table(stream)
+    if b"crowdrank" not in (table.schema.metadata or {}):
+        raise InputError("it holds no saved judgments", source=str(path), remedy="name a file that save wrote")
     about = json.loads(table.schema.metadata[b"crowdrank"])
-    query, queries = ids.encode(table["query"])
-    document, documents = ids.encode(table["document"])
-    assessor, assessors = ids.encode(table["assessor"])
-    order, offsets = sort_rows(query, document, np.arange(len(query)), len(queries), len(documents))
-    first = order[offsets[:-1]]
-    extras = [name for name in table.column_names if name not in ("query", "document", "assessor", "grade")]
-    common = about["common_scale"]
+    column = {name: table[name].combine_chunks() for name in table.column_names}
+    query, document = np.asarray(column["query"]), np.asarray(column["document"])
+    queries, documents, assessors = (column[name].drop_null() for name in ("queries", "documents", "assessors"))
+    offsets = kernels.item_offsets(query, document, np.arange(len(query)))
+    families = column["families"].drop_null() if "families" in column else None
     return Judgments(
         queries=queries,
         documents=documents,
         assessors=assessors,
-        item_query=query[first],
-        item_document=document[first],
+        item_query=query[offsets[:-1]],
+        item_document=document[offsets[:-1]],
         offsets=offsets,
-        assessor=assessor,
-        grade=table["grade"].to_numpy(),
-        scales=tuple(Scale(tuple(names), tuple(values)) for names, values in about["scales"]),
-        assessor_scale=np.array(about["assessor_scale"], dtype=np.int8),
+        assessor=np.asarray(column["assessor"]),
+        grade=np.asarray(column["grade"]),
+        scales=tuple(map(_scale_in, about["scales"])),
+        assessor_scale=np.asarray(column["assessor_scale"].drop_null()),
         scale_maps=tuple(None if codes is None else tuple(codes) for codes in about["scale_maps"]),
-        common_scale=None if common is None else Scale.parse(common),
-        families=None if about["families"] is None else pa.array(about["families"]),
-        assessor_family=None if about["assessor_family"] is None else np.array(about["assessor_family"], np.int32),
-        extras={name: table[name].to_numpy() for name in extras},
-        report=ReadReport(rows=len(table)),
+        common_scale=None if about["common_scale"] is None else _scale_in(about["common_scale"]),
+        families=families,
+        assessor_family=None if families is None else np.asarray(column["assessor_family"].drop_null()),
+        extras={
+            name.removeprefix(EXTRA): column[name].to_numpy(zero_copy_only=False)
+            for name in column
+            if name.startswith(EXTRA)
+        },
+        labels=None if about["labels"] is None else tuple(about["labels"]),
+        report=ReadReport(**about["report"]),
         backend=about["backend"],
     )

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from crowdrank.errors import InputError
+from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids, kernels
 from crowdrank.judgments.bad_rows import MALFORMED, BadRows
-from crowdrank.judgments.grades import Scale, one_of, whole_number
+from crowdrank.judgments.grades import MOST_GRADES, Scale, one_of, whole_number
 from crowdrank.judgments.scales import ScaleRules
-from crowdrank.judgments.sources import Source
+from crowdrank.judgments.sources import Source, no_rows
 from crowdrank.judgments.table import NO_HONEYPOT, NO_QUERY, UNJUDGEABLE, Judgments, ReadReport, sort_rows
 
 Columns = dict[str, pa.ChunkedArray]
 NUMBERS = ("duration", "cost")
+MISSING, OFF_SCALE = -100, -101
+"""Codes, while a column is being coded, of cells that hold no grade."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +42,21 @@ class Encoder:
         """Code, check, sort and thin out the rows."""
         one_of(("last", "first", "error", "keep"), self.repeats, "--repeats")
         n = len(columns["grade"])
+        if not n and not self.bad_rows.skipped:
+            raise no_rows(self.source.name)
         keep = np.ones(n, dtype=bool)
         query, queries = self._ids(columns.get("query"), "query", keep, n)
         document, documents = self._ids(columns["document"], "document", keep, n)
         assessor, assessors = self._ids(columns["assessor"], "assessor", keep, n)
-        families, assessor_family = self._families(columns.get("family"), assessor, len(assessors))
         excluded = self._exclude(assessor, assessors, keep)
-        scales, maps, common, assessor_scale = self._scales(columns["grade"], assessors, families, assessor_family)
-        grade = self._grades(columns["grade"], "grade", scales, assessor_scale[assessor], keep)
+        families, assessor_family = self._families(columns.get("family"), assessor, assessors, keep)
+        self._require_rows(keep)
+        scales, maps, common, assessor_scale = self._scales(
+            columns["grade"], assessor, assessors, families, assessor_family, keep
+        )
+        grade = self._grades(columns["grade"], scales, assessor_scale[assessor], keep)
         extras = self._extras(columns, scales, assessor_scale[assessor], keep)
-        if not keep.any():
-            raise InputError("no row can be used", source=self.source.name, remedy=self._why_none())
+        self._require_rows(keep)
         rows = np.flatnonzero(keep)
         order, offsets = sort_rows(query, document, rows, len(queries), len(documents))
         order, offsets, repeats = self._thin(order, offsets, assessor, len(assessors))
@@ -83,8 +89,14 @@ class Encoder:
         # Rows left out may have left queries, documents or assessors with nothing.
         return judgments if keep.all() else judgments.where(np.ones(len(judgments), dtype=bool))
 
-    def _why_none(self) -> str:
-        return "every row was left out" if self.bad_rows.skipped or self.exclude else "the file has only a header"
+    def _require_rows(self, keep: NDArray[np.bool_]) -> None:
+        if keep.any():
+            return
+        reasons = [f"{reason}: {count}" for reason, count in self.bad_rows.skipped.items()]
+        reasons += ["assessors excluded"] if self.exclude else []
+        raise InputError(
+            "no row can be used", source=self.source.name, remedy=f"every row was left out ({', '.join(reasons)})"
+        )
 
     def _error(self, row: int, role: str, problem: str, remedy: str) -> InputError:
         return InputError(
@@ -97,32 +109,40 @@ class Encoder:
         if column is None:
             return np.zeros(n, np.int32), pa.array([NO_QUERY])
         codes, names = ids.encode(column)
-        remedy = "fill it in, or use --on-bad-rows skip"
-        self.bad_rows.check(
-            codes < 0, keep, f"no {role}", lambda row: self._error(row, role, f"the {role} is missing", remedy)
-        )
+        self.bad_rows.check(codes < 0, keep, f"no {role}", lambda row: self._missing(row, role))
         return codes, names
 
+    def _missing(self, row: int, role: str) -> InputError:
+        return self._error(row, role, f"the {role} is missing", "fill it in, or use --on-bad-rows skip")
+
     def _families(
-        self, column: pa.ChunkedArray | None, assessor: NDArray[np.int32], n_assessors: int
+        self,
+        column: pa.ChunkedArray | None,
+        assessor: NDArray[np.int32],
+        assessors: pa.Array,
+        keep: NDArray[np.bool_],
     ) -> tuple[pa.Array | None, NDArray[np.int32] | None]:
-        """The family of each assessor (-1: none); an assessor belongs to one."""
+        """The family of each assessor (-1: none): the first that a row tells; a row that tells another is bad."""
         if column is None:
             return None, None
         family, families = ids.encode(column)
-        of = np.full(n_assessors, -1, np.int32)
-        told = np.flatnonzero((family >= 0) & (assessor >= 0))
+        of = np.full(len(assessors), -1, np.int32)
+        told = np.flatnonzero((family >= 0) & keep)[::-1]
         of[assessor[told]] = family[told]
-        other = of[assessor[told]] != family[told]
-        if other.any():
-            row = int(told[np.argmax(other)])
-            both = [families[int(code)].as_py() for code in (family[row], of[assessor[row]])]
-            raise self._error(
+
+        def contradiction(row: int) -> InputError:
+            who, here = assessors[int(assessor[row])].as_py(), families[int(family[row])].as_py()
+            first = families[int(of[assessor[row]])].as_py()
+            return self._error(
                 row,
                 "family",
-                f"an assessor of family '{both[0]}' is of family '{both[1]}' elsewhere",
+                f"the assessor {shown(who)} is of the family {shown(here)} here and of {shown(first)} before",
                 "give each assessor one family",
             )
+
+        other = (family >= 0) & keep
+        other[other] = of[assessor[other]] != family[other]
+        self.bad_rows.check(other, keep, "another family", contradiction)
         return families, of
 
     def _exclude(self, assessor: NDArray[np.int32], assessors: pa.Array, keep: NDArray[np.bool_]) -> int:
@@ -133,73 +153,101 @@ class Encoder:
         return int(barred.sum())
 
     def _scales(
-        self, grades: pa.ChunkedArray, assessors: pa.Array, families: pa.Array | None, family: NDArray[np.int32] | None
+        self,
+        grades: pa.ChunkedArray,
+        assessor: NDArray[np.int32],
+        assessors: pa.Array,
+        families: pa.Array | None,
+        family: NDArray[np.int32] | None,
+        keep: NDArray[np.bool_],
     ) -> tuple[tuple[Scale, ...], tuple[tuple[int, ...] | None, ...], Scale | None, NDArray[np.int8]]:
-        if self.scale_rules is not None:
-            return self.scale_rules.assign(assessors, families, family, self.scale)
-        scale = self.scale or self._inferred(grades)
-        return (scale,), (), None, np.zeros(len(assessors), np.int8)
+        scale_of = np.zeros(len(assessors), np.int8)
+        if self.scale_rules is None:
+            return (self.scale or self._inferred(grades, keep),), (), None, scale_of
+        # Whoever is left out needs no scale.
+        used = np.unique(assessor[keep])
+        scales, maps, common, scale_of[used] = self.scale_rules.assign(
+            assessors.take(pa.array(used)), families, None if family is None else family[used], self.scale
+        )
+        return scales, maps, common, scale_of
 
-    def _inferred(self, column: pa.ChunkedArray) -> Scale:
+    def _inferred(self, column: pa.ChunkedArray, keep: NDArray[np.bool_]) -> Scale:
         """The scale of the whole numbers that occur; what is no whole number is found later, row by row."""
-        values = [value for value in pc.unique(column).to_pylist() if not self._is_unjudgeable(value)]
-        numbers = [number for number in map(whole_number, values) if number is not None and number >= 0]
-        if max(numbers, default=0) > 100:
-            row = _first_row(column, next(value for value in values if (whole_number(value) or 0) > 100))
-            raise self._error(row, "grade", f"{max(numbers)} is too large for a grade", "give the scale with --grades")
-        return Scale.spanning(numbers)
+        cell, values = _distinct(column)
+        too_large = np.array([(whole_number(value) or 0) >= MOST_GRADES for value in values] + [False])[cell]
+        self.bad_rows.check(
+            too_large,
+            keep,
+            "grade off the scale",
+            lambda row: self._error(
+                row,
+                "grade",
+                f"{shown(values[cell[row]])} is too large for a grade",
+                "give the scale with --grades, or use --on-bad-rows skip",
+            ),
+        )
+        self._require_rows(keep)
+        seen = [values[position] for position in np.unique(cell[keep]) if position >= 0]
+        numbers = [whole_number(value) for value in seen if not self._is_unjudgeable(value)]
+        return Scale.spanning(number for number in numbers if number is not None and number >= 0)
 
     def _is_unjudgeable(self, value: Any) -> bool:
-        number = whole_number(value)
-        return (str(value).strip() if number is None else str(number)) in self.unjudgeable
+        return answer(value) in self.unjudgeable
 
     def _grades(
+        self, column: pa.ChunkedArray, scales: tuple[Scale, ...], scale_of: NDArray[np.int8], keep: NDArray[np.bool_]
+    ) -> NDArray[np.int8]:
+        codes, told = self._codes(column, scales, scale_of)
+        self.bad_rows.check(codes == MISSING, keep, "no grade", lambda row: self._missing(row, "grade"))
+        self._check_on_scale(codes, told, "grade", scales, scale_of, keep)
+        return codes
+
+    def _codes(
+        self, column: pa.ChunkedArray, scales: tuple[Scale, ...], scale_of: NDArray[np.int8]
+    ) -> tuple[NDArray[np.int8], Callable[[int], Any]]:
+        """Positions on the assessors' scales (n,), and what stood in a row; each distinct cell is looked at once."""
+        cell, values = _distinct(column)
+        table = np.full((len(scales), len(values) + 1), MISSING, np.int8)  # the last column is that of null cells
+        for row, scale in enumerate(scales):
+            for position, value in enumerate(values):
+                table[row, position] = self._code(scale, value)
+        return table[scale_of, cell], lambda row: values[cell[row]]
+
+    def _code(self, scale: Scale, value: Any) -> int:
+        if self._is_unjudgeable(value):
+            return UNJUDGEABLE
+        code = scale.code(value)  # first of all: a scale may have a grade called None
+        if code is not None:
+            return code
+        return MISSING if _is_blank(value) else OFF_SCALE
+
+    def _check_on_scale(
         self,
-        column: pa.ChunkedArray,
+        codes: NDArray[np.int8],
+        told: Callable[[int], Any],
         role: str,
         scales: tuple[Scale, ...],
         scale_of: NDArray[np.int8],
         keep: NDArray[np.bool_],
-    ) -> NDArray[np.int8]:
-        """Positions on the assessors' scales (n,); each distinct cell is looked at once."""
-        cell, values = _distinct(column)
-        missing, off = np.int8(-100), np.int8(-101)
-        table = np.full((len(scales), len(values) + 1), missing, np.int8)  # the last column is that of null cells
-        for row, scale in enumerate(scales):
-            for position, value in enumerate(values):
-                table[row, position] = self._code(scale, value, missing, off)
-        codes = table[scale_of, cell]
-        remedy = "fill it in, or use --on-bad-rows skip"
+    ) -> None:
         self.bad_rows.check(
-            codes == missing, keep, f"no {role}", lambda row: self._error(row, role, f"the {role} is missing", remedy)
-        )
-        self.bad_rows.check(
-            codes == off,
+            codes == OFF_SCALE,
             keep,
             f"{role} off the scale",
-            lambda row: self._off_scale(row, role, values[cell[row]], scales[scale_of[row]]),
+            lambda row: self._off_scale(row, role, told(row), scales[scale_of[row]]),
         )
-        return codes
-
-    def _code(self, scale: Scale, value: Any, missing: np.int8, off: np.int8) -> np.int8:
-        if self._is_unjudgeable(value):
-            return np.int8(UNJUDGEABLE)
-        if value is None or value != value or str(value).strip().casefold() in ("", "nan", "na", "null", "none"):
-            return missing
-        code = scale.code(value)
-        return off if code is None else np.int8(code)
 
     def _off_scale(self, row: int, role: str, value: Any, scale: Scale) -> InputError:
         number = whole_number(value)
-        shown = repr(value) if isinstance(value, str) and number is None else str(value)
+        told = shown(value if number is None else number)
         if scale.numeric and number is None:
-            problem = f"{shown} is not a grade of the scale {scale}"
+            problem = f"{told} is not a grade of the scale {scale}"
             remedy = "use whole numbers, name the grades in order with --grades, or use --on-bad-rows skip"
         elif number is not None and number < 0:
-            problem = f"the grade {shown} is below the scale {scale}"
+            problem = f"the grade {told} is below the scale {scale}"
             remedy = f"if it means 'cannot judge' say --unjudgeable {number}, else give the scale with --grades"
         else:
-            problem = f"the grade {shown} is off the scale {scale}"
+            problem = f"the grade {told} is off the scale {scale}"
             remedy = "give the whole scale with --grades, or use --on-bad-rows skip"
         return self._error(row, role, problem, remedy)
 
@@ -213,45 +261,45 @@ class Encoder:
             if role in columns:
                 extras[role] = self._numbers(columns[role], role, keep)
         if "honeypot" in columns:
-            known = ~np.asarray(_blank(columns["honeypot"]))
-            codes = self._grades(columns["honeypot"], "honeypot", scales, scale_of, keep_known := known & keep)
-            keep &= keep_known | ~known
-            extras["honeypot"] = np.where(known, codes, NO_HONEYPOT).astype(np.int8)
+            codes, told = self._codes(columns["honeypot"], scales, scale_of)
+            self._check_on_scale(codes, told, "honeypot", scales, scale_of, keep)
+            extras["honeypot"] = np.where(codes == MISSING, NO_HONEYPOT, codes).astype(np.int8)
         return extras
 
     def _times(self, column: pa.ChunkedArray, keep: NDArray[np.bool_]) -> NDArray[Any]:
         """Points in time: dates as they are, text by ISO 8601, numbers as seconds since 1970."""
-        if pa.types.is_temporal(column.type):
-            return np.asarray(column.cast(pa.timestamp("us")))
-        blank = np.asarray(_blank(column))
+        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+            # Arrow holds what has a time zone in UTC; less than a microsecond is cut off.
+            return np.asarray(column.cast(pa.timestamp("us"), safe=False))
         cell, values = _distinct(column)
-        numbers = np.array([_number(value) for value in values] + [np.nan])
-        if np.isfinite(numbers[:-1][~_blank_values(values)]).all():
-            return np.where(blank, np.datetime64("NaT", "us"), (numbers[cell] * 1e6).astype("datetime64[us]"))
-        stamps = np.array([_timestamp(value) for value in values] + ["NaT"], dtype="datetime64[us]")[cell]
+        blank = np.array([_is_blank(value) for value in values] + [True])
+        stamps = np.array([_timestamp(value) for value in values] + ["NaT"], dtype="datetime64[us]")
         self.bad_rows.check(
-            np.isnat(stamps) & ~blank,
+            (np.isnat(stamps) & ~blank)[cell],
             keep,
             "time not a date",
             lambda row: self._error(
-                row, "time", f"'{values[cell[row]]}' is not a time", "write it as 2024-05-31T10:15:00 or leave it blank"
+                row,
+                "time",
+                f"{shown(values[cell[row]])} is not a time",
+                "write it as 2024-05-31T10:15:00 or leave it blank",
             ),
         )
-        return stamps
+        return stamps[cell]
 
     def _numbers(self, column: pa.ChunkedArray, role: str, keep: NDArray[np.bool_]) -> NDArray[np.float64]:
         cell, values = _distinct(column)
-        numbers = np.array([_number(value) for value in values] + [np.nan])[cell]
-        blank = np.asarray(_blank(column))
+        blank = np.array([_is_blank(value) for value in values] + [True])
+        numbers = np.array([_number(value) for value in values] + [np.nan])
         self.bad_rows.check(
-            ~blank & ~(numbers >= 0),
+            (~blank & ~((numbers >= 0) & np.isfinite(numbers)))[cell],
             keep,
             f"{role} not a number",
             lambda row: self._error(
-                row, role, f"'{values[cell[row]]}' is not a {role}", "write a number from 0 up, or leave it blank"
+                row, role, f"{shown(values[cell[row]])} is not a {role}", "write a number from 0 up, or leave it blank"
             ),
         )
-        return np.where(blank, np.nan, numbers)
+        return numbers[cell]
 
     def _thin(
         self, order: NDArray[np.int64], offsets: NDArray[np.int64], assessor: NDArray[np.int32], n_assessors: int
@@ -275,39 +323,45 @@ class Encoder:
         return order[~again], left_before[offsets], repeats
 
 
+def answer(value: Any) -> str:
+    """An answer as it is compared: numbers as numbers, names without regard to case.
+
+    >>> answer(-2.0), answer(" -2"), answer("Broken Link")
+    ('-2', '-2', 'broken link')
+    """
+    number = whole_number(value)
+    return str(value).strip().casefold() if number is None else str(number)
+
+
 def _distinct(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[Any]]:
     """The distinct values of a column and, per row, which it is (-1: null)."""
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    chunk = column.unify_dictionaries().combine_chunks()
-    chunk = chunk.chunk(0) if isinstance(chunk, pa.ChunkedArray) else chunk
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_null(column.type) or pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
+    chunk = column.dictionary_encode().unify_dictionaries().combine_chunks()
     return np.asarray(chunk.indices.fill_null(-1)).astype(np.int64), chunk.dictionary.to_pylist()
 
 
-def _first_row(column: pa.ChunkedArray, value: Any) -> int:
-    return int(pc.index(column, pa.scalar(value, column.type)).as_py())
-
-
-def _blank(column: pa.ChunkedArray) -> NDArray[np.bool_]:
-    cell, values = _distinct(column)
-    return np.append(_blank_values(values), True)[cell]
-
-
-def _blank_values(values: list[Any]) -> NDArray[np.bool_]:
-    blank = [value is None or value != value or not str(value).strip() for value in values]
-    return np.array(blank, dtype=bool)
+def _is_blank(value: Any) -> bool:
+    """Whether a cell says that there is no value."""
+    return value is None or value != value or str(value).strip().casefold() in ("", "nan", "na", "null", "none")
 
 
 def _number(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return float("nan")
 
 
 def _timestamp(value: Any) -> str:
-    text = str(value).strip().removesuffix("Z")
+    """ISO 8601 text or seconds since 1970 as UTC."""
+    seconds = _number(value)
     try:
-        return str(np.datetime64(text, "us"))
-    except ValueError:
+        if seconds == seconds:
+            return str(np.datetime64(round(seconds * 1e6), "us"))
+        moment = datetime.fromisoformat(str(value).strip())
+        return str(moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None))
+    except (ValueError, OverflowError):
         return "NaT"

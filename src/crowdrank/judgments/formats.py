@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crowdrank.errors import UsageError
+from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.grades import one_of
@@ -22,6 +23,7 @@ from crowdrank.judgments.sources import (
     ParquetSource,
     Source,
     WhitespaceSource,
+    opened,
 )
 
 SUFFIXES = {
@@ -71,17 +73,27 @@ class TrecRF10Source(DelimitedSource):
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, "\t")
+        if "gold" not in self.names:
+            raise InputError("there is no column 'gold'", source=self.name, remedy="use the file as it is published")
         self.names = [*self.names, "planted"]
+        self._with_gold = np.empty(0, np.int64)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """The columns named; asked for `gold`, only the rows that have one."""
         in_file = [name for name in names if name != "planted"]
+        table = super().read([*dict.fromkeys((*in_file, "gold"))], bad_rows)
+        gold = pc.utf8_trim_whitespace(table["gold"])
         if "planted" in names:
-            table = super().read([*in_file, "gold"], bad_rows)
-            planted = pc.equal(table["gold"], "-2")
-            return table.append_column("planted", pc.if_else(planted, table["gold"], None)).select(list(names))
-        table = super().read(in_file, bad_rows)
-        return table.filter(pc.not_equal(table["gold"], "-1")) if "gold" in names else table
+            planted = pc.if_else(pc.equal(gold, "-2"), gold, None)
+            return table.append_column("planted", planted).select(list(names))
+        if "gold" not in names:
+            return table.select(in_file)
+        self._with_gold = np.flatnonzero(np.asarray(pc.not_equal(gold, "-1")))
+        return table.take(pa.array(self._with_gold))
+
+    def place(self, row: int) -> str:
+        """The row and its line in the file, where only rows with gold were read too."""
+        return super().place(int(self._with_gold[row]) if len(self._with_gold) else row)
 
 
 def format_of(path: str | Path) -> str:
@@ -90,8 +102,7 @@ def format_of(path: str | Path) -> str:
     >>> format_of("labels.tsv.gz")
     'tsv'
     """
-    name = Path(path).name
-    suffix = Path(name.removesuffix(".gz")).suffix.lower()
+    suffix = Path(Path(path).name.lower().removesuffix(".gz")).suffix
     if suffix not in SUFFIXES:
         raise UsageError(
             f"Cannot tell the format of {path} by its name; say --format with one of: {', '.join(FORMATS)}."
@@ -107,17 +118,26 @@ def open_source(what: Any, format: str | None = None, separator: str | None = No
     if not isinstance(what, str | Path):
         if not frames.is_frame(what):
             raise UsageError(f"A path or a DataFrame was expected, not {type(what).__name__}.")
+        if format not in (None, "crowd-kit"):
+            raise UsageError(f"--format {format} says how to read a file; leave it out for a DataFrame.")
         return FrameSource(what), layout
-    if format == "crowd-kit":
-        format = None
-    return _file_source(Path(what), format or format_of(what), separator), layout
+    if format in (None, "crowd-kit"):
+        # What is not there has no format, and a folder has none either.
+        with opened(what):
+            format = format_of(what)
+    return _file_source(Path(what), format, _one_character(separator)), layout
+
+
+def _one_character(separator: str | None) -> str | None:
+    separator = "\t" if separator == "\\t" else separator  # as a shell hands it over
+    if separator is not None and (len(separator) != 1 or not separator.isascii() or separator in '"\r\n\0'):
+        raise UsageError(f"--separator takes one character such as ; or \\t, not {separator!r}.")
+    return separator
 
 
 def _file_source(path: Path, format: str, separator: str | None) -> Source:
     match format:
         case "csv" | "tsv":
-            if separator is not None and len(separator) != 1:
-                raise UsageError(f"--separator takes one character, not {separator!r}.")
             return DelimitedSource(path, separator or {"csv": ",", "tsv": "\t"}[format])
         case "parquet":
             return ParquetSource(path)

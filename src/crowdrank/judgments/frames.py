@@ -17,7 +17,21 @@ SOURCE = "the frame"
 
 def is_frame(value: object) -> bool:
     """Whether `value` is a DataFrame of a library that narwhals knows."""
-    return isinstance(nw.from_native(value, pass_through=True), nw.DataFrame | nw.LazyFrame)
+    return isinstance(_known(value), nw.DataFrame | nw.LazyFrame)
+
+
+def _known(frame: Any) -> Any:
+    """The frame as narwhals sees it, or what else it is."""
+    try:
+        return nw.from_native(frame, pass_through=True)
+    except nw.exceptions.DuplicateError as problem:
+        names = frame.column_names if nw.dependencies.is_pyarrow_table(frame) else frame.columns
+        raise _doubled([str(name) for name in names]) from problem
+
+
+def _doubled(names: list[str]) -> InputError:
+    name = next(name for name, count in Counter(names).items() if count > 1)
+    return InputError(f"the column {shown(name)} occurs twice", source=SOURCE, remedy="rename one of them")
 
 
 def backend_of(frame: Any) -> str:
@@ -27,7 +41,7 @@ def backend_of(frame: Any) -> str:
     >>> backend_of(pd.DataFrame({"a": [1]}))
     'pandas'
     """
-    known = nw.from_native(frame)
+    known = _known(frame)
     in_memory = isinstance(known, nw.DataFrame) or known.implementation.is_polars()
     return str(known.implementation.value) if in_memory else "pandas"
 
@@ -35,9 +49,8 @@ def backend_of(frame: Any) -> str:
 def column_names(frame: Any) -> list[str]:
     """The names of a frame's columns, in order; a name that occurs twice is refused."""
     names = [str(name) for name in _own_names(frame)]
-    doubled = [name for name, count in Counter(names).items() if count > 1]
-    if doubled:
-        raise InputError(f"the column {shown(doubled[0])} occurs twice", source=SOURCE, remedy="rename one of them")
+    if len(set(names)) < len(names):
+        raise _doubled(names)
     return names
 
 
@@ -49,14 +62,14 @@ def _own_names(frame: Any) -> list[Any]:
     if nw.dependencies.is_pyarrow_table(native):
         return list(native.column_names)
     try:
-        return list(nw.from_native(frame).collect_schema().names())
+        return list(_known(frame).collect_schema().names())
     except Exception as problem:
         raise _lazy_problem(problem) from problem
 
 
 def collected(frame: Any, names: list[str]) -> Any:
     """The columns named of a frame that may be lazy, in memory."""
-    known = nw.from_native(frame)
+    known = _known(frame)
     if not isinstance(known, nw.LazyFrame):
         return frame
     try:
@@ -73,7 +86,7 @@ def _lazy_problem(problem: Exception) -> InputError:
 
 def column_to_arrow(frame: Any, name: str) -> pa.ChunkedArray:
     """One column as Arrow; a column that holds several types at once is refused by name."""
-    known = nw.from_native(collected(frame, [name]))
+    known = _known(collected(frame, [name]))
     native = known.to_native()
     if nw.dependencies.is_pandas_dataframe(native):
         own = next(own for own in native.columns if str(own) == name)

@@ -57,7 +57,9 @@ class Scale:
         if isinstance(text, str):
             span = re.fullmatch(r"\s*(\d{1,9})\s*(?:-|\.\.)\s*(\d{1,9})\s*", text, re.ASCII)
             if span and int(span[1]) > int(span[2]):
-                raise UsageError(f"The scale {text.strip()} is not in order; give the grades from least to most relevant.")
+                raise UsageError(
+                    f"The scale {text.strip()} is not in order; give the grades from least to most relevant."
+                )
             names = (
                 [str(grade) for grade in range(int(span[1]), min(int(span[2]), int(span[1]) + 2 * MOST_GRADES) + 1)]
                 if span
@@ -107,7 +109,7 @@ def whole_number(value: Any) -> int | None:
         return int(match[1]) if match else None
     if isinstance(value, bool | int):
         return int(value)
-    if isinstance(value, float | Decimal) and abs(value) < 10**18 and value == int(value):
+    if isinstance(value, float | Decimal) and abs(float(value)) < 1e18 and value == int(value):
         return int(value)
     return None
 

@@ -37,7 +37,7 @@ def _encode_dictionary(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.A
     codes, start = [np.empty(0, np.int32)], 0
     for chunk in column.chunks:
         end = start + len(chunk.dictionary)
-        codes.append(_recoded(np.asarray(chunk.indices.fill_null(-1)).astype(np.int64), entry[start:end]))
+        codes.append(_recoded(np.asarray(chunk.indices.cast(pa.int64()).fill_null(-1)), entry[start:end]))
         start = end
     return _by_first_appearance(np.concatenate(codes), names)
 
@@ -52,7 +52,8 @@ def _by_first_appearance(codes: NDArray[np.int32], names: pa.Array) -> tuple[NDA
 
 def _recoded(codes: NDArray[Any], onto: NDArray[Any]) -> NDArray[np.int32]:
     """New codes for old ones; -1 stays -1."""
-    return np.append(onto, -1).astype(np.int32)[codes]
+    recoded: NDArray[np.int32] = np.append(onto, -1).astype(np.int32)[codes]
+    return recoded
 
 
 def blank_positions(ids: pa.Array) -> NDArray[np.bool_]:

@@ -109,8 +109,8 @@ def _remarks(judgments: Judgments) -> list[str]:
         rare = [name for name, count in zip(scale.names, counts, strict=True) if count < 0.001 * counts.sum()]
         if rare:
             remarks.append(
-                f"fewer than 0.1% of the judgments are {', '.join(rare)}; if the scale does not hold them, give it with "
-                f"--grades."
+                f"fewer than 0.1% of the judgments are {', '.join(rare)}; if the scale does not hold them, give it "
+                f"with --grades."
             )
     if len(judgments.scales) > 1 and not all(judgments.scale_maps):
         remarks.append("the scales differ and have no map to one scale: votes and Dawid-Skene will refuse them.")

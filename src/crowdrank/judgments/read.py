@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from crowdrank.errors import InputError, UsageError
-from crowdrank.judgments import frames
+from crowdrank.errors import InputError, shown
+from crowdrank.judgments import frames, ids
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES, GOLD_ALIASES, parse_map, resolve
-from crowdrank.judgments.encode import Columns, Encoder
+from crowdrank.judgments.encode import Columns, Encoder, answer
 from crowdrank.judgments.formats import Layout, open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale, one_of
 from crowdrank.judgments.letor import LetorSource
 from crowdrank.judgments.scales import ScaleRules
-from crowdrank.judgments.sources import Source, opened
+from crowdrank.judgments.sources import Source, no_rows, opened
 from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments, counted
 
 OPTIONAL = ("query", "family", "time", "duration", "cost", "honeypot")
@@ -148,9 +148,8 @@ def read_features(
     <Features: 2 documents in 1 query, 1 feature>
     """
     opened_source, _ = open_source(source, format, separator)
-    bad_rows = BadRows()
     if isinstance(opened_source, LetorSource):
-        table = opened_source.read(opened_source.names, bad_rows)
+        table = opened_source.read(opened_source.names, BadRows())
         matrix = opened_source.matrix
         names = tuple(f"f{number + 1}" for number in range(matrix.shape[1]))
         expert = _floats(table["grade"], "grade", opened_source)
@@ -163,14 +162,14 @@ def read_features(
         mapped=parse_map(columns),
         aliases=GOLD_ALIASES,
     )
-    table = opened_source.read(opened_source.names, bad_rows)
     names = tuple(name for name in opened_source.names if name not in found.values())
     if not names:
         raise InputError("there is no feature column", source=opened_source.name, remedy="add one number a column")
+    table = _rows(opened_source, opened_source.names)
     matrix = np.column_stack([_floats(table[name], name, opened_source) for name in names])
-    query = table[found["query"]] if "query" in found else _constant(NO_QUERY, len(table))
-    grade = _floats(table[found["grade"]], "grade", opened_source) if "grade" in found else None
-    return Features(query.combine_chunks(), table[found["document"]].combine_chunks(), matrix, names, grade)
+    grade = _floats(table[found["grade"]], found["grade"], opened_source) if "grade" in found else None
+    query, document = _pairs(table, found, opened_source)
+    return Features(query, document, matrix, names, grade)
 
 
 def read_run(
@@ -199,14 +198,12 @@ def read_run(
         mapped=mapped,
         aliases={**ALIASES, "grade": ()},
     )
-    table = opened_source.read(list(dict.fromkeys(found.values())), BadRows())
-    if not len(table):
-        raise InputError("there are no rows", source=opened_source.name, remedy="check that it is the file you mean")
-    out = {"query": table[found["query"]]} if "query" in found else {"query": _constant(NO_QUERY, len(table))}
-    out["document"] = table[found["document"]]
-    out["score"] = pa.chunked_array([_floats(table[found["score"]], found["score"], opened_source)])
+    table = _rows(opened_source, list(dict.fromkeys(found.values())))
+    query, document = _pairs(table, found, opened_source)
+    score = _floats(table[found["score"]], found["score"], opened_source, blanks=False)
+    out = {"query": query, "document": document, "score": pa.array(score)}
     if "grade" in found and _numeric_text(table[found["grade"]]):
-        out["grade"] = pa.chunked_array([_floats(table[found["grade"]], found["grade"], opened_source)])
+        out["grade"] = pa.array(_floats(table[found["grade"]], found["grade"], opened_source))
     return frames.from_arrow(pa.table(out), opened_source.backend)
 
 
@@ -230,23 +227,46 @@ def _columns(
     return found, {role: table[name] for role, name in found.items()}
 
 
+def _rows(source: Source, names: list[str]) -> pa.Table:
+    table = source.read(names, BadRows())
+    if not len(table):
+        raise no_rows(source.name)
+    return table
+
+
+def _pairs(table: pa.Table, found: Mapping[str, str], source: Source) -> tuple[pa.Array, pa.Array]:
+    """The query and the document of each row; an id that is missing is refused."""
+    columns: list[pa.Array] = []
+    for role in ("query", "document"):
+        if role not in found:
+            columns.append(pa.array([NO_QUERY] * len(table)))
+            continue
+        codes, names = ids.encode(table[found[role]])
+        if (codes < 0).any():
+            place = source.place(int(np.argmax(codes < 0)))
+            problem, column = f"the {role} is missing", found[role]
+            raise InputError(problem, source=source.name, place=place, column=column, remedy="fill it in")
+        columns.append(names.take(pa.array(codes)))
+    return columns[0], columns[1]
+
+
 def _constant(value: str, n: int) -> pa.ChunkedArray:
     codes = pa.array(np.zeros(n, np.int32))
     return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, pa.array([value]))])
 
 
-def _answers(unjudgeable: str | int | Sequence[object] | None, layout: Layout) -> frozenset[str]:
+def _answers(unjudgeable: object, layout: Layout) -> frozenset[str]:
     if unjudgeable is None:
         return frozenset(layout.unjudgeable)
     if isinstance(unjudgeable, str):
-        return frozenset(part.strip() for part in unjudgeable.split(","))
-    return frozenset(map(str, [unjudgeable] if isinstance(unjudgeable, int) else unjudgeable))
+        return frozenset(map(answer, unjudgeable.split(",")))
+    return frozenset(map(answer, unjudgeable if isinstance(unjudgeable, Iterable) else [unjudgeable]))
 
 
 def _excluded(exclude: str | Path | Collection[str] | None) -> Collection[str]:
     if isinstance(exclude, str | Path):
         with opened(exclude) as stream:
-            lines = [line.decode("utf-8-sig", errors="replace").strip() for line in stream]
+            lines = [line.decode("utf-8-sig").strip() for line in stream]
         return [line for line in lines if line]
     return [str(name) for name in exclude or ()]
 
@@ -262,7 +282,7 @@ def _refuse_contradictions(judged: Judgments, source: str) -> None:
     codes = (lowest[item], highest[item])
     names = ["cannot judge" if code == UNJUDGEABLE else judged.scale.names[code] for code in codes]
     raise InputError(
-        f"the document '{document}' of query '{query}' has the grades {names[0]} and {names[1]}",
+        f"the document {shown(document)} of query {shown(query)} has the grades {names[0]} and {names[1]}",
         source=source,
         remedy="leave one grade for each document",
     )
@@ -270,35 +290,38 @@ def _refuse_contradictions(judged: Judgments, source: str) -> None:
 
 def _numeric_text(column: pa.ChunkedArray) -> bool:
     """Whether a grade column holds numbers; named grades cannot be compared as numbers."""
-    if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
-        return bool(pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
-    return bool(pc.all(pc.match_substring_regex(column, r"^\s*-?\d+(\.\d*)?\s*$")).as_py())
+    return _cast(column) is not None
 
 
-def _floats(column: pa.ChunkedArray, name: str, source: Source) -> NDArray[np.float64]:
-    """A column as numbers; the first cell that is none is named."""
+def _floats(column: pa.ChunkedArray, name: str, source: Source, *, blanks: bool = True) -> NDArray[np.float64]:
+    """A column as numbers, a blank as NaN where it may be one; the first cell that will not do is named."""
     values = _cast(column)
-    if values is not None and (np.isfinite(values).all() or name not in ("score", "relevance")):
-        return values
-    for row, cell in enumerate(column.to_pylist()):
-        number = _cast(pa.chunked_array([[None if cell is None else str(cell)]], pa.string()))
-        if number is None or not np.isfinite(number[0]):
-            raise InputError(
-                "the cell is empty" if cell in (None, "") else f"{cell!r} is not a number",
-                source=source.name,
-                place=source.place(row),
-                column=name,
-                remedy="write a number",
-            )
-    raise UsageError(f"The column '{name}' of {source.name} cannot be read as numbers.")
+    if values is not None:
+        bad = np.isinf(values) if blanks else ~np.isfinite(values)
+        if not bad.any():
+            return values
+        row = int(np.argmax(bad))
+    else:
+        cells = (pa.chunked_array([column.slice(row, 1).combine_chunks()]) for row in range(len(column)))
+        row = next((row for row, cell in enumerate(cells) if _cast(cell) is None), 0)
+    cell = column[row].as_py()
+    raise InputError(
+        "the cell is empty" if cell is None or cell == "" else f"{shown(cell)} is not a number",
+        source=source.name,
+        place=source.place(row),
+        column=name,
+        remedy="write a number",
+    )
 
 
 def _cast(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
+    """A column as numbers, blank cells as NaN; None where a cell is no number."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     try:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            # A blank cell of text is a missing number.
             trimmed = pc.utf8_trim_whitespace(column)
-            column = pc.if_else(pc.equal(trimmed, ""), None, trimmed)
-        return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+            column = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, trimmed.type), trimmed)
+        return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank.errors import InputError
+from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.grades import Scale
+from crowdrank.judgments.columns import refuse_doubled
+from crowdrank.judgments.grades import Scale, whole_number
 from crowdrank.judgments.sources import DelimitedSource
 
 
@@ -42,33 +43,42 @@ class ScaleRules:
     def read(cls, path: str | Path) -> ScaleRules:
         """Read a scales file (CSV)."""
         source = DelimitedSource(path)
-        role = "family" if "family" in source.names and "assessor" not in source.names else "assessor"
-        missing = [name for name in (role, "grades") if name not in source.names]
-        if missing:
+        refuse_doubled(source.names, source.name)
+        roles = [name for name in ("assessor", "family") if name in source.names]
+        if not roles or "grades" not in source.names:
             raise InputError(
-                f"there is no column '{missing[0]}'",
+                f"there is no column '{'grades' if roles else 'assessor'}'",
                 source=source.name,
                 remedy="a scales file has the columns assessor (or family), grades and, where wanted, maps_to",
             )
-        names = [name for name in (role, "grades", "maps_to") if name in source.names]
+        names = [name for name in (*roles, "grades", "maps_to") if name in source.names]
         rows = source.read(names, BadRows()).to_pylist()
-        return cls(source.name, tuple(cls._rule(source, role, number, row) for number, row in enumerate(rows)))
+        return cls(source.name, tuple(cls._rule(source, roles, number, row) for number, row in enumerate(rows)))
 
     @staticmethod
-    def _rule(source: DelimitedSource, role: str, number: int, row: dict[str, Any]) -> ScaleRule:
-        scale = Scale.parse(row["grades"])
+    def _rule(source: DelimitedSource, roles: Sequence[str], number: int, row: dict[str, str]) -> ScaleRule:
+        def error(problem: str, column: str, remedy: str) -> InputError:
+            return InputError(problem, source=source.name, place=source.place(number), column=column, remedy=remedy)
+
+        # Where there are both columns, a row fills in one of them.
+        role = next((role for role in roles if row[role].strip()), roles[0])
+        if not row[role].strip():
+            raise error(f"the {role} is missing", role, "name one, or write * for all")
+        try:
+            scale = Scale.parse(row["grades"])
+        except UsageError as problem:
+            remedy = "write it from least to most relevant, as in 0-4 or Bad|Fair|Good"
+            raise error(f"{shown(row['grades'])} is not a scale", "grades", remedy) from problem
         maps_to = tuple(part.strip() for part in (row.get("maps_to") or "").replace(",", "|").split("|"))
         if maps_to == ("",):
-            return ScaleRule(role, row[role], scale, None)
+            return ScaleRule(role, row[role].strip(), scale, None)
         if len(maps_to) != len(scale):
-            raise InputError(
+            raise error(
                 f"{len(maps_to)} grades are mapped where the scale {scale} has {len(scale)}",
-                source=source.name,
-                place=source.place(number),
-                column="maps_to",
-                remedy="give one common grade for each grade, separated by |",
+                "maps_to",
+                "give one common grade for each grade, separated by |",
             )
-        return ScaleRule(role, row[role], scale, maps_to)
+        return ScaleRule(role, row[role].strip(), scale, maps_to)
 
     def assign(
         self,
@@ -84,7 +94,7 @@ class ScaleRules:
             of_family = [str(families[int(code)].as_py()) if code >= 0 else "" for code in family]
         rule_of = np.array([self._match(*pair) for pair in zip(named, of_family, strict=True)])
         used = [self.rules[number] for number in np.unique(rule_of)]
-        common = common or self._common(used)
+        common = common or self._common()
         kinds = list(dict.fromkeys((rule.scale, rule.maps_to) for rule in used))
         kind_of = [kinds.index((self.rules[number].scale, self.rules[number].maps_to)) for number in rule_of]
         maps = tuple(self._codes(scale, maps_to, common) for scale, maps_to in kinds)
@@ -95,32 +105,46 @@ class ScaleRules:
             if fnmatchcase(family if rule.role == "family" else assessor, rule.pattern):
                 return number
         raise InputError(
-            f"no row matches the assessor '{assessor}'",
+            f"no row matches the assessor {shown(assessor)}",
             source=self.source,
             remedy="add one, or a last row with the pattern *",
         )
 
-    @staticmethod
-    def _common(used: list[ScaleRule]) -> Scale | None:
+    def _common(self) -> Scale | None:
         """The scale that the maps speak of: of names in the order of the longest map, or of the numbers they hold."""
-        mapped = [rule.maps_to for rule in used if rule.maps_to]
+        mapped = [rule.maps_to for rule in self.rules if rule.maps_to]
         if not mapped:
             return None
         grades = list(dict.fromkeys(grade for maps_to in sorted(mapped, key=len, reverse=True) for grade in maps_to))
-        if all(grade.isdecimal() for grade in grades):
-            return Scale.spanning(map(int, grades))
-        return Scale.parse(grades)
+        numbers = [number for number in map(whole_number, grades) if number is not None and number >= 0]
+        try:
+            return Scale.spanning(numbers) if len(numbers) == len(grades) else Scale.parse(grades)
+        except UsageError as problem:
+            raise InputError(
+                f"the grades mapped to ({shown(','.join(grades))}) are not a scale",
+                source=self.source,
+                column="maps_to",
+                remedy="give the common scale with --grades",
+            ) from problem
 
     def _codes(self, scale: Scale, maps_to: tuple[str, ...] | None, common: Scale | None) -> tuple[int, ...] | None:
         if common is None or (maps_to is None and scale != common):
             return None
-        return tuple(self._common_code(grade, common) for grade in maps_to or scale.names)
+        codes = tuple(self._common_code(grade, common) for grade in maps_to or scale.names)
+        if list(codes) != sorted(codes):
+            raise InputError(
+                f"the map {'|'.join(maps_to or ())} of the scale {scale} runs down on the common scale {common}",
+                source=self.source,
+                column="maps_to",
+                remedy="map higher grades to higher ones, or give the common scale in order with --grades",
+            )
+        return codes
 
     def _common_code(self, grade: str, common: Scale) -> int:
         code = common.code(grade)
         if code is None:
             raise InputError(
-                f"'{grade}' is not on the common scale {common}",
+                f"{shown(grade)} is not on the common scale {common}",
                 source=self.source,
                 column="maps_to",
                 remedy="give the common scale with --grades",

@@ -12,8 +12,9 @@ import io
 import json
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -22,11 +23,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from crowdrank.errors import InputError
+from crowdrank.errors import InputError, shown
 from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
 
 GUESSED_SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
+BLOCK = 1 << 20
+LONGEST_ROW = 1 << 26
+"""A row of text longer than 64 MB is not a row: a quote was opened and never closed."""
 
 
 class Source(ABC):
@@ -53,7 +57,7 @@ class FrameSource(Source):
     ['task', 'worker']
     """
 
-    name = "the frame"
+    name = frames.SOURCE
 
     def __init__(self, frame: Any) -> None:
         self.frame = frame
@@ -62,7 +66,8 @@ class FrameSource(Source):
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """The columns named, as Arrow."""
-        return pa.table({name: frames.column_to_arrow(self.frame, name) for name in names})
+        frame = frames.collected(self.frame, list(names))
+        return pa.table({name: frames.column_to_arrow(frame, name) for name in names})
 
 
 class DelimitedSource(Source):
@@ -72,24 +77,37 @@ class DelimitedSource(Source):
         self.path, self.separator = Path(path), separator
         self.name = str(path)
         with opened(path) as stream:
-            self.names = next(self._records(stream), (0, []))[1]
+            self.names = next(self._records(stream, errors="strict"), (0, []))[1]
         if not self.names:
-            raise _empty(self.name)
+            raise no_rows(self.name)
+        if any("\0" in name for name in self.names):
+            raise InputError("the text is not UTF-8 (is it UTF-16?)", source=self.name, remedy="save it as UTF-8")
         self._refuse_wrong_separator()
+        self._last = self.names[-1]
         self._left_out = np.empty(0, dtype=np.int64)
 
-    def _records(self, stream: BinaryIO) -> Iterator[tuple[int, list[str]]]:
-        """Each record that is not blank with the line it ends on; slow, for the header and for error messages."""
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
-        reader = csv.reader(text, delimiter=self.separator)
-        csv.field_size_limit(1 << 30)
-        return ((reader.line_num, record) for record in reader if record)
+    def _records(
+        self, stream: BinaryIO, errors: str = "replace", after: Sequence[str] = ()
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Each record that is not blank with the line it starts on; slow, for the header and for error messages."""
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors=errors, newline="")
+        limit = csv.field_size_limit(LONGEST_ROW)
+        reader = csv.reader(chain(text, after), delimiter=self.separator)
+        line = 1
+        try:
+            for record in reader:
+                if record:
+                    yield line, record
+                line = reader.line_num + 1
+        finally:
+            csv.field_size_limit(limit)
+            text.detach()
 
     def _refuse_wrong_separator(self) -> None:
         others = [other for other in GUESSED_SEPARATORS if other != self.separator and other in self.names[0]]
         if len(self.names) == 1 and others:
             raise InputError(
-                f"the header {self.names[0][:60]!r} is one column when split at {self._spoken()}",
+                f"the header {shown(self.names[0])} is one column when split at {self._spoken()}",
                 source=self.name,
                 remedy=f"it looks separated by {GUESSED_SEPARATORS[others[0]]}: use --separator {others[0]!r}",
             )
@@ -99,41 +117,62 @@ class DelimitedSource(Source):
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """The columns named, every cell as text."""
+        # The last column shows whether a quote is left open: it then holds the rest of the file.
+        asked = list(dict.fromkeys((*names, self._last)))
+        table, malformed = self._parse(asked, threads=True)
+        last = table[self._last][-1].as_py() if len(table) else ""
+        if any(_has_newline(text) for text in (last, *(row.text for row in malformed))):
+            self._refuse_open_quote()
+        if malformed:
+            # Row numbers are known only to the sequential parser.
+            table, malformed = self._parse(asked, threads=False)
+            bad_rows.malformed(self._malformed(malformed[0]), len(malformed))
+            self._left_out = np.array([row.number - 2 for row in malformed])
+        return table.select(list(names))
+
+    def _parse(self, names: list[str], *, threads: bool, block: int = BLOCK) -> tuple[pa.Table, list[Any]]:
+        """The rows with as many cells as the header, and those with more or fewer."""
         malformed: list[Any] = []
 
         def take_note(row: Any) -> str:
             malformed.append(row)
             return "skip"
 
-        # Row numbers are known only to the sequential parser: the fast one runs first, and this one where it finds
-        # a malformed line or where such lines are to be counted.
-        table = self._parse(names, threads=True, handler=take_note)
-        if malformed:
-            malformed.clear()
-            table = self._parse(names, threads=False, handler=take_note)
-            bad_rows.malformed(self._malformed(malformed[0]), len(malformed))
-            self._left_out = np.array([row.number - 2 for row in malformed])
-        return table
-
-    def _parse(self, names: Sequence[str], *, threads: bool, handler: Callable[[Any], str]) -> pa.Table:
         with opened(self.path) as stream:
-            return pyarrow.csv.read_csv(
-                stream,
-                read_options=pyarrow.csv.ReadOptions(use_threads=threads),
-                parse_options=pyarrow.csv.ParseOptions(
-                    delimiter=self.separator, newlines_in_values=True, invalid_row_handler=handler
-                ),
-                convert_options=pyarrow.csv.ConvertOptions(
-                    include_columns=list(names), column_types={name: pa.string() for name in names}
-                ),
-            )
+            try:
+                table = pyarrow.csv.read_csv(
+                    stream,
+                    read_options=pyarrow.csv.ReadOptions(use_threads=threads, block_size=block),
+                    parse_options=pyarrow.csv.ParseOptions(
+                        delimiter=self.separator, newlines_in_values=True, invalid_row_handler=take_note
+                    ),
+                    convert_options=pyarrow.csv.ConvertOptions(
+                        include_columns=names, column_types={name: pa.string() for name in names}
+                    ),
+                )
+            except pa.ArrowInvalid as problem:
+                if "straddling" not in str(problem):
+                    raise
+                if block == LONGEST_ROW:
+                    raise _open_quote(self.name, "") from problem
+                table = None
+        return self._parse(names, threads=threads, block=LONGEST_ROW) if table is None else (table, malformed)
+
+    def _refuse_open_quote(self) -> None:
+        """Refuse a file whose last record only ends because the file does: what else it swallowed is unknown."""
+        with opened(self.path) as stream:
+            for number, (line, cells) in enumerate(self._records(stream, after=["end"])):
+                last, open_quote = f"row {number} (line {line})", cells != ["end"]
+        if open_quote:
+            raise _open_quote(self.name, last)
 
     def _malformed(self, row: Any) -> InputError:
+        spread = ", close a quote that runs on over lines" if _has_newline(row.text) else ""
         return InputError(
-            f"there are {row.actual_columns} cells where the header has {row.expected_columns}",
+            f"{_there_are(row.actual_columns, 'cell')} where the header has {row.expected_columns}",
             source=self.name,
             place=self._place_of_record(row.number - 2),
-            remedy=f"mend the line, check the separator ({self._spoken()}), or use --on-bad-rows skip",
+            remedy=f"mend the line{spread}, check the separator ({self._spoken()}), or use --on-bad-rows skip",
         )
 
     def place(self, row: int) -> str:
@@ -151,18 +190,28 @@ class DelimitedSource(Source):
         return f"row {record + 1}"
 
 
+def _has_newline(text: str) -> bool:
+    return "\n" in text or "\r" in text
+
+
 class ParquetSource(Source):
     """A Parquet file; ids that are dictionary-encoded there are not encoded again."""
 
     def __init__(self, path: str | Path) -> None:
         self.path, self.name = Path(path), str(path)
-        with opened(path) as stream:
-            self.names = pyarrow.parquet.read_schema(stream).names
+        with opened(path, text=False) as stream:
+            self.names = pyarrow.parquet.read_schema(self._seekable(stream)).names
+
+    def _seekable(self, stream: BinaryIO) -> BinaryIO:
+        # Parquet seeks, which gzip does by unpacking from the start each time.
+        return io.BytesIO(stream.read()) if isinstance(stream, gzip.GzipFile) else stream
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """The columns named."""
-        with opened(self.path) as stream:
-            return pyarrow.parquet.read_table(stream, columns=list(names))
+        with opened(self.path, text=False) as stream:
+            table = pyarrow.parquet.read_table(self._seekable(stream), columns=list(names))
+            table.validate(full=True)  # a damaged file may hold text that is none
+        return pa.table({name: frames.as_cells(table[name], self.name, name) for name in names})
 
 
 class JsonLinesSource(Source):
@@ -172,14 +221,16 @@ class JsonLinesSource(Source):
         self.path, self.name = Path(path), str(path)
         self._lines: list[int] = []
         with opened(path) as stream:
-            first = next(self._objects(stream, BadRows("skip")), None)
-        if first is None:
-            raise _empty(self.name)
-        self.names = [str(key) for key in first[1]]
+            # Every line is asked for its keys: where a value is blank, writers leave its key out.
+            self.names = list(dict.fromkeys(key for _, row in self._objects(stream, BadRows("skip")) for key in row))
+        if not self.names:
+            with opened(path) as stream:
+                _ = list(self._objects(stream, BadRows()))  # says what is wrong with the first line
+            raise no_rows(self.name)
 
     def _objects(self, stream: BinaryIO, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in enumerate(stream, start=1):
-            text = line.strip()
+            text = line.decode("utf-8-sig").strip()
             if not text:
                 continue
             value, problem = _json_object(text)
@@ -201,37 +252,60 @@ class JsonLinesSource(Source):
         return pa.table({name: self._column(name, cells) for name, cells in columns.items()})
 
     def _column(self, name: str, cells: list[Any]) -> pa.Array:
-        kinds = {type(cell) for cell in cells if cell is not None}
-        odd = kinds - {str, int, float, bool}
-        mixed = str in kinds and len(kinds) > 1
-        if odd or mixed:
-            first = next(cell for cell in cells if cell is not None)
-            row = next(
-                row for row, cell in enumerate(cells) if type(cell) in odd or (mixed and type(cell) is not type(first))
-            )
-            raise InputError(
-                f"{cells[row]!r} has another type than the values before it" if mixed else f"{cells[row]!r} is no cell",
-                source=self.name,
-                place=self.place(row),
-                column=name,
-                remedy="make the column all text or all numbers",
-            )
-        # Whole numbers too large for Arrow's integers are ids: text keeps them exact.
-        if kinds == {int} and any(cell is not None and abs(cell) >= 2**63 for cell in cells):
-            return pa.array([None if cell is None else str(cell) for cell in cells])
-        return pa.array([float(cell) for cell in cells] if kinds == {int, float} and None not in cells else cells)
+        kind = ""
+        for row, cell in enumerate(cells):
+            if cell is None:
+                continue
+            if _kind(cell) not in (kind or _kind(cell), ""):
+                raise self._no_cell(row, name, cell, "has another type than the values before it")
+            kind = _kind(cell)
+            if not kind:
+                raise self._no_cell(row, name, cell, "is no cell")
+        try:
+            return _json_column(cells)
+        except UnicodeEncodeError as problem:
+            row = next(row for row, cell in enumerate(cells) if cell is not None and not _is_text(cell))
+            raise self._no_cell(row, name, cells[row], "is no text") from problem
+
+    def _no_cell(self, row: int, name: str, cell: Any, problem: str) -> InputError:
+        remedy = "make the column all text or all numbers"
+        return InputError(
+            f"{shown(cell)} {problem}", source=self.name, place=self.place(row), column=name, remedy=remedy
+        )
 
     def place(self, row: int) -> str:
         """The row and its line in the file."""
         return f"row {row + 1} (line {self._lines[row]})"
 
 
-def _json_object(text: bytes) -> tuple[dict[str, Any] | None, str]:
+def _json_object(text: str) -> tuple[dict[str, Any] | None, str]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return None, f"{text[:40].decode(errors='replace')!r} is not JSON"
+        return None, f"{shown(text)} is not JSON"
     return (value, "") if isinstance(value, dict) else (None, "the line is JSON but not an object")
+
+
+def _kind(cell: Any) -> str:
+    return {str: "text", bool: "truth", int: "number", float: "number"}.get(type(cell), "")
+
+
+def _json_column(cells: list[Any]) -> pa.Array:
+    """Cells of one kind as Arrow; whole numbers too large for its integers are ids, which text keeps exact."""
+    if all(cell is None or type(cell) is int for cell in cells):
+        fits = all(cell is None or abs(cell) < 2**63 for cell in cells)
+        return pa.array(cells if fits else [None if cell is None else str(cell) for cell in cells])
+    if any(type(cell) is float for cell in cells):
+        return pa.array([None if cell is None else float(str(cell)) for cell in cells], pa.float64())
+    return pa.array(cells)
+
+
+def _is_text(cell: str) -> bool:
+    try:
+        cell.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class WhitespaceSource(Source):
@@ -246,20 +320,20 @@ class WhitespaceSource(Source):
         rows, self._lines = [], []
         with opened(self.path) as stream:
             for number, line in enumerate(stream, start=1):
-                words = line.decode("utf-8-sig", errors="replace").split()
+                words = line.decode("utf-8-sig").split()
                 if len(words) == len(self.names):
                     rows.append(words)
                     self._lines.append(number)
                 elif words:
                     bad_rows.malformed(self._malformed(number, words))
-        if not rows:
-            raise _empty(self.name)
-        columns = dict(zip(self.names, zip(*rows, strict=True), strict=True))
-        return pa.table({name: pa.array(columns[name], pa.string()) for name in names})
+        if not rows and not bad_rows.skipped:
+            raise no_rows(self.name)
+        position = {name: position for position, name in enumerate(self.names)}
+        return pa.table({name: pa.array([row[position[name]] for row in rows], pa.string()) for name in names})
 
     def _malformed(self, number: int, words: list[str]) -> InputError:
         return InputError(
-            f"there are {len(words)} words where {len(self.names)} belong",
+            f"{_there_are(len(words), 'word')} where {len(self.names)} belong",
             source=self.name,
             place=f"line {number}",
             remedy=f"a line reads: {' '.join(self.names)}",
@@ -270,47 +344,76 @@ class WhitespaceSource(Source):
         return f"line {self._lines[row]}"
 
 
-def _empty(name: str) -> InputError:
-    return InputError("there are no rows", source=name, remedy="check that it is the file you mean")
+def _there_are(number: int, noun: str) -> str:
+    return f"there is 1 {noun}" if number == 1 else f"there are {number} {noun}s"
+
+
+def no_rows(name: str) -> InputError:
+    """What is said of a file or frame with no row in it."""
+    return InputError("there are no rows", source=name, remedy="check that it is the one you mean")
+
+
+def _open_quote(name: str, place: str) -> InputError:
+    remedy = "close it, or write it twice inside a quoted cell"
+    return InputError("a quote is opened and never closed", source=name, place=place, remedy=remedy)
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[BinaryIO]:
+def opened(path: str | Path, *, text: bool = True) -> Iterator[BinaryIO]:
     """A file's bytes, unpacked where the name ends in .gz; whatever is wrong with the file is one sentence."""
     path = Path(path)
+    if "\0" in str(path):
+        raise InputError("there is no such file", source=repr(str(path)), remedy="check the path")
     try:
-        if path.suffix == ".gz":
+        if path.suffix.lower() == ".gz":
             with gzip.open(path) as packed:
-                # Parquet seeks, which gzip does by unpacking from the start each time.
-                yield cast(BinaryIO, io.BytesIO(packed.read()) if path.stem.endswith(".parquet") else packed)
+                yield cast(BinaryIO, packed)
         else:
             with path.open("rb") as stream:
                 yield stream
     except InputError:
         raise
-    except FileNotFoundError as problem:
+    except (FileNotFoundError, NotADirectoryError) as problem:
         raise InputError("there is no such file", source=str(path), remedy="check the path") from problem
     except IsADirectoryError as problem:
         raise InputError("this is a folder", source=str(path), remedy="name the file in it") from problem
+    except PermissionError as problem:
+        raise InputError("it may not be read", source=str(path), remedy="check its permissions") from problem
     except UnicodeDecodeError as problem:
-        raise InputError("the text is not UTF-8", source=str(path), remedy="save it as UTF-8") from problem
+        raise _not_utf8(path, text) from problem
     except pa.ArrowInvalid as problem:
-        raise _arrow_problem(path, problem) from problem
-    except (OSError, EOFError, zlib.error, pa.ArrowException) as problem:
-        reason = str(getattr(problem, "strerror", None) or problem).rstrip(".").split("\n")[0]
+        raise _arrow_problem(path, problem, text) from problem
+    except (OSError, EOFError, zlib.error, csv.Error, pa.ArrowException) as problem:
         raise InputError(
-            f"it cannot be read ({reason})",
+            f"it cannot be read ({_reason(getattr(problem, 'strerror', None) or problem)})",
             source=str(path),
             remedy="it may be cut off or damaged: fetch it again",
         ) from problem
 
 
-def _arrow_problem(path: Path, problem: Exception) -> InputError:
-    text = str(problem).split("\n")[0].rstrip(".")
-    if "UTF8" in text:
-        return InputError("the text is not UTF-8", source=str(path), remedy="save it as UTF-8")
-    if "Empty CSV" in text:
-        return _empty(str(path))
+def _arrow_problem(path: Path, problem: Exception, text: bool) -> InputError:
+    reason = _reason(problem)
+    if "UTF8" in reason:
+        return _not_utf8(path, text)
+    if "Empty CSV" in reason:
+        return no_rows(str(path))
     return InputError(
-        f"it cannot be read ({text[:160]})", source=str(path), remedy="it may be cut off, damaged or of another format"
+        f"it cannot be read ({reason})", source=str(path), remedy="it may be cut off, damaged or of another format"
     )
+
+
+def _reason(problem: object) -> str:
+    return str(problem).split("\n")[0].rstrip(".")[:160]
+
+
+def _not_utf8(path: Path, text: bool) -> InputError:
+    place = _first_undecodable(path) if text else ""
+    return InputError("the text is not UTF-8", source=str(path), place=place, remedy="save it as UTF-8")
+
+
+def _first_undecodable(path: Path) -> str:
+    with opened(path) as stream:
+        for number, line in enumerate(stream, start=1):
+            if line.decode(errors="replace").encode() != line:
+                return f"line {number}"
+    return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -66,6 +66,7 @@ class Judgments:
     families: pa.Array | None = None
     assessor_family: NDArray[np.int32] | None = None  # (n_assessors,)
     extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # (n,) each: time, duration, cost, honeypot
+    labels: tuple[Any, ...] | None = None  # what the grades were called in a frame whose labels are no grades
     report: ReadReport = field(default_factory=ReadReport)
     backend: str = "pandas"
 
@@ -104,6 +105,11 @@ class Judgments:
         return int((self.grade == UNJUDGEABLE).sum())
 
     @property
+    def has_own_labels(self) -> bool:
+        """Whether the grades stand for labels that are not the same whole numbers."""
+        return self.labels is not None and list(self.labels) != list(self.scale.values)[: len(self.labels)]
+
+    @property
     def scale(self) -> Scale:
         """The one scale that every assessor uses."""
         if len(self.scales) > 1:
@@ -125,9 +131,10 @@ class Judgments:
         table = np.full((len(self.scales), widest + 1), UNJUDGEABLE, np.int8)  # the last column is UNJUDGEABLE's
         for row, codes in enumerate(self.scale_maps):
             table[row, : len(codes or ())] = codes or ()
+        scale_of = self.assessor_scale[self.assessor]
         return replace(
-            self,
-            grade=table[self.assessor_scale[self.assessor], self.grade],
+            self.with_honeypots(lambda codes: table[scale_of, codes]),
+            grade=table[scale_of, self.grade],
             scales=(self.common_scale,),
             assessor_scale=np.zeros(self.n_assessors, np.int8),
             scale_maps=(),
@@ -137,11 +144,21 @@ class Judgments:
         """'Cannot judge' answers as the lowest grade (`lowest`), left out (`drop`), or as they are (`model`)."""
         one_of(("lowest", "drop", "model"), how, "--unjudgeable-as")
         unjudgeable = self.grade == UNJUDGEABLE
-        if how == "model" or not unjudgeable.any():
+        if how == "model":
             return self
         if how == "drop":
-            return self.where(~unjudgeable)
-        return replace(self, grade=np.where(unjudgeable, 0, self.grade).astype(np.int8))
+            return self.where(~unjudgeable) if unjudgeable.any() else self
+        lowest = self.with_honeypots(lambda codes: np.maximum(codes, 0))
+        return replace(lowest, grade=np.maximum(self.grade, 0))
+
+    def with_honeypots(self, recode: Callable[[NDArray[np.int8]], NDArray[np.int8]]) -> Judgments:
+        """The right answers coded anew, as the grades are; `recode` gets one of every row, blanks stay blank."""
+        if "honeypot" not in self.extras:
+            return self
+        codes = self.extras["honeypot"]
+        planted = codes != NO_HONEYPOT
+        anew = np.where(planted, recode(np.where(planted, codes, 0)), NO_HONEYPOT).astype(np.int8)
+        return replace(self, extras={**self.extras, "honeypot": anew})
 
     def where(self, keep: NDArray[np.bool_]) -> Judgments:
         """Only the judgments that `keep` (n,) names; queries, documents and assessors left empty are gone."""
@@ -154,6 +171,9 @@ class Judgments:
         document, documents = _compacted(self.item_document[items], self.documents)
         assessor, assessors = _compacted(self.assessor[rows], self.assessors)
         kept = np.unique(self.assessor[rows])
+        families, assessor_family = self.families, None
+        if families is not None and self.assessor_family is not None:
+            assessor_family, families = _compacted(self.assessor_family[kept], families)
         return replace(
             self,
             queries=queries,
@@ -165,7 +185,8 @@ class Judgments:
             assessor=assessor,
             grade=self.grade[rows],
             assessor_scale=self.assessor_scale[kept],
-            assessor_family=None if self.assessor_family is None else self.assessor_family[kept],
+            families=families,
+            assessor_family=assessor_family,
             extras={name: column[rows] for name, column in self.extras.items()},
         )
 
@@ -229,8 +250,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def _compacted(codes: NDArray[np.int32], names: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
-    used, renumbered = np.unique(codes, return_inverse=True)
-    return renumbered.astype(np.int32), names.take(pa.array(used))
+    """Only the names that are used, in their order, and the codes for them; -1 stays -1."""
+    used = np.unique(codes[codes >= 0])
+    onto = np.full(len(names) + 1, -1, np.int32)
+    onto[used] = np.arange(len(used))
+    return onto[codes], names.take(pa.array(used))
 
 
 def sort_rows(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -31,7 +34,7 @@ def check_output(path: str | Path) -> None:
 
 
 def _suffix(path: str | Path) -> str:
-    return Path(Path(path).name.removesuffix(".gz")).suffix.lower()
+    return Path(Path(path).name.lower().removesuffix(".gz")).suffix
 
 
 def write_table(table: pa.Table, path: str | Path) -> None:
@@ -44,19 +47,44 @@ def write_table(table: pa.Table, path: str | Path) -> None:
     '{"a": 1}\n'
     """
     check_output(path)
-    with replacing(path) as draft, _opened(draft, packed=Path(path).suffix == ".gz") as stream:
+    with replacing(path) as draft, _opened(draft, packed=Path(path).suffix.lower() == ".gz") as stream:
         match _suffix(path):
             case ".parquet":
                 pyarrow.parquet.write_table(table, stream)
             case ".jsonl":
-                stream.writelines(json.dumps(row, default=str).encode() + b"\n" for row in table.to_pylist())
+                for batch in _nan_as_null(table).to_batches(max_chunksize=10_000):
+                    stream.writelines(json.dumps(row, default=str).encode() + b"\n" for row in batch.to_pylist())
             case suffix:
                 options = pyarrow.csv.WriteOptions(
                     delimiter="\t" if suffix == ".tsv" else ",", quoting_style="needed", quoting_header="needed"
                 )
-                pyarrow.csv.write_csv(table, stream, options)
+                pyarrow.csv.write_csv(_undictionaried(table), stream, options)
 
 
-def _opened(path: Path, *, packed: bool) -> IO[Any]:
-    # No time of writing inside the file: the same table makes the same bytes.
-    return gzip.GzipFile(path, "wb", mtime=0) if packed else path.open("wb")  # type: ignore[return-value]
+def _undictionaried(table: pa.Table) -> pa.Table:
+    """The table with its dictionary-coded columns spelt out, which CSV needs."""
+    kinds = {field.name: field.type for field in table.schema if pa.types.is_dictionary(field.type)}
+    for name, kind in kinds.items():
+        table = table.set_column(table.column_names.index(name), name, table[name].cast(kind.value_type))
+    return table
+
+
+def _nan_as_null(table: pa.Table) -> pa.Table:
+    """The table with null for what is no number, which JSON has no word for."""
+    for position, field in enumerate(table.schema):
+        if pa.types.is_floating(field.type):
+            column = table.column(position)
+            number = pyarrow.compute.if_else(pyarrow.compute.is_finite(column), column, pa.scalar(None, field.type))
+            table = table.set_column(position, field.name, number)
+    return table
+
+
+@contextmanager
+def _opened(path: Path, *, packed: bool) -> Iterator[IO[Any]]:
+    with path.open("wb") as stream:
+        if not packed:
+            yield stream
+            return
+        # Neither time nor name inside the file: the same table makes the same bytes.
+        with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as zipped:
+            yield zipped  # type: ignore[misc]

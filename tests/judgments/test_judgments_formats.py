@@ -1,0 +1,252 @@
+"""The same judgments in every format, suffix and DataFrame library are the same judgments."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from judgments_twins import LIBRARIES, WRITERS, check, rows, written
+
+from crowdrank import read_features, read_gold, read_judgments, read_run
+from crowdrank.errors import CrowdrankError, UsageError
+from crowdrank.judgments.formats import format_of
+from crowdrank.judgments.write import write_table
+
+SUFFIXES = [*WRITERS, *(f"{suffix}.gz" for suffix in WRITERS)]
+LABELS = pd.DataFrame(
+    {
+        "query": ["jam, sweet", "jam, sweet", 'say "jam"', "été", "été"],
+        "document": ["d1", "d2", "d1", "two\nlines", "d 4"],
+        "assessor": ["ann", "bob", "ann", "日本", "bob"],
+        "grade": [2, 0, 1, 0, 2],
+        "family": ["x", None, "x", "y", None],
+        "time": ["2024-05-31T10:15:00", None, "2024-05-31T10:15:01.5", None, "2024-06-01"],
+        "duration": [1.5, 2.0, None, 0.0, 7.25],
+        "cost": [0.01, 0.01, 0.02, None, 0.0],
+        "honeypot": [2, None, None, 1, None],
+    }
+)
+
+
+def same(one: Any, other: Any) -> None:
+    check(one)
+    assert rows(one) == rows(other)
+    assert one.queries.equals(other.queries)
+    assert one.documents.equals(other.documents)
+    assert one.assessors.equals(other.assessors)
+    for name in ("item_query", "item_document", "offsets", "assessor", "grade", "assessor_scale", "assessor_family"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert one.families.equals(other.families)
+    assert one.scales == other.scales
+    assert list(one.extras) == list(other.extras)
+    for name in one.extras:
+        assert one.extras[name].dtype == other.extras[name].dtype
+        np.testing.assert_array_equal(one.extras[name], other.extras[name])
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_file_format_holds_the_same(suffix: str, tmp_path: Path) -> None:
+    same(read_judgments(written(LABELS, tmp_path, suffix)), read_judgments(LABELS))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_library_holds_the_same(library: str) -> None:
+    same(read_judgments(LIBRARIES[library](LABELS)), read_judgments(LABELS))
+
+
+@pytest.mark.parametrize(
+    ("library", "kind"),
+    [("pandas", pd.DataFrame), ("polars", pl.DataFrame), ("polars lazy", pl.DataFrame), ("pyarrow", pa.Table)],
+)
+def test_results_come_back_in_the_same_library(library: str, kind: type) -> None:
+    judgments = read_judgments(LIBRARIES[library](LABELS))
+    assert isinstance(judgments.frame, kind)
+    same(read_judgments(judgments.frame), judgments)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_is_written_is_read_again(suffix: str, tmp_path: Path) -> None:
+    judgments = read_judgments(LABELS)
+    write_table(judgments.to_arrow(), tmp_path / f"out.{suffix}")
+    again = read_judgments(tmp_path / f"out.{suffix}")
+    assert rows(again) == rows(judgments)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_same_table_makes_the_same_bytes(suffix: str, tmp_path: Path) -> None:
+    table = read_judgments(LABELS).to_arrow()
+    paths = [tmp_path / f"{name}.{suffix}" for name in ("one", "other")]
+    for path in paths:
+        write_table(table, path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_whole_number_ids_stay_numbers_in_typed_formats(tmp_path: Path) -> None:
+    frame = LABELS.assign(document=[1, 2, 1, 3, 4])
+    for source in (frame, written(frame, tmp_path, "parquet"), written(frame, tmp_path, "jsonl")):
+        assert read_judgments(source).documents.to_pylist() == [1, 2, 3, 4]
+    assert read_judgments(written(frame, tmp_path, "csv")).documents.to_pylist() == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int32", "uint64", "Int64", "float32", "float64", "category"])
+def test_ids_of_any_number_type_are_the_same_ids(kind: str) -> None:
+    judgments = read_judgments(LABELS.assign(document=pd.Series([7, 3, 7, 9, 5]).astype(kind)))  # type: ignore[call-overload]
+    assert judgments.documents.equals(pa.array([7, 3, 9, 5]))
+
+
+def test_ids_too_large_for_a_number_are_text(tmp_path: Path) -> None:
+    frame = LABELS.assign(document=[2**64 + 1, 2, 3, 4, 5])
+    expected = ["18446744073709551617", "2", "3", "4", "5"]
+    assert read_judgments(frame).documents.to_pylist() == expected
+    assert read_judgments(written(frame, tmp_path, "jsonl")).documents.to_pylist() == expected
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+def test_crowd_kit_frames_and_files(suffix: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"task": ["a", "b"], "worker": ["x", "x"], "label": [1, 0]})
+    for judgments in (
+        read_judgments(frame),
+        read_judgments(frame, format="crowd-kit"),
+        read_judgments(written(frame, tmp_path, suffix), format="crowd-kit"),
+    ):
+        assert rows(judgments) == [("all", "a", "x", "1"), ("all", "b", "x", "0")]
+
+
+RF10 = (
+    "topicID\tworkerID\tdocID\tgold\tlabel\n"
+    "20002\tw1\tc-1\t-1\t0\n20002\tw2\tc-1\t-1\t-2\n20002\tw1\tc-2\t-2\t-2\n20004\tw1\tc-3\t2\t1\n20004\tw2\tc-4\t0\t0\n"
+)
+
+
+def test_trec_rf10_as_published(tmp_path: Path) -> None:
+    path = tmp_path / "trec-rf10-data.txt"
+    path.write_text(RF10)
+    judgments = read_judgments(path, format="trec-rf10")
+    check(judgments)
+    assert repr(judgments) == "<Judgments: 5 judgments of 4 documents in 2 queries by 2 assessors, grades 0,1>"
+    assert judgments.n_unjudgeable == 2
+    assert judgments.extras["honeypot"].tolist() == [-2, -2, -1, -2, -2]
+    gold = read_gold(path, format="trec-rf10")
+    assert gold.frame["grade"].tolist() == [0, 2, 0]
+    assert read_gold(path, format="trec-rf10", unjudgeable_as="drop").document.to_pylist() == ["c-3", "c-4"]
+
+
+def test_qrels_runs_and_letor(tmp_path: Path) -> None:
+    (tmp_path / "a.qrels").write_text("7 0 d1 2\n\n7 0 d2 0\n8 0 d1 1\n")
+    assert read_gold(tmp_path / "a.qrels").frame.to_numpy().tolist() == [["7", "d1", 2], ["7", "d2", 0], ["8", "d1", 1]]
+    assert read_judgments(tmp_path / "a.qrels").assessors.to_pylist() == ["a.qrels"]
+    (tmp_path / "a.run").write_text("7 Q0 d2 1 9.5 bm25\n7 Q0 d1 2 1e-3 bm25\n")
+    assert read_run(tmp_path / "a.run").to_numpy().tolist() == [["7", "d2", 9.5], ["7", "d1", 0.001]]
+    lines = ["2 qid:10 1:0.5 3:7 #docid = GX-1 inc = 1", "", "# a comment", "0 qid:10 2:-1e3"]
+    letor = "\n".join([*lines, "1 qid:11 1:1 # docid = GX-2", "0 qid:11"]).encode()
+    (tmp_path / "a.letor").write_bytes(letor)
+    features = read_features(tmp_path / "a.letor")
+    assert features.query.to_pylist() == ["10", "10", "11", "11"]
+    assert features.document.to_pylist() == ["GX-1", "2", "GX-2", "2"]
+    assert features.matrix.tolist() == [[0.5, 0, 7], [0, -1000, 0], [1, 0, 0], [0, 0, 0]]
+    assert features.names == ("f1", "f2", "f3")
+    assert features.grade is not None
+    assert features.grade.tolist() == [2, 0, 1, 0]
+    assert repr(features) == "<Features: 4 documents in 2 queries, 3 features>"
+    assert len(read_gold(tmp_path / "a.letor")) == 4
+    (tmp_path / "b.svmlight.gz").write_bytes(gzip.compress(letor))
+    np.testing.assert_array_equal(read_features(tmp_path / "b.svmlight.gz").matrix, features.matrix)
+
+
+def test_features_of_tables_may_be_blank(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"qid": [1, 1], "docid": ["a", "b"], "nist_grade": [3, None], "bm25": [1.5, None], "x": [1, 2]}
+    )
+    for source in (frame, written(frame, tmp_path, "csv"), written(frame, tmp_path, "parquet")):
+        features = read_features(source)
+        assert features.names == ("bm25", "x")
+        np.testing.assert_array_equal(features.matrix, [[1.5, 1], [np.nan, 2]])
+        assert features.grade is not None
+        np.testing.assert_array_equal(features.grade, [3, np.nan])
+    assert read_features(frame).query.to_pylist() == [1, 1]
+
+
+def test_a_run_keeps_numeric_grades_only() -> None:
+    frame = pd.DataFrame({"document": ["a", "b"], "relevance": [0.5, 1.5], "grade": ["Bad", "Good"]})
+    assert list(read_run(frame).columns) == ["query", "document", "score"]
+    assert read_run(frame.assign(grade=["0", "2"]))["grade"].tolist() == [0.0, 2.0]
+    assert isinstance(read_run(pl.DataFrame(frame)), pl.DataFrame)
+
+
+def test_a_column_map_and_the_names_of_the_field() -> None:
+    frame = pd.DataFrame({"topicID": ["q"], "Docno": ["d"], "judge": ["w"], "rating": [1], "label": ["x"]})
+    judgments = read_judgments(frame, columns="grade=rating")
+    assert rows(judgments) == [("q", "d", "w", "1")]
+    assert rows(read_judgments(frame, columns={"grade": "rating"})) == rows(judgments)
+    exact = pd.DataFrame({"Grade": ["x"], "grade": [1], "document": ["d"], "assessor": ["w"]})
+    assert rows(read_judgments(exact)) == [("all", "d", "w", "1")]
+    numbered = pd.DataFrame([["d", "w", 1]])
+    assert rows(read_judgments(numbered, columns="document=0,assessor=1,grade=2")) == [("all", "d", "w", "1")]
+
+
+def test_other_separators(tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    for separator in (";", "|", "\t", " "):
+        LABELS.to_csv(path, sep=separator, index=False)
+        same(read_judgments(path, separator=separator), read_judgments(LABELS))
+    LABELS.to_csv(path, sep="\t", index=False)
+    same(read_judgments(path, separator="\\t"), read_judgments(LABELS))
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("start", ["", "\ufeff", "\n\n"])
+@pytest.mark.parametrize("end", ["", "\n", "\n\n\n"])
+def test_line_ends_marks_and_blank_lines_do_not_matter(ending: str, start: str, end: str, tmp_path: Path) -> None:
+    text = start + "document,assessor,grade\na,x,1\n\nb,x,0" + end
+    path = tmp_path / "labels.csv"
+    path.write_bytes(text.replace("\n", ending).encode())
+    assert rows(read_judgments(path)) == [("all", "a", "x", "1"), ("all", "b", "x", "0")]
+
+
+def test_a_cell_longer_than_a_block(tmp_path: Path) -> None:
+    long = pd.DataFrame({"document": range(3), "assessor": "ann", "grade": 1, "note": ["a", "x" * 3_000_000, "b\nc"]})
+    path = written(long, tmp_path, "csv")
+    assert len(read_judgments(path)) == 3
+    with path.open("ab") as stream:
+        stream.write(b"last,ann\n")
+    skipped = read_judgments(path, on_bad_rows="skip")
+    assert skipped.report.skipped == {"malformed line": 1}
+    assert "row 4 (line 6)" in skipped.report.examples["malformed line"]
+
+
+def test_rows_are_counted_right_over_many_blocks(tmp_path: Path) -> None:
+    n = 60_000
+    lines = [f'"{number}\n{"x" * 40}",ann,1' for number in range(n)]  # two lines each, some 3 MB
+    for row in (10, 20_000, 50_000):
+        lines[row - 1] = "short"
+    lines[55_000 - 1] = "d,ann,x"
+    path = tmp_path / "labels.csv"
+    path.write_text("document,assessor,grade\n" + "\n".join(lines))
+    judgments = read_judgments(path, on_bad_rows="skip")
+    assert len(judgments) == n - 4
+    assert judgments.report.rows == n
+    assert judgments.report.skipped == {"malformed line": 3, "grade off the scale": 1}
+    assert f"{path}, row 10 (line 20): there is 1 cell" in judgments.report.examples["malformed line"]
+    assert "row 55000 (line 109997)," in judgments.report.examples["grade off the scale"]
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [("a.csv", "csv"), ("a.TSV.GZ", "tsv"), ("a.b.pq", "parquet"), ("x.ndjson.gz", "jsonl"), ("y.svm", "letor")],
+)
+def test_the_format_a_name_promises(name: str, format: str) -> None:
+    assert format_of(name) == format
+
+
+def test_a_frame_has_no_file_format() -> None:
+    with pytest.raises(UsageError, match="leave it out for a DataFrame"):
+        read_judgments(LABELS, format="csv")
+    for nothing in (None, 7, b"labels.csv", [LABELS], LABELS["query"]):
+        with pytest.raises(CrowdrankError, match="A path or a DataFrame was expected, not"):
+            read_judgments(nothing)
