@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint bench format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/crowdrank demo
@@ -15,6 +15,9 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks $(ONLY)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

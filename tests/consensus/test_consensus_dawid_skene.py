@@ -115,6 +115,20 @@ def test_the_kernel_equals_its_twin_also_where_products_underflow(seed: int, per
     assert total == pytest.approx(twin_total, rel=1e-9) or per_item == 400
 
 
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), strength=st.sampled_from([0.0, 0.5]))
+def test_confusions_equal_their_twin(seed: int, strength: float) -> None:
+    rng = np.random.default_rng(seed)
+    counts = rng.gamma(0.3, 1.0, (6, 4, 4)) * rng.integers(0, 2, (6, 4, 1))
+    counts[:, 0, 0] += 0.1
+    pseudo = np.full((4, 4), strength)
+    raised = counts + pseudo
+    if not strength:
+        raised = np.where(counts.sum(axis=2, keepdims=True) > 0, np.maximum(counts, 1e-10), 0.0)
+    twin = raised / raised.sum(axis=1, keepdims=True)
+    assert np.allclose(kernels.confusions(counts, pseudo, 1e-10), twin, rtol=1e-12, atol=0)
+
+
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000))
 @pytest.mark.parametrize("cls", [DawidSkene, OneCoinDawidSkene])

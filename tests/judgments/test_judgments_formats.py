@@ -103,7 +103,9 @@ def test_ids_of_any_number_type_are_the_same_ids(kind: str) -> None:
 def test_ids_too_large_for_a_number_are_text(tmp_path: Path) -> None:
     frame = LABELS.assign(document=[2**64 + 1, 2, 3, 4, 5])
     expected = ["18446744073709551617", "2", "3", "4", "5"]
+    wide = pl.DataFrame({name: frame[name].tolist() for name in ("document", "assessor", "grade")})
     assert read_judgments(frame).documents.to_pylist() == expected
+    assert read_judgments(wide).documents.to_pylist() == expected
     assert read_judgments(written(frame, tmp_path, "jsonl")).documents.to_pylist() == expected
 
 

@@ -15,29 +15,57 @@ def simulate(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder to write the world to.", show_default=False)
     ],
-    queries: Annotated[int, typer.Option(help="How many queries.")] = 100,
-    documents: Annotated[int, typer.Option(help="About how many documents a query has.")] = 20,
+    source: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            help="A LETOR file: its queries, documents, features and expert grades are used, and only the crowd is "
+            "simulated. May be given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    queries: Annotated[
+        int | None, typer.Option(help="How many queries; 100, or all of --from, by default.", show_default=False)
+    ] = None,
+    documents: Annotated[
+        int | None, typer.Option(help="About how many documents a query has; 20 by default.", show_default=False)
+    ] = None,
     labels: Annotated[int, typer.Option(help="How many assessors judge each document.")] = 5,
     assessors: Annotated[int, typer.Option(help="How many assessors there are.")] = 60,
-    features: Annotated[int, typer.Option(help="How many features a document has.")] = 20,
-    grades: Annotated[int, typer.Option(help="How many grades the experts use.")] = 5,
+    features: Annotated[
+        int | None, typer.Option(help="How many features a document has; 20 by default.", show_default=False)
+    ] = None,
+    grades: Annotated[
+        int | None, typer.Option(help="How many grades the experts use; 5 by default.", show_default=False)
+    ] = None,
     label_grades: Annotated[
         int | None, typer.Option(help="How many grades the crowd uses; as the experts' by default.")
     ] = None,
     spammers: Annotated[float, typer.Option(help="Share of assessors who do not look.")] = 0.15,
     adversaries: Annotated[float, typer.Option(help="Share of assessors who answer in reverse.")] = 0.03,
-    honeypots: Annotated[float, typer.Option(help="Share of documents planted with a known answer.")] = 0.05,
+    honeypots: Annotated[float, typer.Option(help="Share of documents with a known answer.")] = 0.05,
     noise: Annotated[float, typer.Option(help="How noisy honest assessors are; 0 is not at all.")] = 1.0,
+    families: Annotated[int, typer.Option(help="Into how many families honest assessors fall, who err together.")] = 0,
+    family_error: Annotated[
+        float, typer.Option(help="How large a family's shared error is; 1 is an ordinary assessor's noise.")
+    ] = 1.0,
+    copies: Annotated[float, typer.Option(help="Share of assessors who repeat the answers of another.")] = 0.0,
+    price: Annotated[float, typer.Option(help="What a label of an ordinary assessor costs.")] = 0.05,
+    expert_price: Annotated[float, typer.Option(help="What a label of an expert costs.")] = 1.0,
     gold_queries: Annotated[
         int | None, typer.Option(help="How many queries have expert grades; all by default.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same world.")] = 0,
     json: AsJson = False,
 ) -> None:
-    """Make a world: queries, documents with features, expert grades, and a crowd that judges them."""
+    """Make a world: queries, documents with features, expert grades, and a crowd that judges them.
+
+    With --from only the crowd is made; all else is real.
+    """
     from crowdrank.simulation.world import simulate as make
 
     world = make(
+        source=source or None,
         queries=queries,
         documents=documents,
         labels=labels,
@@ -49,6 +77,11 @@ def simulate(
         adversaries=adversaries,
         honeypots=honeypots,
         noise=noise,
+        families=families,
+        family_error=family_error,
+        copies=copies,
+        price=price,
+        expert_price=expert_price,
         gold_queries=gold_queries,
         seed=seed,
     )

@@ -140,12 +140,7 @@ class DawidSkene(Aggregator):
 
     def _likelihood(self, counts: NDArray[np.float64], pseudo: NDArray[np.float64]) -> NDArray[np.float64]:
         """P(assessor says g | true grade c) as [assessor, g, c]; every column over g sums to 1."""
-        if pseudo.any():
-            counts = counts + pseudo
-        else:
-            used = counts.sum(axis=2, keepdims=True) > 0
-            counts = np.where(used, np.maximum(counts, FLOOR), 0.0)
-        likelihood: NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
+        likelihood: NDArray[np.float64] = kernels.confusions(counts, pseudo, FLOOR)
         return likelihood
 
     def _check(self) -> None:

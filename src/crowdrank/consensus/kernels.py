@@ -114,6 +114,33 @@ def expect_grades(n_grades: int) -> Kernel:
 
 
 @njit(cache=True, nogil=True)
+def confusions(counts: NDArray[np.float64], pseudo: NDArray[np.float64], floor: float) -> NDArray[np.float64]:
+    """P(assessor says g | true grade c) from counts and pseudo-counts; without these, as crowd-kit has it.
+
+    That is: no count below `floor`, and only the answers that the assessor ever gave share the probability.
+    """
+    # counts (n_assessors, n_grades, n_grades) as [a, g, c], pseudo (n_grades, n_grades) -> as counts
+    n_assessors, n_grades, _ = counts.shape
+    plain = not pseudo.any()
+    out = np.empty_like(counts)
+    for a in range(n_assessors):
+        for g in range(n_grades):
+            used = False
+            for c in range(n_grades):
+                used |= counts[a, g, c] > 0.0
+            for c in range(n_grades):
+                least = floor if plain and used else 0.0
+                out[a, g, c] = max(counts[a, g, c] + pseudo[g, c], least)
+        for c in range(n_grades):
+            total = 0.0
+            for g in range(n_grades):
+                total += out[a, g, c]
+            for g in range(n_grades):
+                out[a, g, c] /= total
+    return out
+
+
+@njit(cache=True, nogil=True)
 def count_agreements(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],

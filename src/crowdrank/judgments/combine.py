@@ -76,7 +76,7 @@ def _replaced(
 def _joined_reports(old: ReadReport, new: ReadReport, replaced: int) -> ReadReport:
     return ReadReport(
         rows=old.rows + new.rows,
-        skipped=Counter(old.skipped) + Counter(new.skipped),
+        skipped=dict(Counter(old.skipped) + Counter(new.skipped)),
         examples={**new.examples, **old.examples},
         repeats=old.repeats + new.repeats + replaced,
         excluded=old.excluded + new.excluded,

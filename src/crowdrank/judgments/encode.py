@@ -79,7 +79,7 @@ class Encoder:
             extras={name: column[order] for name, column in extras.items()},
             report=ReadReport(
                 rows=n + self.bad_rows.skipped[MALFORMED],
-                skipped=+self.bad_rows.skipped,
+                skipped=dict(self.bad_rows.skipped),
                 examples=self.bad_rows.examples,
                 repeats=repeats,
                 excluded=excluded,

@@ -92,7 +92,7 @@ def column_to_arrow(frame: Any, name: str) -> pa.ChunkedArray:
         own = next(own for own in native.columns if str(own) == name)
         column = _pandas_to_arrow(native[own], name)
     else:
-        column = known.get_column(name).to_arrow()
+        column = _series_to_arrow(known.get_column(name), name)
     return as_cells(column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column]), SOURCE, name)
 
 
@@ -110,6 +110,17 @@ def _pandas_to_arrow(series: Any, name: str) -> Any:
             text = dict.fromkeys(range(len(series))) | {row: str(value) for row, value in present}
             return pa.array(list(text.values()), pa.string())
         raise _no_one_type(present, name) from problem
+
+
+def _series_to_arrow(series: nw.Series[Any], name: str) -> Any:
+    try:
+        return series.to_arrow()
+    except pa.ArrowException:
+        # A type that Arrow does not know, such as integers of 128 bits: text keeps it exact.
+        try:
+            return series.cast(nw.String()).to_arrow()
+        except Exception as problem:
+            raise _no_cells(f"its cells are of type {series.dtype}", SOURCE, name) from problem
 
 
 def _no_one_type(present: list[tuple[int, Any]], name: str) -> InputError:

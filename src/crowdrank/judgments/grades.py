@@ -42,7 +42,7 @@ class Scale:
         return len(self.names)
 
     def __str__(self) -> str:
-        if self.numeric and len(self) > 2 and self.values[-1] - self.values[0] == len(self) - 1:
+        if self.numeric and len(self) > 2 and self.values[-1] - self.values[0] == len(self) - 1 and self.values[0] >= 0:
             return f"{self.names[0]}-{self.names[-1]}"
         return ",".join(self.names)
 

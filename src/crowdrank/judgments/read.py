@@ -38,7 +38,7 @@ def read_judgments(
     scales: str | Path | None = None,
     unjudgeable: str | int | Sequence[object] | None = None,
     repeats: str = "last",
-    exclude: str | Path | Collection[str] | None = None,
+    exclude: str | Path | Collection[object] | None = None,
     on_bad_rows: str = "error",
 ) -> Judgments:
     """Judgments from a file or a DataFrame.
@@ -263,7 +263,7 @@ def _answers(unjudgeable: object, layout: Layout) -> frozenset[str]:
     return frozenset(map(answer, unjudgeable if isinstance(unjudgeable, Iterable) else [unjudgeable]))
 
 
-def _excluded(exclude: str | Path | Collection[str] | None) -> Collection[str]:
+def _excluded(exclude: str | Path | Collection[object] | None) -> Collection[str]:
     if isinstance(exclude, str | Path):
         with opened(exclude) as stream:
             lines = [line.decode("utf-8-sig").strip() for line in stream]

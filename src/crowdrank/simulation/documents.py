@@ -36,6 +36,7 @@ class Documents:
     query: Texts
     document: Texts
     features: Floats  # (n_documents, n_features)
+    names: tuple[str, ...]  # (n_features,)
     relevance: Floats
     grade: Ints
     difficulty: Floats
@@ -65,15 +66,14 @@ class Documents:
         return self.frame().loc[first, ["query", "document", "grade"]]
 
     def feature_frame(self) -> pd.DataFrame:
-        """The features, in columns f1, f2, ...
+        """The features, a column each.
 
         >>> draw_documents(np.random.default_rng(1), queries=1, documents=1, features=2).feature_frame()
           query document      f1      f2
         0     1      1-1 ...
         """
-        names = [f"f{number}" for number in range(1, self.features.shape[1] + 1)]
         ids = pd.DataFrame({"query": self.query, "document": self.document})
-        return pd.concat([ids, pd.DataFrame(self.features, columns=names)], axis=1)
+        return pd.concat([ids, pd.DataFrame(self.features, columns=list(self.names))], axis=1)
 
 
 def draw_documents(
@@ -110,6 +110,27 @@ def grade_shares(grades: int) -> Floats:
     return np.asarray(halves / halves.sum())
 
 
+def draw_difficulty(rng: np.random.Generator, number: int) -> Floats:
+    """The difficulty of documents that are no honeypots; its median is 1.
+
+    >>> round(float(np.median(draw_difficulty(np.random.default_rng(0), 9999))), 1)
+    1.0
+    """
+    return rng.lognormal(0, 0.5, number)
+
+
+def clear_cut(rng: np.random.Generator, top: Flags, grades: int) -> tuple[Floats, Floats]:
+    """The relevance and the difficulty of honeypots, at the top of the scale or at its bottom.
+
+    >>> relevance, difficulty = clear_cut(np.random.default_rng(0), np.array([False, True]), 5)
+    >>> relevance.round(1).tolist(), bool((difficulty < 0.3).all())
+    ([-0.4, 4.5], True)
+    """
+    margin = rng.uniform(0, 0.1, len(top))
+    relevance = np.where(top, grades - 0.5 - margin, -0.5 + margin)
+    return relevance, rng.uniform(0.1, 0.3, len(top))
+
+
 @dataclass(frozen=True, eq=False)
 class _Draw:
     """Documents that have no ids yet."""
@@ -130,7 +151,7 @@ def _collect(rng: np.random.Generator, query: Ints, offsets: Floats, grades: int
     hidden = rng.normal(size=(len(query), offsets.shape[1]))
     shared = QUERY_SHIFT * rng.normal(size=len(offsets))
     latent = _explained(hidden) + shared[query] + UNEXPLAINED * rng.normal(size=len(query))
-    difficulty = rng.lognormal(0, 0.5, len(query))
+    difficulty = draw_difficulty(rng, len(query))
     return _Draw(query, _visible(hidden, offsets[query]), _relevance(latent, grades), difficulty)
 
 
@@ -189,9 +210,8 @@ def _plant(rng: np.random.Generator, number: int, offsets: Floats, grades: int) 
     candidates = rng.normal(size=(number, CANDIDATES_PER_HONEYPOT, columns))
     looks = _explained(candidates) * np.where(top, 1, -1)[:, None]
     hidden = candidates[np.arange(number), looks.argmax(axis=1)]
-    margin = rng.uniform(0, 0.1, number)
-    relevance = np.where(top, grades - 0.5 - margin, -0.5 + margin)
-    return _Draw(query, _visible(hidden, offsets[query]), relevance, rng.uniform(0.1, 0.3, number))
+    relevance, difficulty = clear_cut(rng, top, grades)
+    return _Draw(query, _visible(hidden, offsets[query]), relevance, difficulty)
 
 
 def _number(collection: _Draw, planted: _Draw, grades: int) -> Documents:
@@ -203,11 +223,13 @@ def _number(collection: _Draw, planted: _Draw, grades: int) -> Documents:
     width = len(str(number.max()))
     query_ids = [str(code + 1) for code in query.tolist()]
     document_ids = [f"{text}-{n:0{width}}" for text, n in zip(query_ids, number.tolist(), strict=True)]
+    features = np.concatenate([collection.features, planted.features])[order]
     relevance = np.concatenate([collection.relevance, planted.relevance])[order]
     return Documents(
         query=np.array(query_ids, dtype=object),
         document=np.array(document_ids, dtype=object),
-        features=np.concatenate([collection.features, planted.features])[order],
+        features=features,
+        names=tuple(f"f{column}" for column in range(1, features.shape[1] + 1)),
         relevance=relevance,
         grade=np.searchsorted(np.arange(grades - 1) + 0.5, relevance).astype(np.int64),
         difficulty=np.concatenate([collection.difficulty, planted.difficulty])[order],

@@ -9,7 +9,6 @@ from crowdrank.simulation.assessors import Assessors
 from crowdrank.simulation.documents import Documents, Floats, Ints
 
 CHUNK = 4_000_000  # random keys held at once while assessors are chosen
-PRICE = 0.05  # of one label
 START = np.datetime64("2026-01-05T08:00:00", "s")
 ARRIVAL = 3 * 24 * 3600  # seconds within which everyone has begun
 PAUSE = 5.0  # mean seconds between two tasks of one assessor
@@ -28,25 +27,31 @@ def judge(rng: np.random.Generator, documents: Documents, assessors: Assessors, 
     >>> len(judgments)
     12
     """
-    choosing, seeing, working = rng.spawn(3)
+    choosing, seeing, working, sharing = rng.spawn(4)
     labels = min(labels, len(assessors))
     item = np.repeat(np.arange(len(documents)), labels)
-    who = choose_assessors(choosing, assessors.activity, len(documents), labels).ravel()
+    chosen = choose_assessors(choosing, assessors.activity, len(documents), labels)
+    who = chosen.ravel()
     difficulty = documents.difficulty[item]
-    grade = assessors.label(seeing, who, documents.relevance[item], difficulty)
+    shared = assessors.shared_errors(sharing, documents.difficulty)[assessors.family[who], item]
+    grade = assessors.label(seeing, who, documents.relevance[item] + shared, difficulty)
+    if assessors.is_copy.any():
+        grade = repeat_originals(grade.reshape(chosen.shape), chosen, assessors.original).ravel()
     duration = _durations(working, assessors, who, difficulty)
     time = _times(working, who, duration, len(assessors))
     order = np.argsort(time, kind="stable")
     item, who = item[order], who[order]
+    family = {"family": assessors.family_name[who]} if assessors.families else {}
     return pd.DataFrame(
         {
             "query": documents.query[item],
             "document": documents.document[item],
             "assessor": assessors.assessor[who],
+            **family,
             "grade": grade[order],
             "time": np.datetime_as_string(START + time[order], timezone="UTC").astype(object),
             "duration": duration[order],
-            "cost": PRICE,
+            "cost": assessors.price[who],
             "honeypot": _right_grades(documents, assessors.label_grades).take(item).reset_index(drop=True),
         }
     )
@@ -69,6 +74,21 @@ def choose_assessors(rng: np.random.Generator, activity: Floats, documents: int,
         waiting /= rate
         part[:] = np.argpartition(waiting, labels - 1, axis=1)[:, :labels]
     return chosen
+
+
+def repeat_originals(grade: Ints, chosen: Ints, original: Ints) -> Ints:
+    """The grades (documents, labels), a copy's replaced by its original's on every document that both judged.
+
+    >>> grade, chosen = np.array([[0, 4, 1], [0, 4, 1]]), np.array([[0, 1, 2], [3, 1, 2]])
+    >>> repeat_originals(grade, chosen, original=np.array([0, 0, 2, 3])).tolist()
+    [[0, 0, 1], [0, 4, 1]]
+    """
+    repeated = grade.copy()
+    answering = original[chosen]
+    for column in range(chosen.shape[1]):
+        both = answering == chosen[:, [column]]
+        repeated = np.where(both, grade[:, [column]], repeated)
+    return repeated
 
 
 def _durations(rng: np.random.Generator, assessors: Assessors, who: Ints, difficulty: Floats) -> Floats:

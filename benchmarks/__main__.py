@@ -1,0 +1,45 @@
+"""`python -m benchmarks [NAME ...]`: run the benchmarks, or those whose name holds one of the words."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import consensus, encoding
+from benchmarks.measure import Result, to_json
+
+BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
+    "dawid-skene-rf10": lambda: consensus.dawid_skene("RF10", 37),
+    "dawid-skene-1m-numbers": lambda: consensus.dawid_skene("1M number ids", 1),
+    "dawid-skene-1m-text": lambda: consensus.dawid_skene("1M text ids", 40),
+    "kernel": consensus.kernel,
+    "growth": consensus.growth,
+    "threads": consensus.threads,
+    "encoding": encoding.encoding,
+    "memory": consensus.memory,
+    "glad": consensus.glad,
+}
+NEEDS_DATA = ("dawid-skene-rf10", "glad")
+
+
+def main() -> None:
+    """Run, print a line for each result, and write benchmarks/results.json."""
+    words = sys.argv[1:]
+    results: list[Result] = []
+    for name, run in BENCHMARKS.items():
+        if words and not any(word in name for word in words):
+            continue
+        if name in NEEDS_DATA and not os.environ.get("CROWDRANK_DATA"):
+            print(f"skip {name}: CROWDRANK_DATA is not set")  # noqa: T201 - a program that prints
+            continue
+        found = run()
+        for result in found if isinstance(found, list) else [found]:
+            results.append(result)
+            print(result.line(), flush=True)  # noqa: T201
+    (Path(__file__).parent / "results.json").write_text(to_json(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Dawid-Skene and GLAD against crowd-kit, and against the floor of memory."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from benchmarks import data
+from benchmarks.measure import Result, at_least, at_most, best, in_own_process, peak_bytes
+
+ITERATIONS = 10
+
+
+def _frame(kind: str) -> Any:
+    if kind == "RF10":
+        return data.rf10()
+    return data.drawn(1_000_000, items=200_000, assessors=1_300, text=kind == "1M text ids")
+
+
+def _our_seconds(kind: str) -> float:
+    from crowdrank import DawidSkene
+
+    warnings.simplefilter("ignore")
+    frame = _frame(kind)
+    # prior=0: the same model and, to 1e-9, the same answer as crowd-kit's.
+    return best(lambda: DawidSkene(ITERATIONS, 0, prior=0).fit_predict_proba(frame), 7)
+
+
+def _crowd_kit_seconds(kind: str) -> float:
+    from crowdkit.aggregation import DawidSkene
+
+    warnings.simplefilter("ignore")
+    frame = _frame(kind)
+    return best(lambda: DawidSkene(n_iter=ITERATIONS, tol=-1).fit_predict_proba(frame), 3 if kind == "RF10" else 1)
+
+
+def dawid_skene(kind: str, goal: float) -> Result:
+    """End to end from a DataFrame to posteriors: crowd-kit's time over ours."""
+    ours, theirs = in_own_process(_our_seconds, kind), in_own_process(_crowd_kit_seconds, kind)
+    return at_least(f"Dawid-Skene, {kind}", theirs / ours, goal, ours=ours, crowd_kit=theirs)
+
+
+def _kernel_and_floor() -> tuple[float, float]:
+    from numba import njit
+
+    from crowdrank.consensus import kernels
+    from crowdrank.engine.shards import split
+    from crowdrank.judgments.read import read_judgments
+
+    @njit
+    def floor(offsets: Any, assessor: Any, grade: Any, posterior: Any, n_grades: int) -> None:
+        """Reads every code and writes every posterior, and nothing else."""
+        for item in range(len(offsets) - 1):
+            read = 0
+            for j in range(offsets[item], offsets[item + 1]):
+                read += assessor[j] + grade[j]
+            for c in range(n_grades):
+                posterior[item * n_grades + c] = read
+
+    frame = data.drawn(1_000_000, items=200_000, assessors=1_300)
+    (shard,) = split(read_judgments(frame), size=10**9)
+    n_grades, n_assessors = shard.n_grades, shard.n_assessors
+    rng = np.random.default_rng(0)
+    likelihood = np.ascontiguousarray(rng.dirichlet(np.ones(n_grades), (n_assessors, n_grades)).transpose(0, 2, 1))
+    posterior, counts = np.empty(shard.n_items * n_grades), np.zeros(likelihood.size)
+    shares, classes = np.full(n_grades, 1 / n_grades), np.zeros(n_grades)
+    expect = kernels.expect_grades(n_grades)
+
+    def kernel() -> None:
+        expect(
+            shard.offsets,
+            shard.assessor,
+            shard.grade,
+            shard.gold,
+            shares,
+            likelihood.ravel(),
+            posterior,
+            counts,
+            classes,
+        )
+
+    def bare() -> None:
+        floor(shard.offsets, shard.assessor, shard.grade, posterior, n_grades)
+
+    kernel(), bare()
+    return best(kernel, 30), best(bare, 30)
+
+
+def kernel() -> Result:
+    """One iteration's pass over a pass that only reads the codes and writes the posterior."""
+    ours, floor = in_own_process(_kernel_and_floor)
+    return at_most("Dawid-Skene's pass over its floor, 1.3k assessors", ours / floor, 6, ours=ours, floor=floor)
+
+
+def _our_glad() -> float:
+    from crowdrank import GLAD
+
+    warnings.simplefilter("ignore")
+    frame = data.rf10()
+    return best(lambda: GLAD().fit_predict_proba(frame), 3)
+
+
+def _crowd_kit_glad() -> float:
+    from crowdkit.aggregation import GLAD
+
+    warnings.simplefilter("ignore")
+    frame = data.rf10()
+    return best(lambda: GLAD().fit_predict_proba(frame), 1)
+
+
+def glad(cap: float = 300.0) -> Result:
+    """GLAD to convergence on RF10; crowd-kit is stopped after `cap` seconds, and the ratio is then a bound."""
+    ours = in_own_process(_our_glad)
+    theirs = in_own_process(_crowd_kit_glad, seconds=cap)
+    bound = "crowd_kit" if theirs is not None else "crowd_kit_stopped_after"
+    seconds = theirs if theirs is not None else cap
+    return at_least("GLAD, RF10", seconds / ours, 200, ours=ours, **{bound: seconds})
+
+
+def _our_memory() -> float:
+    from crowdrank import DawidSkene
+
+    warnings.simplefilter("ignore")
+    frame = data.drawn(10_000_000, items=2_000_000, assessors=1_300)
+    before = peak_bytes()
+    DawidSkene(2, 0, prior=0).fit_predict_proba(frame)
+    return float(peak_bytes() - before)
+
+
+def _crowd_kit_memory() -> float:
+    from crowdkit.aggregation import DawidSkene
+
+    warnings.simplefilter("ignore")
+    frame = data.drawn(10_000_000, items=2_000_000, assessors=1_300)
+    before = peak_bytes()
+    DawidSkene(n_iter=2, tol=-1).fit_predict_proba(frame)
+    return float(peak_bytes() - before)
+
+
+def memory() -> Result:
+    """Peak memory beyond the frame itself at 10M labels: ours over crowd-kit's."""
+    ours, theirs = in_own_process(_our_memory), in_own_process(_crowd_kit_memory)
+    return at_most("memory, 10M labels", ours / theirs, 0.5, our_MB=ours / 1e6, crowd_kit_MB=theirs / 1e6)
+
+
+def _fit_seconds(n: int, threads: int) -> float:
+    from crowdrank import DawidSkene, LocalEngine, read_judgments
+
+    warnings.simplefilter("ignore")
+    judgments = read_judgments(data.drawn(n, items=n // 5, assessors=1_300))
+    engine = LocalEngine(threads)
+    DawidSkene(1, 0, prior=0).fit(judgments, engine=engine)
+    return best(lambda: DawidSkene(ITERATIONS, 0, prior=0).fit(judgments, engine=engine), 3) / len(judgments)
+
+
+def growth() -> Result:
+    """Time per label at 10M over time per label at 1M, assessors fixed."""
+    small, large = in_own_process(_fit_seconds, 1_000_000, 1), in_own_process(_fit_seconds, 10_000_000, 1)
+    return at_most(
+        "growth 1M to 10M labels", large / small, 1.2, ns_per_label_1M=small * 1e9, ns_per_label_10M=large * 1e9
+    )
+
+
+def threads() -> Result:
+    """Two threads against one on 10M labels."""
+    one, two = in_own_process(_fit_seconds, 10_000_000, 1), in_own_process(_fit_seconds, 10_000_000, 2)
+    return at_least("two threads, 10M labels", one / two, 1.5, one_ns_per_label=one * 1e9, two_ns_per_label=two * 1e9)

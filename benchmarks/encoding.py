@@ -1,0 +1,71 @@
+"""From text ids in a Parquet file to sorted codes, against pyarrow's dictionary encoding of the same columns."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.measure import Result, at_most, best, in_own_process
+
+ROLES = ("query", "document", "assessor")
+
+
+def _write(path: Path, n: int) -> None:
+    """10M judgments of 2M documents in 20k queries by 1,300 assessors, in no order, ids as text."""
+    rng = np.random.default_rng(0)
+    item = rng.integers(0, n // 5, n)
+    codes = {"query": item // 100, "document": item, "assessor": rng.integers(0, 1_300, n)}
+    names = {"query": "query-{:06d}", "document": "clueweb09-en0000-{:010d}", "assessor": "A{:013d}"}
+    columns = {}
+    for role in ROLES:
+        known = pa.array(
+            [names[role].format(number) for number in range(int(codes[role].max()) + 1)], pa.large_string()
+        )
+        columns[role] = known.take(pa.array(codes[role]))
+    pq.write_table(pa.table({**columns, "grade": rng.integers(0, 5, n).astype(np.int8)}), path)
+
+
+def _ours(path: Path) -> float:
+    from crowdrank import read_judgments
+
+    return best(lambda: read_judgments(path), 3)
+
+
+def _arrow(path: Path) -> float:
+    def read_and_encode() -> None:
+        table = pq.read_table(path, columns=list(ROLES))
+        for role in ROLES:
+            table[role].combine_chunks().dictionary_encode()
+
+    return best(read_and_encode, 3)
+
+
+def _ours_from_memory(path: Path) -> float:
+    from crowdrank import read_judgments
+
+    table = pq.read_table(path)
+    return best(lambda: read_judgments(table), 3)
+
+
+def _arrow_from_memory(path: Path) -> float:
+    table = pq.read_table(path)
+    return best(lambda: [table[role].combine_chunks().dictionary_encode() for role in ROLES], 3)
+
+
+def encoding(n: int = 10_000_000) -> list[Result]:
+    """Codes, sorted by query and document, and grades, over pyarrow's codes in no order; from a file, from memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "judgments.parquet"
+        _write(path, n)
+        results = []
+        for name, ours, floor in (
+            ("encoding 10M text rows from Parquet", _ours, _arrow),
+            ("encoding 10M text rows from memory", _ours_from_memory, _arrow_from_memory),
+        ):
+            mine, bare = in_own_process(ours, path), in_own_process(floor, path)
+            results.append(at_most(name, mine / bare, 1.2, ours=mine, pyarrow=bare))
+        return results

@@ -1,0 +1,191 @@
+"""Real documents for a world: their ids, features and expert grades come from files, only the crowd is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.judgments.formats import SUFFIXES
+from crowdrank.judgments.read import Features, read_features
+from crowdrank.judgments.sources import no_rows
+from crowdrank.simulation.documents import Documents, Flags, Floats, Ints, Texts, clear_cut, draw_difficulty
+
+HIGHEST_GRADE = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Graded:
+    """Real documents, in the order of their files, with features and the experts' grades.
+
+    `grades` is how many the experts use, 0 to the highest that occurs.
+    """
+
+    source: tuple[str, ...]
+    query: Texts
+    document: Texts
+    features: Floats  # (n_documents, n_features)
+    names: tuple[str, ...]  # (n_features,)
+    grade: Ints
+    grades: int
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+    def first(self, queries: int) -> Graded:
+        """The documents of the first `queries` queries; the scale stays that of all of them.
+
+        >>> frame = pd.DataFrame({"qid": ["a", "b", "b"], "docid": [1, 1, 2], "grade": [0, 1, 2], "bm25": [0, 3, 4]})
+        >>> one = read_source(frame).first(1)
+        >>> one.query.tolist(), one.grades
+        (['a'], 3)
+        """
+        kept = pd.factorize(self.query)[0] < queries
+        return replace(
+            self,
+            query=self.query[kept],
+            document=self.document[kept],
+            features=self.features[kept],
+            grade=self.grade[kept],
+        )
+
+
+def read_source(source: Any) -> Graded:
+    """Real documents from a path, a :class:`Features`, a DataFrame, or a list of these.
+
+    A file whose suffix tells no other format is read as LETOR.
+
+    >>> frame = pd.DataFrame({"qid": [7, 7], "docid": ["a", "b"], "grade": [0, 2], "bm25": [0.5, 3.0]})
+    >>> graded = read_source(frame)
+    >>> graded.document.tolist(), graded.names, graded.grades
+    (['a', 'b'], ('bm25',), 3)
+    """
+    sources = source if isinstance(source, list | tuple) else [source]
+    if not sources:
+        raise UsageError("source is empty; name one file or more.")
+    parts = [_features(one) for one in sources]
+    names = tuple(_name(one) for one in sources)
+    grade = np.concatenate([_grades(part, name) for part, name in zip(parts, names, strict=True)])
+    columns = _columns(parts, names)
+    graded = Graded(
+        source=names,
+        query=_texts(parts, "query"),
+        document=_texts(parts, "document"),
+        features=np.concatenate([_padded(part.matrix, len(columns)) for part in parts]),
+        names=columns,
+        grade=grade,
+        grades=int(grade.max()) + 1,
+    )
+    _refuse_one_grade(graded)
+    _refuse_repeats(graded)
+    return graded
+
+
+def real_documents(rng: np.random.Generator, graded: Graded, *, honeypots: float = 0.0) -> Documents:
+    """The documents of a world: to what is real comes a place within the grade, by chance, and a difficulty.
+
+    Honeypots are documents of the lowest and the highest grade, half of each, which are then clear-cut. At most half
+    of the documents of a grade are taken; where that is too few at one end, the other end gives more.
+
+    >>> frame = pd.DataFrame({"docid": range(8), "grade": [0, 1] * 4, "bm25": 1.5})
+    >>> documents = real_documents(np.random.default_rng(0), read_source(frame), honeypots=0.25)
+    >>> documents.grade[documents.honeypot].tolist()
+    [0, 1]
+    """
+    collecting, planting = rng.spawn(2)
+    honeypot = _choose_honeypots(planting, graded, round(len(graded) * honeypots))
+    relevance = graded.grade + 0.5 - collecting.random(len(graded))
+    difficulty = draw_difficulty(collecting, len(graded))
+    top = graded.grade[honeypot] > 0
+    relevance[honeypot], difficulty[honeypot] = clear_cut(planting, top, graded.grades)
+    return Documents(
+        query=graded.query,
+        document=graded.document,
+        features=graded.features,
+        names=graded.names,
+        relevance=relevance,
+        grade=graded.grade,
+        difficulty=difficulty,
+        honeypot=honeypot,
+        grades=graded.grades,
+    )
+
+
+def _features(source: Any) -> Features:
+    if isinstance(source, Features):
+        return source
+    is_path = isinstance(source, str | Path)
+    known = is_path and Path(str(source).lower().removesuffix(".gz")).suffix in SUFFIXES
+    return read_features(source, format="letor" if is_path and not known else None)
+
+
+def _name(source: Any) -> str:
+    return str(source) if isinstance(source, str | Path) else "the features"
+
+
+def _grades(features: Features, name: str) -> Ints:
+    grade = features.grade
+    if grade is None:
+        remedy = "use a LETOR file, or a table with a column 'grade'"
+        raise InputError("there are no expert grades", source=name, remedy=remedy)
+    if not len(grade):
+        raise no_rows(name)
+    bad = ~((grade >= 0) & (grade <= HIGHEST_GRADE) & (grade == np.rint(grade)))
+    if bad.any():
+        row = int(np.argmax(bad))
+        problem = f"{grade[row]:g} is not an expert grade" if np.isfinite(grade[row]) else "the expert grade is missing"
+        remedy = f"grades are whole numbers from 0 to {HIGHEST_GRADE}"
+        raise InputError(problem, source=name, place=f"document {row + 1}", remedy=remedy)
+    return grade.astype(np.int64)
+
+
+def _columns(parts: Sequence[Features], names: Sequence[str]) -> tuple[str, ...]:
+    """The features of all parts; a LETOR file may leave out the last ones where they are 0."""
+    longest = max((part.names for part in parts), key=len)
+    if not longest:
+        raise InputError("there are no features", source=", ".join(names), remedy="a LETOR line reads: 2 qid:10 1:0.5")
+    letor = longest == tuple(f"f{number}" for number in range(1, len(longest) + 1))
+    for part, name in zip(parts, names, strict=True):
+        if part.names != longest[: len(part.names) if letor else None]:
+            raise InputError(
+                "the features are not those of the other files", source=name, remedy="use files of one kind"
+            )
+    return longest
+
+
+def _padded(matrix: Floats, columns: int) -> Floats:
+    return np.pad(matrix, ((0, 0), (0, columns - matrix.shape[1])))
+
+
+def _texts(parts: Sequence[Features], role: str) -> Texts:
+    return np.array([one for part in parts for one in getattr(part, role).to_pylist()], dtype=object)
+
+
+def _refuse_one_grade(graded: Graded) -> None:
+    if (graded.grade == graded.grade[0]).all():
+        problem, remedy = f"every document has the grade {graded.grade[0]}", "use data with at least two grades"
+        raise InputError(problem, source=", ".join(graded.source), remedy=remedy)
+
+
+def _refuse_repeats(graded: Graded) -> None:
+    repeated = pd.DataFrame({"query": graded.query, "document": graded.document}).duplicated().to_numpy()
+    if repeated.any():
+        row = int(np.argmax(repeated))
+        problem = f"the document {shown(graded.document[row])} of query {shown(graded.query[row])} stands twice"
+        raise InputError(problem, source=", ".join(graded.source), remedy="leave it in once")
+
+
+def _choose_honeypots(rng: np.random.Generator, graded: Graded, number: int) -> Flags:
+    bottom, top = (rng.permutation(np.flatnonzero(graded.grade == end)) for end in (0, graded.grades - 1))
+    from_top = min(number // 2, len(top) // 2)
+    from_bottom = min(number - from_top, len(bottom) // 2)
+    from_top = min(number - from_bottom, len(top) // 2)
+    chosen = np.zeros(len(graded), dtype=bool)
+    chosen[bottom[:from_bottom]] = True
+    chosen[top[:from_top]] = True
+    return chosen
