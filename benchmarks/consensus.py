@@ -66,7 +66,7 @@ def _kernel_and_floor() -> tuple[float, float]:
     likelihood = np.ascontiguousarray(rng.dirichlet(np.ones(n_grades), (n_assessors, n_grades)).transpose(0, 2, 1))
     posterior, counts = np.empty(shard.n_items * n_grades), np.zeros(likelihood.size)
     shares, classes = np.full(n_grades, 1 / n_grades), np.zeros(n_grades)
-    expect = kernels.expect_grades(n_grades)
+    expect = kernels.expect_states(n_grades)
 
     def kernel() -> None:
         expect(
@@ -74,8 +74,10 @@ def _kernel_and_floor() -> tuple[float, float]:
             shard.assessor,
             shard.grade,
             shard.gold,
+            n_grades,
             shares,
             likelihood.ravel(),
+            np.eye(n_grades).ravel(),
             posterior,
             counts,
             classes,

@@ -76,6 +76,10 @@ def test_honeypots_do_not_change_the_other_documents() -> None:
     adversaries=st.floats(0, 0.5),
     honeypots=st.floats(0, 0.5),
     noise=st.floats(0, 5),
+    families=st.integers(0, 1),
+    family_error=st.floats(0, 5),
+    copies=st.floats(0, 1),
+    price=st.floats(0, 1e6),
     seed=st.integers(0, 2**40),
 )
 def test_any_size_is_sound(**sizes: Any) -> None:
@@ -92,6 +96,8 @@ def test_any_size_is_sound(**sizes: Any) -> None:
     assert np.isfinite(world.features.filter(regex="^f").to_numpy()).all()
     assert judgments["time"].is_monotonic_increasing
     assert (judgments["duration"] >= 1).all()
+    assert (judgments["cost"] >= 0).all()
+    assert ("family" in judgments) == bool(sizes["families"])
 
 
 def test_an_assessor_does_one_task_after_another() -> None:
@@ -196,6 +202,12 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         ("honeypots", 0.6, "a number from 0 to 0.5"),
         ("noise", float("nan"), "a number from 0 to 100"),
         ("noise", "much", "a number from 0 to 100"),
+        ("families", 61, "a whole number from 0 to 60"),
+        ("families", 1.5, "a whole number from 0 to 60"),
+        ("family_error", -1, "a number from 0 to 100"),
+        ("copies", 1.1, "a number from 0 to 1"),
+        ("price", -0.01, "a number of at least 0"),
+        ("expert_price", float("inf"), "a number of at least 0"),
     ],
 )
 def test_a_setting_that_means_nothing_is_refused_by_name(setting: str, value: Any, allowed: str) -> None:

@@ -21,6 +21,7 @@ def simulate(
             "--from",
             help="A LETOR file: its queries, documents, features and expert grades are used, and only the crowd is "
             "simulated. May be given several times.",
+            metavar="<path>",
             show_default=False,
         ),
     ] = None,

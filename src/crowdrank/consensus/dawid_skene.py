@@ -110,13 +110,15 @@ class DawidSkene(Aggregator):
             return local, {"counts": counts, "classes": posterior.sum(axis=0), "log_likelihood": np.zeros(1)}
         classes = np.zeros(shard.n_grades)
         # The old posterior is not read: it is written over.
-        log_likelihood = kernels.expect_grades(shard.n_grades)(
+        log_likelihood = kernels.expect_states(shard.n_grades)(
             shard.offsets,
             shard.assessor,
             shard.grade,
             shard.gold,
+            shard.n_grades,
             theta["shares"],
             theta["likelihood"].ravel(),
+            np.eye(shard.n_grades).ravel(),
             posterior.ravel(),
             counts.ravel(),
             classes,

@@ -14,7 +14,7 @@ Kernel = Callable[..., Any]
 
 SMALL = 1e-100  # below this a product is scaled up again; eight factors of 1e-16 fit between it and underflow
 TINY = 1e-60  # below this a product of likelihoods goes into the logarithm; it times SMALL and eight factors still fits
-UNSEEN = 1e-300  # the likelihood of what is all but impossible
+UNSEEN = 1e-290  # the likelihood of what is all but impossible
 
 
 @njit(cache=True, nogil=True)
@@ -46,11 +46,12 @@ def count_confusions(
 
 
 @cache
-def expect_grades(n_grades: int) -> Kernel:
-    """Dawid-Skene's E-step and the counts of its M-step in one pass, compiled for a number of grades.
+def expect_states(n_states: int) -> Kernel:
+    """The E-step of a model with latent states, and the counts of its M-step, in one pass, compiled for their number.
 
-    A product of likelihoods per item, scaled up now and then: no logarithm per judgment, hardly one per item. The
-    number of grades is a constant to the compiler, which unrolls the loops over it: twice as fast.
+    A state is a true grade (Dawid-Skene) or a point of the latent scale (latent traits). Per item a product of
+    likelihoods, scaled up now and then: no logarithm per judgment, hardly one per item. The number of states is a
+    constant to the compiler, which unrolls the loops over it: twice as fast.
     """
 
     @njit(cache=True, nogil=True)
@@ -59,55 +60,58 @@ def expect_grades(n_grades: int) -> Kernel:
         assessor: NDArray[np.int32],
         grade: NDArray[np.int8],
         gold: NDArray[np.int8],
+        n_grades: int,
         shares: NDArray[np.float64],
         likelihood: NDArray[np.float64],
+        gold_likelihood: NDArray[np.float64],
         posterior: NDArray[np.float64],
         counts: NDArray[np.float64],
-        class_counts: NDArray[np.float64],
+        state_counts: NDArray[np.float64],
     ) -> float:
-        # shares (n_grades,); likelihood[a, g, c] = P(a says g | true grade c), flat; posterior (n_items, n_grades),
-        # flat, is written; counts (as likelihood) and class_counts (n_grades,) are added to; returns the log likelihood
-        product = np.empty(n_grades)
-        classes = np.zeros(n_grades)
+        # shares (n_states,); likelihood[a, g, s] = P(a says g | state s) and gold_likelihood[g, s], flat;
+        # posterior (n_items, n_states), flat, is written; counts (as likelihood) and state_counts (n_states,) are
+        # added to; returns the log likelihood
+        product = np.empty(n_states)
+        totals = np.zeros(n_states)
         total_log, pending = 0.0, 1.0  # the log likelihood is total_log + log(pending)
         for item in range(len(offsets) - 1):
             start, stop = offsets[item], offsets[item + 1]
-            for c in range(n_grades):
-                product[c] = shares[c]
+            for s in range(n_states):
+                product[s] = shares[s]
             for block in range(start, stop, 8):
                 for j in range(block, min(block + 8, stop)):
                     # Unsigned, or the compiler guards against indices from the end.
-                    cell = (uint64(assessor[j]) * uint64(n_grades) + uint64(grade[j])) * uint64(n_grades)
-                    for c in range(n_grades):
-                        product[c] *= likelihood[cell + uint64(c)]
+                    cell = (uint64(assessor[j]) * uint64(n_grades) + uint64(grade[j])) * uint64(n_states)
+                    for s in range(n_states):
+                        product[s] *= likelihood[cell + uint64(s)]
                 if block + 8 < stop and product.max() < SMALL:
                     highest = product.max()
                     total_log += np.log(highest)
-                    for c in range(n_grades):
-                        product[c] /= highest
+                    for s in range(n_states):
+                        product[s] /= highest
+            if gold[item] >= 0:
+                cell = uint64(gold[item]) * uint64(n_states)
+                for s in range(n_states):
+                    # What the crowd takes for impossible is possible if an expert says so.
+                    product[s] = max(product[s], UNSEEN) * gold_likelihood[cell + uint64(s)]
             norm = 0.0
-            if gold[item] < 0:
-                for c in range(n_grades):
-                    norm += product[c]
-                for c in range(n_grades):
-                    product[c] *= 1.0 / norm
-            else:  # the true grade is known: the item is worth its likelihood under that grade
-                norm = max(product[gold[item]], UNSEEN)
-                for c in range(n_grades):
-                    product[c] = 1.0 if c == gold[item] else 0.0
+            for s in range(n_states):
+                norm += product[s]
+            for s in range(n_states):
+                product[s] *= 1.0 / norm
             if pending < TINY or norm < TINY:
                 total_log += np.log(pending)
                 pending = 1.0
             pending *= norm
-            for c in range(n_grades):
-                posterior[item * n_grades + c] = product[c]
-                classes[c] += product[c]
+            for s in range(n_states):
+                posterior[item * n_states + s] = product[s]
+                totals[s] += product[s]
             for j in range(start, stop):
-                cell = (uint64(assessor[j]) * uint64(n_grades) + uint64(grade[j])) * uint64(n_grades)
-                for c in range(n_grades):
-                    counts[cell + uint64(c)] += product[c]
-        for c in range(n_grades):
-            class_counts[c] += classes[c]
+                cell = (uint64(assessor[j]) * uint64(n_grades) + uint64(grade[j])) * uint64(n_states)
+                for s in range(n_states):
+                    counts[cell + uint64(s)] += product[s]
+        for s in range(n_states):
+            state_counts[s] += totals[s]
         return float(total_log + np.log(pending))
 
     return cast(Kernel, expect)

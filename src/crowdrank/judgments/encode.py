@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crowdrank.errors import InputError, shown
@@ -23,6 +24,8 @@ Columns = dict[str, pa.ChunkedArray]
 NUMBERS = ("duration", "cost")
 MISSING, OFF_SCALE = -100, -101
 """Codes, while a column is being coded, of cells that hold no grade."""
+MOST_SECONDS = 9e12
+"""As far from 1970 as 64 bits of microseconds reach."""
 
 
 @dataclass(frozen=True)
@@ -271,6 +274,9 @@ class Encoder:
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
             # Arrow holds what has a time zone in UTC; less than a microsecond is cut off.
             return np.asarray(column.cast(pa.timestamp("us"), safe=False))
+        at_once = _times_at_once(column)
+        if at_once is not None:
+            return at_once
         cell, values = _distinct(column)
         blank = np.array([_is_blank(value) for value in values] + [True])
         stamps = np.array([_timestamp(value) for value in values] + ["NaT"], dtype="datetime64[us]")
@@ -288,6 +294,9 @@ class Encoder:
         return stamps[cell]
 
     def _numbers(self, column: pa.ChunkedArray, role: str, keep: NDArray[np.bool_]) -> NDArray[np.float64]:
+        at_once = as_floats(column)
+        if at_once is not None and not ((at_once < 0) | np.isinf(at_once)).any():
+            return at_once
         cell, values = _distinct(column)
         blank = np.array([_is_blank(value) for value in values] + [True])
         numbers = np.array([_number(value) for value in values] + [np.nan])
@@ -341,6 +350,45 @@ def _distinct(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[Any]]:
         column = column.cast(pa.string())
     chunk = column.dictionary_encode().unify_dictionaries().combine_chunks()
     return np.asarray(chunk.indices.fill_null(-1)).astype(np.int64), chunk.dictionary.to_pylist()
+
+
+def as_floats(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
+    """A column as numbers, blank cells as NaN; None where a cell is no number.
+
+    >>> as_floats(pa.chunked_array([["1.5", ""]])), as_floats(pa.chunked_array([["x"]]))
+    (array([1.5, nan]), None)
+    """
+    try:
+        return np.asarray(_blank_as_null(column).cast(pa.float64(), safe=False), dtype=np.float64)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def _blank_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column spelt out, and text with nothing in it as null."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    trimmed = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, trimmed.type), trimmed)
+
+
+def _times_at_once(column: pa.ChunkedArray) -> NDArray[Any] | None:
+    """The times of a column that is all ISO text without zones, or all seconds; None where it is neither."""
+    column = _blank_as_null(column)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        try:
+            return np.asarray(column.cast(pa.timestamp("us")))
+        except pa.ArrowInvalid:
+            pass  # seconds, perhaps
+    seconds = as_floats(column)
+    if seconds is None or (np.abs(seconds) > MOST_SECONDS).any():
+        return None
+    stamps = np.full(len(seconds), np.datetime64("NaT", "us"))
+    known = ~np.isnan(seconds)
+    stamps[known] = np.rint(seconds[known] * 1e6).astype(np.int64).astype("datetime64[us]")
+    return stamps
 
 
 def _is_blank(value: Any) -> bool:

@@ -93,7 +93,7 @@ def column_to_arrow(frame: Any, name: str) -> pa.ChunkedArray:
         column = _pandas_to_arrow(native[own], name)
     else:
         column = _series_to_arrow(known.get_column(name), name)
-    return as_cells(column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column]), SOURCE, name)
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 
 def _pandas_to_arrow(series: Any, name: str) -> Any:

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES, GOLD_ALIASES, parse_map, resolve
-from crowdrank.judgments.encode import Columns, Encoder, answer
+from crowdrank.judgments.encode import Columns, Encoder, answer, as_floats
 from crowdrank.judgments.formats import Layout, open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale, one_of
@@ -290,12 +289,12 @@ def _refuse_contradictions(judged: Judgments, source: str) -> None:
 
 def _numeric_text(column: pa.ChunkedArray) -> bool:
     """Whether a grade column holds numbers; named grades cannot be compared as numbers."""
-    return _cast(column) is not None
+    return as_floats(column) is not None
 
 
 def _floats(column: pa.ChunkedArray, name: str, source: Source, *, blanks: bool = True) -> NDArray[np.float64]:
     """A column as numbers, a blank as NaN where it may be one; the first cell that will not do is named."""
-    values = _cast(column)
+    values = as_floats(column)
     if values is not None:
         bad = np.isinf(values) if blanks else ~np.isfinite(values)
         if not bad.any():
@@ -303,7 +302,7 @@ def _floats(column: pa.ChunkedArray, name: str, source: Source, *, blanks: bool 
         row = int(np.argmax(bad))
     else:
         cells = (pa.chunked_array([column.slice(row, 1).combine_chunks()]) for row in range(len(column)))
-        row = next((row for row, cell in enumerate(cells) if _cast(cell) is None), 0)
+        row = next((row for row, cell in enumerate(cells) if as_floats(cell) is None), 0)
     cell = column[row].as_py()
     raise InputError(
         "the cell is empty" if cell is None or cell == "" else f"{shown(cell)} is not a number",
@@ -312,16 +311,3 @@ def _floats(column: pa.ChunkedArray, name: str, source: Source, *, blanks: bool 
         column=name,
         remedy="write a number",
     )
-
-
-def _cast(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
-    """A column as numbers, blank cells as NaN; None where a cell is no number."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    try:
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            trimmed = pc.utf8_trim_whitespace(column)
-            column = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, trimmed.type), trimmed)
-        return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None

@@ -67,7 +67,8 @@ class FrameSource(Source):
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """The columns named, as Arrow."""
         frame = frames.collected(self.frame, list(names))
-        return pa.table({name: frames.column_to_arrow(frame, name) for name in names})
+        columns = {name: frames.column_to_arrow(frame, name) for name in names}
+        return pa.table({name: frames.as_cells(column, self.name, name) for name, column in columns.items()})
 
 
 class DelimitedSource(Source):

@@ -67,7 +67,7 @@ class Assessors:
         """The family of each assessor as a text, None for those who have none.
 
         >>> draw_assessors(np.random.default_rng(1), 4, spammers=0.25, families=2).family_name.tolist()
-        ['family-2', 'family-1', None, 'family-1']
+        [None, 'family-2', 'family-1', 'family-1']
         """
         names = [*(f"family-{number}" for number in range(1, self.families + 1)), None]
         return np.array(names, dtype=object)[self.family]
@@ -84,9 +84,9 @@ class Assessors:
     def frame(self) -> pd.DataFrame:
         """The truth about every assessor; blank where a quality means nothing for the kind.
 
-        >>> draw_assessors(np.random.default_rng(1), 1, noise=0).frame()
-           assessor      kind  rigour  noise  activity  favourite  seconds  price family copy_of
-        0  worker-1  ordinary ...     0.0       1.0       <NA> ...     None    None
+        >>> draw_assessors(np.random.default_rng(1), 1).frame()[["assessor", "kind", "favourite", "price", "copy_of"]]
+           assessor      kind  favourite  price copy_of
+        0  worker-1  ordinary       <NA>  0.037    None
         """
         looks = self.looks
         return pd.DataFrame(
@@ -100,7 +100,7 @@ class Assessors:
                 "seconds": self.seconds,
                 "price": self.price,
                 "family": self.family_name,
-                "copy_of": np.where(self.is_copy, self.assessor[self.original], None),
+                "copy_of": pd.Series(self.assessor[self.original], dtype=object).where(self.is_copy, None),
             }
         )
 

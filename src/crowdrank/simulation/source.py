@@ -94,7 +94,7 @@ def real_documents(rng: np.random.Generator, graded: Graded, *, honeypots: float
 
     >>> frame = pd.DataFrame({"docid": range(8), "grade": [0, 1] * 4, "bm25": 1.5})
     >>> documents = real_documents(np.random.default_rng(0), read_source(frame), honeypots=0.25)
-    >>> documents.grade[documents.honeypot].tolist()
+    >>> sorted(documents.grade[documents.honeypot].tolist())
     [0, 1]
     """
     collecting, planting = rng.spawn(2)
@@ -152,9 +152,8 @@ def _columns(parts: Sequence[Features], names: Sequence[str]) -> tuple[str, ...]
     letor = longest == tuple(f"f{number}" for number in range(1, len(longest) + 1))
     for part, name in zip(parts, names, strict=True):
         if part.names != longest[: len(part.names) if letor else None]:
-            raise InputError(
-                "the features are not those of the other files", source=name, remedy="use files of one kind"
-            )
+            problem, remedy = "the features are not those of the other files", "use files of one kind"
+            raise InputError(problem, source=name, remedy=remedy)
     return longest
 
 

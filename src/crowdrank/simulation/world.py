@@ -199,11 +199,11 @@ def simulate(
     0     1      1-1      0
     1     1      1-2      1
     >>> real = simulate(source=world.features.assign(grade=world.documents["grade"]), families=2)
-    >>> real.judgments["family"].dropna().unique()
-    array(['family-1', 'family-2'], dtype=object)
+    >>> sorted(real.judgments["family"].dropna().unique())
+    ['family-1', 'family-2']
     """
-    sizes = {"queries": queries, "documents": documents, "features": features, "grades": grades}
-    crowd = {
+    sizes: dict[str, Any] = {"queries": queries, "documents": documents, "features": features, "grades": grades}
+    crowd: dict[str, Any] = {
         "labels": labels,
         "assessors": assessors,
         "label_grades": label_grades,
@@ -230,16 +230,15 @@ def _real(source: Any, queries: int | None, **invented: int | None) -> Graded:
     """The real documents to use; sizes of invented ones are refused."""
     for name, value in invented.items():
         if value is not None:
-            raise UsageError(
-                f"{name} is {value!r}, but comes from the data where source (--from) is given; leave it out."
-            )
+            told = f"{name} is {value!r}"
+            raise UsageError(f"{told}, but comes from the data where source (--from) is given; leave it out.")
     if queries is None:
         return read_source(source)
     queries = _whole("queries", queries, 1)
     return read_source(source).first(queries)
 
 
-def _sizes(graded: Graded) -> dict[str, int]:
+def _sizes(graded: Graded) -> dict[str, Any]:
     queries = len(set(graded.query))
     documents = max(1, round(len(graded) / queries))
     return {"queries": queries, "documents": documents, "features": len(graded.names), "grades": graded.grades}
