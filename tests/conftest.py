@@ -6,6 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+from crowdrank import Judgments
+from crowdrank.judgments.datasets import dataset
+
+# The first call of a kernel compiles it: no test is timed.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +26,10 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.fail(f"CROWDRANK_DATA names {folder}, which is not a folder", pytrace=False)
     return folder
+
+
+@pytest.fixture(scope="session")
+def rf10(data_folder: Path) -> Judgments:
+    """TREC RF10's crowd judgments."""
+    assert data_folder.is_dir()
+    return dataset("trec-rf10").read_judgments()

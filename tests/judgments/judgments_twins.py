@@ -32,7 +32,8 @@ def check(judgments: Judgments) -> None:
     assert judgments.offsets[-1] == len(judgments) == len(judgments.assessor)
     assert (np.diff(judgments.offsets) > 0).all()
     key = judgments.item_query.astype(np.int64) * len(judgments.documents) + judgments.item_document
-    assert (np.diff(key) > 0).all(), "items are sorted by query and document and occur once"
+    assert (np.diff(judgments.item_query) >= 0).all(), "items are grouped by query"
+    assert len(set(key.tolist())) == n_items, "an item occurs once"
     for codes, ids in (
         (judgments.item_query, judgments.queries),
         (judgments.item_document, judgments.documents),

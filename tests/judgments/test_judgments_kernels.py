@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from crowdrank.judgments import kernels
+from crowdrank.judgments import ids, kernels
 
 CODES = st.lists(st.integers(0, 4), max_size=30)
 
@@ -16,19 +18,23 @@ def codes_of(values: list[int]) -> NDArray[np.int32]:
     return np.array(values, dtype=np.int32)
 
 
-@given(CODES, st.randoms(use_true_random=False))
-def test_order_by_is_a_stable_sort(values: list[int], random: np.random.Generator) -> None:
-    codes = codes_of(values)
-    before = np.array([row for row in range(len(values)) if random.random() < 0.7], dtype=np.int64)
-    random.shuffle(before)
-    expected = before[np.argsort(codes[before], kind="stable")]
-    np.testing.assert_array_equal(kernels.order_by(codes, before, 5), expected)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.booleans()), max_size=40))
+def test_rows_are_grouped_by_query_and_document_in_order_of_appearance(cells: list[tuple[int, int, bool]]) -> None:
+    query, document = (codes_of([cell[side] for cell in cells]) for side in (0, 1))
+    rows = np.array([row for row, cell in enumerate(cells) if cell[2]], dtype=np.int32)
+    items: dict[int, dict[int, list[int]]] = {}
+    for row in rows:
+        items.setdefault(int(query[row]), {}).setdefault(int(document[row]), []).append(int(row))
+    grouped = [same for q in sorted(items) for same in items[q].values()]
+    order, offsets = kernels.group_rows(query, document, rows, 4, 5)
+    assert order.tolist() == [row for same in grouped for row in same]
+    assert offsets.tolist() == np.cumsum([0, *map(len, grouped)]).tolist()
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=30))
 def test_item_offsets_are_where_pairs_change(pairs: list[tuple[int, int]]) -> None:
     query, document = (codes_of([pair[side] for pair in pairs]) for side in (0, 1))
-    order = np.lexsort((document, query))
+    order = np.lexsort((document, query)).astype(np.int32)
     offsets = kernels.item_offsets(query, document, order)
     _, counts = np.unique(np.column_stack([query, document]), axis=0, return_counts=True)
     np.testing.assert_array_equal(offsets, np.append(0, np.cumsum(counts)))
@@ -40,5 +46,49 @@ def test_repeated_leaves_the_first_or_the_last(items: list[list[int]]) -> None:
     assessor = codes_of([code for item in items for code in item])
     first = [code in item[:at] for item in items for at, code in enumerate(item)]
     last = [code in item[at + 1 :] for item in items for at, code in enumerate(item)]
-    assert kernels.repeated(offsets, assessor, 4, False).tolist() == first
-    assert kernels.repeated(offsets, assessor, 4, True).tolist() == last
+    order = np.arange(len(assessor), dtype=np.int32)
+    assert kernels.repeated(offsets, order, assessor, 4, False).tolist() == first
+    assert kernels.repeated(offsets, order, assessor, 4, True).tolist() == last
+    shuffled = order[::-1].copy()
+    assert kernels.repeated(offsets, shuffled, assessor[::-1].copy(), 4, True).tolist() == last
+    kept, bounds = kernels.without(order, offsets, np.array(last, dtype=bool))
+    assert kept.tolist() == [row for row, out in enumerate(last) if not out]
+    assert np.diff(bounds).tolist() == [len(set(item)) for item in items]
+
+
+def coded(column: pa.Array) -> tuple[list[int], list[object]]:
+    """Codes and ids by the kernels, however short the column."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ids, "LONG", 0)
+        codes, names = ids._coded(column)
+    return codes.tolist(), names.to_pylist()
+
+
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=60), st.sampled_from([pa.string(), pa.large_string()]))
+def test_texts_are_coded_as_arrow_codes_them(values: list[str], kind: pa.DataType) -> None:
+    column = pa.array(values + values[::2], kind)
+    expected = column.dictionary_encode()
+    assert coded(column) == (expected.indices.to_pylist(), expected.dictionary.to_pylist())
+    assert coded(column.slice(1)) == coded(pa.array(column.slice(1).to_pylist(), kind))
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=60))
+def test_numbers_are_coded_as_arrow_codes_them(values: list[int]) -> None:
+    column = pa.array(values + values[::2], pa.int64())
+    expected = column.dictionary_encode()
+    assert coded(column) == (expected.indices.to_pylist(), expected.dictionary.to_pylist())
+
+
+def test_many_ids_grow_the_table() -> None:
+    rng = np.random.default_rng(0)
+    column = pa.array([f"id-{number}" for number in rng.integers(0, 60_000, 200_000)])
+    expected = column.dictionary_encode()
+    codes, names = coded(column)
+    assert codes == expected.indices.to_pylist()
+    assert names == expected.dictionary.to_pylist()
+
+
+def test_texts_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "hash_text", lambda offsets, data, words, hashes: hashes.fill(7))
+    column = pa.array(["a", "b", "a", "c"])
+    assert coded(column) == ([0, 1, 0, 2], ["a", "b", "c"])

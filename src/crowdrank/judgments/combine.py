@@ -17,7 +17,7 @@ from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids, kernels
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.sources import opened
-from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport, sort_rows
+from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
 
 Kind = tuple[Scale, tuple[int, ...] | None]
 EXTRA = "extra:"
@@ -41,9 +41,11 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
     )
     assessor, assessors = _joined_codes(old.assessors, new.assessors, old.assessor, new.assessor)
     families, assessor_family = _joined_families(old, new, assessors)
-    order, offsets = sort_rows(query, document, np.arange(len(query)), len(queries), len(documents))
+    order, offsets = kernels.group_rows(
+        query, document, np.arange(len(query), dtype=np.int32), len(queries), len(documents)
+    )
     replaced = _replaced(order, offsets, assessor, len(old))
-    order, offsets = order[~replaced], np.append(0, np.cumsum(~replaced))[offsets]
+    order, offsets = kernels.without(order, offsets, replaced)
     first = order[offsets[:-1]]
     return replace(
         old,
@@ -64,7 +66,7 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
 
 
 def _replaced(
-    order: NDArray[np.int64], offsets: NDArray[np.int64], assessor: NDArray[np.int32], n_old: int
+    order: NDArray[np.int32], offsets: NDArray[np.int64], assessor: NDArray[np.int32], n_old: int
 ) -> NDArray[np.bool_]:
     """Which of the rows in `order` are old ones whose assessor has a new judgment of the same item."""
     is_new = order >= n_old
@@ -256,7 +258,7 @@ def load(path: str | Path) -> Judgments:
     column = {name: table[name].combine_chunks() for name in table.column_names}
     query, document = np.asarray(column["query"]), np.asarray(column["document"])
     queries, documents, assessors = (column[name].drop_null() for name in ("queries", "documents", "assessors"))
-    offsets = kernels.item_offsets(query, document, np.arange(len(query)))
+    offsets = kernels.item_offsets(query, document, np.arange(len(query), dtype=np.int32))
     families = column["families"].drop_null() if "families" in column else None
     return Judgments(
         queries=queries,

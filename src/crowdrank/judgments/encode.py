@@ -18,7 +18,7 @@ from crowdrank.judgments.bad_rows import MALFORMED, BadRows
 from crowdrank.judgments.grades import MOST_GRADES, Scale, one_of, whole_number
 from crowdrank.judgments.scales import ScaleRules
 from crowdrank.judgments.sources import Source, no_rows
-from crowdrank.judgments.table import NO_HONEYPOT, NO_QUERY, UNJUDGEABLE, Judgments, ReadReport, sort_rows
+from crowdrank.judgments.table import NO_HONEYPOT, NO_QUERY, UNJUDGEABLE, Judgments, ReadReport
 
 Columns = dict[str, pa.ChunkedArray]
 NUMBERS = ("duration", "cost")
@@ -57,11 +57,12 @@ class Encoder:
         scales, maps, common, assessor_scale = self._scales(
             columns["grade"], assessor, assessors, families, assessor_family, keep
         )
-        grade = self._grades(columns["grade"], scales, assessor_scale[assessor], keep)
-        extras = self._extras(columns, scales, assessor_scale[assessor], keep)
+        scale_of = assessor_scale[assessor] if len(scales) > 1 else np.broadcast_to(assessor_scale[:1], n)
+        grade = self._grades(columns["grade"], scales, scale_of, keep)
+        extras = self._extras(columns, scales, scale_of, keep)
         self._require_rows(keep)
-        rows = np.flatnonzero(keep)
-        order, offsets = sort_rows(query, document, rows, len(queries), len(documents))
+        rows = np.flatnonzero(keep).astype(np.int32)
+        order, offsets = kernels.group_rows(query, document, rows, len(queries), len(documents))
         order, offsets, repeats = self._thin(order, offsets, assessor, len(assessors))
         first = order[offsets[:-1]]
         judgments = Judgments(
@@ -111,7 +112,13 @@ class Encoder:
     ) -> tuple[NDArray[np.int32], pa.Array]:
         if column is None:
             return np.zeros(n, np.int32), pa.array([NO_QUERY])
-        codes, names = ids.encode(column)
+        try:
+            codes, names = ids.encode(column)
+        except pa.ArrowInvalid as problem:
+            column_name = self.column_of(role)
+            raise InputError(
+                "the text is not UTF-8", source=self.source.name, column=column_name, remedy="save it as UTF-8"
+            ) from problem
         self.bad_rows.check(codes < 0, keep, f"no {role}", lambda row: self._missing(row, role))
         return codes, names
 
@@ -177,9 +184,9 @@ class Encoder:
     def _inferred(self, column: pa.ChunkedArray, keep: NDArray[np.bool_]) -> Scale:
         """The scale of the whole numbers that occur; what is no whole number is found later, row by row."""
         cell, values = _distinct(column)
-        too_large = np.array([(whole_number(value) or 0) >= MOST_GRADES for value in values] + [False])[cell]
+        too_large = np.array([(whole_number(value) or 0) >= MOST_GRADES for value in values] + [False])
         self.bad_rows.check(
-            too_large,
+            too_large[cell],
             keep,
             "grade off the scale",
             lambda row: self._error(
@@ -190,7 +197,10 @@ class Encoder:
             ),
         )
         self._require_rows(keep)
-        seen = [values[position] for position in np.unique(cell[keep]) if position >= 0]
+        seen = values
+        if not keep.all():
+            used = np.bincount(cell[keep] + 1, minlength=len(values) + 1)[1:] > 0
+            seen = [value for value, is_used in zip(values, used, strict=True) if is_used]
         numbers = [whole_number(value) for value in seen if not self._is_unjudgeable(value)]
         return Scale.spanning(number for number in numbers if number is not None and number >= 0)
 
@@ -214,7 +224,8 @@ class Encoder:
         for row, scale in enumerate(scales):
             for position, value in enumerate(values):
                 table[row, position] = self._code(scale, value)
-        return table[scale_of, cell], lambda row: values[cell[row]]
+        codes = table[scale_of, cell] if len(scales) > 1 else table[0].take(cell)
+        return codes, lambda row: values[cell[row]]
 
     def _code(self, scale: Scale, value: Any) -> int:
         if self._is_unjudgeable(value):
@@ -311,10 +322,10 @@ class Encoder:
         return numbers[cell]
 
     def _thin(
-        self, order: NDArray[np.int64], offsets: NDArray[np.int64], assessor: NDArray[np.int32], n_assessors: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        self, order: NDArray[np.int32], offsets: NDArray[np.int64], assessor: NDArray[np.int32], n_assessors: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], int]:
         """Leave out repeated judgments of one assessor on one item, as chosen."""
-        again = kernels.repeated(offsets, assessor[order], n_assessors, self.repeats != "first")
+        again = kernels.repeated(offsets, order, assessor, n_assessors, self.repeats != "first")
         repeats = int(again.sum())
         if repeats and self.repeats == "error":
             item = int(np.searchsorted(offsets, np.argmax(again), side="right")) - 1
@@ -328,8 +339,8 @@ class Encoder:
             )
         if not repeats or self.repeats == "keep":
             return order, offsets, repeats
-        left_before = np.append(0, np.cumsum(~again))
-        return order[~again], left_before[offsets], repeats
+        order, offsets = kernels.without(order, offsets, again)
+        return order, offsets, repeats
 
 
 def answer(value: Any) -> str:
@@ -342,14 +353,14 @@ def answer(value: Any) -> str:
     return str(value).strip().casefold() if number is None else str(number)
 
 
-def _distinct(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[Any]]:
+def _distinct(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[Any]]:
     """The distinct values of a column and, per row, which it is (-1: null)."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_null(column.type) or pa.types.is_string_view(column.type):
         column = column.cast(pa.string())
-    chunk = column.dictionary_encode().unify_dictionaries().combine_chunks()
-    return np.asarray(chunk.indices.fill_null(-1)).astype(np.int64), chunk.dictionary.to_pylist()
+    chunk = ids.in_one_piece(column).dictionary_encode()
+    return ids.codes_of(chunk), chunk.dictionary.to_pylist()
 
 
 def as_floats(column: pa.ChunkedArray) -> NDArray[np.float64] | None:

@@ -88,6 +88,8 @@ def column_to_arrow(frame: Any, name: str) -> pa.ChunkedArray:
     """One column as Arrow; a column that holds several types at once is refused by name."""
     known = _known(collected(frame, [name]))
     native = known.to_native()
+    if isinstance(native, pa.Table):
+        return native[name]
     if nw.dependencies.is_pandas_dataframe(native):
         own = next(own for own in native.columns if str(own) == name)
         column = _pandas_to_arrow(native[own], name)

@@ -10,9 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank.errors import InputError
-from crowdrank.judgments import frames, ids
+from crowdrank.judgments import frames, ids, kernels
 from crowdrank.judgments.grades import Scale
-from crowdrank.judgments.table import Judgments, counted, sort_rows
+from crowdrank.judgments.table import Judgments, counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,9 @@ class Gold:
         """The grades as judgments of one assessor called gold."""
         query, queries = ids.encode(pa.chunked_array([self.query]))
         document, documents = ids.encode(pa.chunked_array([self.document]))
-        order, offsets = sort_rows(query, document, np.arange(len(self)), len(queries), len(documents))
+        order, offsets = kernels.group_rows(
+            query, document, np.arange(len(self), dtype=np.int32), len(queries), len(documents)
+        )
         return Judgments(
             queries=queries,
             documents=documents,

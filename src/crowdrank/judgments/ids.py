@@ -9,6 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank.judgments import kernels
+
+LONG = 10_000
+"""Rows from which on Arrow's way of coding is the slower one."""
+MOST_TEXT = 2**31 - 2**20
+"""Bytes of text that one Arrow array of plain text can hold, with room to spare."""
+
 
 def encode(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.Array]:
     """Codes (n,) with -1 for a missing id, and the ids that the codes stand for: int64 or text.
@@ -19,14 +26,67 @@ def encode(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.Array]:
     """
     if pa.types.is_dictionary(column.type):
         return _encode_dictionary(column)
-    chunk = _plain(column).dictionary_encode().unify_dictionaries().combine_chunks()
-    codes = np.asarray(chunk.indices.fill_null(-1)).astype(np.int32)
+    codes, names = _coded(in_one_piece(_plain(column)))
     # Cast only now: a column of long text may be too large for Arrow's plain text, its distinct ids are not.
-    names = chunk.dictionary if pa.types.is_integer(chunk.dictionary.type) else chunk.dictionary.cast(pa.string())
+    names = names if pa.types.is_integer(names.type) else names.cast(pa.string())
+    names.validate(full=True)  # a damaged file may hold text that is none
     blank = blank_positions(names)
     if not blank.any():
         return codes, names
     return _recoded(codes, np.where(blank, -1, np.cumsum(~blank) - 1)), names.filter(pa.array(~blank))
+
+
+def _coded(array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
+    """Codes in order of first appearance, as Arrow's dictionary encoding has them, for long columns at twice its speed.
+
+    Arrow looks at the text of an earlier row for every row it probes; here the hashes are numbered first, and one
+    look at the text afterwards makes sure that no two texts had the same.
+    """
+    if len(array) < LONG or array.null_count:
+        chunk = array.dictionary_encode()
+        return codes_of(chunk), chunk.dictionary
+    hashes, codes = np.empty(len(array), np.uint64), np.empty(len(array), np.int32)
+    first = np.empty(len(array), np.int32)
+    text = None
+    if pa.types.is_integer(array.type):
+        kernels.hash_numbers(np.asarray(array), hashes)
+    else:
+        text = _text_of(array)
+        kernels.hash_text(*text, hashes)
+    done, n_codes, size = 0, 0, 1 << 14
+    while done < len(array):
+        keys, values = np.empty(size, np.uint64), np.full(size, -1, np.int32)
+        kernels.fill_table(hashes, first, n_codes, keys, values)
+        done, n_codes = kernels.code_hashes(hashes, done, n_codes, keys, values, codes, first)
+        size *= 4
+    if text is not None and not kernels.same_texts(*text, codes, first):
+        chunk = array.dictionary_encode()
+        return codes_of(chunk), chunk.dictionary
+    return codes, array.take(pa.array(first[:n_codes]))
+
+
+def _text_of(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.uint64]]:
+    """The offsets and bytes of a text column, and the eight bytes that start at every byte; no copies."""
+    _, offsets, data = array.buffers()
+    kind = np.int64 if pa.types.is_large_string(array.type) else np.int32
+    bounds = np.frombuffer(offsets, kind)[array.offset : array.offset + len(array) + 1]
+    raw = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    if len(raw) < 8:
+        return bounds, raw, np.empty(0, np.uint64)
+    return bounds, raw, np.ndarray((len(raw) - 7,), np.uint64, buffer=data, strides=(1,))
+
+
+def in_one_piece(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array: coding it piece by piece and joining the dictionaries costs many times as much."""
+    if pa.types.is_string(column.type) and column.nbytes >= MOST_TEXT:
+        column = column.cast(pa.large_string())
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def codes_of(array: pa.DictionaryArray) -> NDArray[np.int32]:
+    """The codes of a dictionary array, -1 for null."""
+    indices = array.indices.fill_null(-1) if array.indices.null_count else array.indices
+    return np.asarray(indices).astype(np.int32, copy=False)
 
 
 def _encode_dictionary(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.Array]:

@@ -10,6 +10,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,9 @@ import pyarrow.parquet
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
+
+DICTIONARY_BYTES_PER_ROW = 0.1
+"""A dictionary of more bytes than this for each row of a Parquet file is one of many ids."""
 
 GUESSED_SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 BLOCK = 1 << 20
@@ -207,11 +211,29 @@ class ParquetSource(Source):
         # Parquet seeks, which gzip does by unpacking from the start each time.
         return io.BytesIO(stream.read()) if isinstance(stream, gzip.GzipFile) else stream
 
+    @staticmethod
+    def _coded_columns(about: pyarrow.parquet.FileMetaData, names: Sequence[str]) -> list[str]:
+        """Columns of text that the file holds as codes of few ids: these are read as codes.
+
+        A column with many ids would have a large dictionary for every group of rows: joining them costs more than
+        coding its text anew.
+        """
+        coded = set(names)
+        for group in range(about.num_row_groups):
+            for place in range(about.num_columns):
+                column = about.row_group(group).column(place)
+                start = column.dictionary_page_offset
+                size = math.inf if start is None else column.data_page_offset - start
+                if column.physical_type != "BYTE_ARRAY" or size > DICTIONARY_BYTES_PER_ROW * column.num_values:
+                    coded.discard(column.path_in_schema)
+        return sorted(coded)
+
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """The columns named."""
         with opened(self.path, text=False) as stream:
-            table = pyarrow.parquet.read_table(self._seekable(stream), columns=list(names))
-            table.validate(full=True)  # a damaged file may hold text that is none
+            file = self._seekable(stream)
+            coded = self._coded_columns(pyarrow.parquet.ParquetFile(file).metadata, names)
+            table = pyarrow.parquet.read_table(file, columns=list(names), read_dictionary=coded)
         return pa.table({name: frames.as_cells(table[name], self.name, name) for name in names})
 
 

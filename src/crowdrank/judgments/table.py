@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank.errors import InputError
-from crowdrank.judgments import frames, ids, kernels
+from crowdrank.judgments import frames, ids
 from crowdrank.judgments.grades import Scale, one_of
 
 UNJUDGEABLE = -1
@@ -231,7 +231,8 @@ class Judgments:
         q, d = ids.match(self.queries, query), ids.match(self.documents, document)
         keys = self.item_query.astype(np.int64) * len(self.documents) + self.item_document
         wanted = q * len(self.documents) + d
-        found = np.minimum(np.searchsorted(keys, wanted), self.n_items - 1)
+        by_key = np.argsort(keys)
+        found = by_key[np.minimum(np.searchsorted(keys, wanted, sorter=by_key), self.n_items - 1)]
         return np.where((q >= 0) & (d >= 0) & (keys[found] == wanted), found, -1)
 
 
@@ -255,11 +256,3 @@ def _compacted(codes: NDArray[np.int32], names: pa.Array) -> tuple[NDArray[np.in
     onto = np.full(len(names) + 1, -1, np.int32)
     onto[used] = np.arange(len(used))
     return onto[codes], names.take(pa.array(used))
-
-
-def sort_rows(
-    query: NDArray[np.int32], document: NDArray[np.int32], rows: NDArray[np.int64], n_queries: int, n_documents: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The order of `rows` by query and document, and the offsets of the items in it."""
-    order = kernels.order_by(query, kernels.order_by(document, rows, n_documents), n_queries)
-    return order, kernels.item_offsets(query, document, order)
