@@ -60,6 +60,23 @@ def test_importing_is_light(code: str) -> None:
     assert not loaded_by(code) & heavy
 
 
+COMPILES = """
+import pandas, crowdrank
+from crowdrank.consensus import kernels
+frame = pandas.DataFrame({"task": [1, 1, 2], "worker": ["a", "b", "a"], "label": [0, 1, 2]})
+crowdrank.DawidSkene(5, 1.0).fit(frame)
+crowdrank.GLAD(5, 1.0).fit(frame)
+for kernel in (kernels.expect_states(3), kernels.expect_abilities, kernels.summarise):
+    print(sum(kernel.stats.cache_misses.values()))
+"""
+
+
+def test_a_second_process_compiles_nothing() -> None:
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", COMPILES], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "0", "0"]
+
+
 def test_every_public_name_is_there() -> None:
     for name in crowdrank.__all__:
         assert getattr(crowdrank, name).__doc__, name

@@ -115,7 +115,8 @@ def test_compare_marks_the_best_and_writes_every_query(world: Path, run: Run, tm
 def test_compare_reads_trec_runs(world: Path, run: Run, tmp_path: Path) -> None:
     gold = pd.read_csv(world / "gold.qrels", sep=" ", names=["query", "iteration", "document", "grade"])
     for name, sign in (("good", 1), ("bad", -1)):
-        lines = [f"{row.query} Q0 {row.document} 1 {sign * row.grade} {name}" for row in gold.itertuples()]
+        rows = zip(gold["query"], gold["document"], sign * gold["grade"], strict=True)
+        lines = [f"{query} Q0 {document} 1 {score} {name}" for query, document, score in rows]
         (tmp_path / f"{name}.trec").write_text("\n".join(lines))
     done = run("compare", "good.trec", "bad.trec", "--gold", world / "gold.qrels", "--measures", "nDCG", "--json")
     means = json.loads(done.stdout)["means"]

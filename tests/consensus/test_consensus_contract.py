@@ -298,9 +298,9 @@ def test_cannot_judge_answers_are_used_as_chosen(cls: type[Aggregator]) -> None:
     frame = crowd()
     broken = pd.DataFrame({"query": "even", "document": "broken", "assessor": ["w0", "w1", "w2"], "grade": -2})
     judgments = read_judgments(pd.concat([frame, broken]), unjudgeable=-2)
-    lowest = documents(cls(unjudgeable_as="lowest").fit(judgments))
+    lowest = documents(cls().set_params(unjudgeable_as="lowest").fit(judgments))
     assert lowest.loc[("even", "broken"), "grade"] == 0
-    assert ("even", "broken") not in documents(cls(unjudgeable_as="drop").fit(judgments)).index
+    assert ("even", "broken") not in documents(cls().set_params(unjudgeable_as="drop").fit(judgments)).index
 
 
 @each

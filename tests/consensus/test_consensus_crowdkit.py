@@ -14,7 +14,7 @@ import crowdrank
 from crowdrank.errors import InputError
 
 NAMES = ["MajorityVote", "DawidSkene", "OneCoinDawidSkene", "GLAD"]
-LABELS = {
+LABELS: dict[str, list[Any]] = {
     "numbers": [0, 1, 2],
     "numbers with gaps": [1, 5, 7],
     "text": ["bad", "fair", "good"],

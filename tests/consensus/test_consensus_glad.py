@@ -43,7 +43,8 @@ def log_posterior(judgments: Judgments, ability: NDArray[np.float64], beta: NDAr
 
 
 def betas(model: GLAD) -> NDArray[np.float64]:
-    return -np.log(model.consensus_.document_table["difficulty"].to_numpy())
+    logs: NDArray[np.float64] = -np.log(model.consensus_.document_table["difficulty"].to_numpy())
+    return logs
 
 
 @settings(max_examples=8, deadline=None)
