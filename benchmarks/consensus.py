@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from benchmarks import data
 from benchmarks.measure import Result, at_least, at_most, best, in_own_process, peak_bytes
@@ -121,21 +124,21 @@ def glad(cap: float = 300.0) -> Result:
     return at_least("GLAD, RF10", seconds / ours, 200, ours=ours, **{bound: seconds})
 
 
-def _our_memory() -> float:
+def _our_memory(path: Path) -> float:
     from crowdrank import DawidSkene
 
     warnings.simplefilter("ignore")
-    frame = data.drawn(10_000_000, items=2_000_000, assessors=1_300)
+    frame = pd.read_parquet(path)
     before = peak_bytes()
     DawidSkene(2, 0, prior=0).fit_predict_proba(frame)
     return float(peak_bytes() - before)
 
 
-def _crowd_kit_memory() -> float:
+def _crowd_kit_memory(path: Path) -> float:
     from crowdkit.aggregation import DawidSkene
 
     warnings.simplefilter("ignore")
-    frame = data.drawn(10_000_000, items=2_000_000, assessors=1_300)
+    frame = pd.read_parquet(path)
     before = peak_bytes()
     DawidSkene(n_iter=2, tol=-1).fit_predict_proba(frame)
     return float(peak_bytes() - before)
@@ -143,8 +146,15 @@ def _crowd_kit_memory() -> float:
 
 def memory() -> Result:
     """Peak memory beyond the frame itself at 10M labels: ours over crowd-kit's."""
-    ours, theirs = in_own_process(_our_memory), in_own_process(_crowd_kit_memory)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "labels.parquet"
+        in_own_process(_write, path)
+        ours, theirs = in_own_process(_our_memory, path), in_own_process(_crowd_kit_memory, path)
     return at_most("memory, 10M labels", ours / theirs, 0.5, our_MB=ours / 1e6, crowd_kit_MB=theirs / 1e6)
+
+
+def _write(path: Path) -> None:
+    data.drawn(10_000_000, items=2_000_000, assessors=1_300).to_parquet(path)
 
 
 def _fit_seconds(n: int, threads: int) -> float:
