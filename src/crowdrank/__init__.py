@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from crowdrank.consensus.base import Aggregator as Aggregator
     from crowdrank.consensus.dawid_skene import DawidSkene as DawidSkene
     from crowdrank.consensus.dawid_skene import OneCoinDawidSkene as OneCoinDawidSkene
+    from crowdrank.consensus.gda import GDA as GDA
     from crowdrank.consensus.glad import GLAD as GLAD
     from crowdrank.consensus.result import Consensus as Consensus
     from crowdrank.consensus.votes import Average as Average
@@ -42,6 +43,7 @@ _HOMES = {
     "Consensus": "consensus.result",
     "DawidSkene": "consensus.dawid_skene",
     "Features": "judgments.read",
+    "GDA": "consensus.gda",
     "GLAD": "consensus.glad",
     "Gold": "judgments.gold",
     "Highest": "consensus.votes",

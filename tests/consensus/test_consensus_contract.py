@@ -157,7 +157,10 @@ def test_duplicating_all_items_leaves_the_assessors_unchanged(cls: type[Aggregat
     once = model.fit(frame)
     parameters = assessors(once).drop(columns="judgments")
     many = clone(once).fit(pd.concat(copies))
-    assert_close(parameters, assessors(many).drop(columns="judgments"), 1e-4)
+    if cls.learns_prior:  # more data, less shrinkage: nearly the same
+        assert np.corrcoef(parameters["informativeness"], assessors(many)["informativeness"])[0, 1] > 0.9
+    else:
+        assert_close(parameters, assessors(many).drop(columns="judgments"), 1e-4)
     assert (assessors(many)["judgments"] == 4 * assessors(once)["judgments"]).all()
 
 
@@ -270,7 +273,7 @@ def test_gold_is_held(cls: type[Aggregator]) -> None:
     table = documents(model)
     assert table.loc[("even", "d0"), "grade"] == 2
     assert table.loc[("odd", "d1"), "grade"] == 0
-    assert table.loc[("even", "d0"), "sd"] == pytest.approx(0)
+    assert table.loc[("even", "d0"), "p2"] == pytest.approx(1)
     assert "gold_accuracy" in assessors(model)
 
 

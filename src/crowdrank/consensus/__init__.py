@@ -17,6 +17,7 @@ METHODS = {
     "dawid-skene": "dawid_skene.DawidSkene",
     "one-coin": "dawid_skene.OneCoinDawidSkene",
     "glad": "glad.GLAD",
+    "gda": "gda.GDA",
 }
 """The names of the models on the command line, simplest first, and where each lives (loaded when asked for)."""
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 import crowdrank
 from crowdrank.consensus import METHODS, crowdkit, kernels, model_class
 from crowdrank.consensus.checkpoints import Checkpoint, fingerprint
+from crowdrank.consensus.information import information
 from crowdrank.consensus.result import TIE, Consensus, grade_labels, share_names
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.engine.base import Arrays, Engine, Passes
@@ -50,6 +51,8 @@ class Aggregator(ABC):
     """
 
     locality: ClassVar[str] = "item"
+    learns_prior: ClassVar[bool] = False
+    """Whether assessors are shrunk to a prior that is itself learned and cannot be switched off."""
     assessor_arrays: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays of theta whose first axis is the assessors."""
 
@@ -91,6 +94,13 @@ class Aggregator(ABC):
     def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The parameters to show per assessor, (n_assessors,) each."""
         return {}
+
+    def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """The shares of the latent states, and P(answer | state) as [assessor, answer, state], where a model has them.
+
+        A state is a true grade or a point of the latent scale. From these comes the informativeness of assessors.
+        """
+        return None
 
     def newcomers(self, theta: Arrays, name: str, n: int) -> NDArray[Any]:
         """Rows of theta[name] for `n` assessors of whom nothing is known yet: what the crowd as a whole does."""
@@ -155,7 +165,7 @@ class Aggregator(ABC):
             theta, statistics = self._iterate(passes, theta, len(prepared), keeper, report)
         rows = passes.finish(theta)
         self.theta_, self.judgments_, self.gold_ = theta, table, gold
-        self.consensus_ = self._consensus(prepared, rows, self.assessor_columns(theta, statistics), gold_codes)
+        self.consensus_ = self._consensus(prepared, rows, theta, statistics, gold_codes)
         if keeper is not None:
             keeper.remove()
         if not self.converged_:
@@ -276,10 +286,12 @@ class Aggregator(ABC):
             raise InputError(f"the grades {prepared.scale} are not those fitted ({self.consensus_.scale})")
         passes = LocalEngine().open(self, prepared, None if self.gold_ is None else self.gold_.for_items(prepared))
         statistics = passes.accumulate(theta)
-        return self._consensus(prepared, passes.finish(theta), self.assessor_columns(theta, statistics), None)
+        return self._consensus(prepared, passes.finish(theta), theta, statistics, None)
 
-    def _consensus(self, judgments: Judgments, rows: Arrays, assessors: Arrays, gold: NDArray[Any] | None) -> Consensus:
-        scale, labels = judgments.scale, grade_labels(judgments)
+    def _consensus(
+        self, judgments: Judgments, rows: Arrays, theta: Arrays, statistics: Arrays, gold: NDArray[Any] | None
+    ) -> Consensus:
+        scale, labels, states = judgments.scale, grade_labels(judgments), self.states(theta)
         documents: dict[str, Any] = {
             "query": judgments.queries.take(pa.array(judgments.item_query)),
             "document": judgments.documents.take(pa.array(judgments.item_document)),
@@ -291,7 +303,8 @@ class Aggregator(ABC):
         about: dict[str, Any] = {
             "assessor": judgments.assessors,
             "judgments": np.bincount(judgments.assessor, minlength=judgments.n_assessors),
-            **assessors,
+            **self.assessor_columns(theta, statistics),
+            **({} if states is None else {"informativeness": information(*states)[0]}),
             **({} if gold is None else _accuracy(judgments, gold)),
         }
         return Consensus(type(self).__name__, pa.table(documents), pa.table(about), scale, labels, judgments.backend)

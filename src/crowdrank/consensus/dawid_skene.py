@@ -167,6 +167,10 @@ class DawidSkene(Aggregator):
         """The expected grade and its spread under the posterior."""
         return self.discrete_rows(local["posterior"], shard.values)
 
+    def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """True grades."""
+        return theta["shares"] / theta["shares"].sum(), theta["likelihood"]
+
     def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The chance of being right, and the confusion matrix: `says_2_if_1` = P(says grade 2 | true grade 1)."""
         likelihood = theta["likelihood"]

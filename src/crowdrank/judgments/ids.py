@@ -59,10 +59,13 @@ def _coded(array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
         kernels.fill_table(hashes, first, n_codes, keys, values)
         done, n_codes = kernels.code_hashes(hashes, done, n_codes, keys, values, codes, first)
         size *= 4
-    if text is not None and not kernels.same_texts(*text, codes, first):
-        chunk = array.dictionary_encode()
-        return codes_of(chunk), chunk.dictionary
-    return codes, array.take(pa.array(first[:n_codes]))
+    first = first[:n_codes]
+    if text is not None:
+        starts = text[0][first]
+        if not kernels.same_texts(*text, codes, starts, text[0][first + 1] - starts):
+            chunk = array.dictionary_encode()
+            return codes_of(chunk), chunk.dictionary
+    return codes, array.take(pa.array(first))
 
 
 def _text_of(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.uint64]]:

@@ -200,17 +200,16 @@ def same_texts(
     data: NDArray[np.uint8],
     words: NDArray[np.uint64],
     codes: NDArray[np.int32],
-    first: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
 ) -> bool:
     """Whether every text is the one that its code stands for: no two texts had the same hash."""
+    # codes (n,); starts, sizes (n_codes,) of the texts that the codes stand for
     n_words = uint64(len(words))
     for row in range(len(offsets) - 1):
-        known = first[codes[row]]
-        if known == row:
-            continue
-        at, there = uint64(offsets[row]), uint64(offsets[known])
+        at, there = uint64(offsets[row]), uint64(starts[codes[row]])
         stop = uint64(offsets[row + 1])
-        if uint64(offsets[known + 1]) - there != stop - at:
+        if uint64(sizes[codes[row]]) != stop - at:
             return False
         while at + uint64(8) <= stop:
             if words[at] != words[there]:

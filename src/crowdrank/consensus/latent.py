@@ -1,0 +1,94 @@
+"""Relevance as a latent trait: a point on a line, integrated on nodes; every answer has a curve over it.
+
+What these models share: the nodes, the pass over the judgments (the same kernel as Dawid-Skene's, with nodes in the
+place of true grades), and what a posterior on nodes says of a document.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdrank.consensus import kernels
+from crowdrank.consensus.result import modal_grades
+from crowdrank.engine.base import Arrays
+from crowdrank.engine.shards import Shard
+
+N_NODES = 21
+REACH = 3.2
+"""Nodes reach this many standard deviations of relevance to both sides; beyond lies a thousandth of it."""
+
+NODES: NDArray[np.float64] = np.linspace(-REACH, REACH, N_NODES)
+PRIOR: NDArray[np.float64] = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
+"""Relevance is standard normal within a query."""
+
+
+def softmax(scores: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    """Probabilities from scores along an axis."""
+    raised = np.exp(scores - scores.max(axis=axis, keepdims=True))
+    shares: NDArray[np.float64] = raised / raised.sum(axis=axis, keepdims=True)
+    return shares
+
+
+def expect_nodes(
+    shard: Shard, likelihood: NDArray[np.float64], gold: NDArray[np.float64], prior: NDArray[np.float64] = PRIOR
+) -> tuple[Arrays, Arrays]:
+    """Each item's posterior on the nodes, and how often each assessor gave each answer at each node."""
+    # likelihood (n_assessors, n_answers, n_nodes); gold (n_answers, n_nodes); prior (n_nodes,)
+    n_answers, n_nodes = likelihood.shape[1:]
+    posterior, counts = np.empty((shard.n_items, n_nodes)), np.zeros(likelihood.shape)
+    nodes = np.zeros(n_nodes)
+    log_likelihood = kernels.expect_states(n_nodes)(
+        shard.offsets,
+        shard.assessor,
+        shard.grade,
+        shard.gold,
+        n_answers,
+        prior,
+        likelihood.ravel(),
+        gold.ravel(),
+        posterior.ravel(),
+        counts.ravel(),
+        nodes,
+    )
+    return {"posterior": posterior}, {"counts": counts, "nodes": nodes, "log_likelihood": np.array([log_likelihood])}
+
+
+def gold_curves(n_grades: int) -> NDArray[np.float64]:
+    """An expert as one more assessor with a steep fixed curve: grades at the quantiles of relevance, little doubt."""
+    # (n_grades, n_nodes)
+    centres = np.linspace(-1.5, 1.5, n_grades)
+    width = max(0.25 * (centres[1] - centres[0]), NODES[1] - NODES[0])
+    return softmax(-0.5 * ((NODES - centres[:, None]) / width) ** 2, axis=0)
+
+
+def rows_on_nodes(posterior: NDArray[np.float64], typical: NDArray[np.float64], interval: float) -> Arrays:
+    """What a posterior on the nodes says: relevance and its spread, and the grades a typical assessor would give."""
+    # posterior (n_items, n_nodes), typical (n_grades, n_nodes) = P(grade | node)
+    relevance = posterior @ NODES
+    spread = np.maximum(posterior @ NODES**2 - relevance**2, 0.0)
+    lower, upper = (node_quantiles(posterior, tail) for tail in ((1 - interval) / 2, (1 + interval) / 2))
+    shares = posterior @ typical.T
+    return {
+        "relevance": relevance,
+        "sd": np.sqrt(spread),
+        "lower": np.minimum(lower, relevance),
+        "upper": np.maximum(upper, relevance),
+        "grade": modal_grades(shares),
+        "p": shares,
+    }
+
+
+def node_quantiles(posterior: NDArray[np.float64], level: float) -> NDArray[np.float64]:
+    """The point below which a share of each posterior lies; a node's share is spread evenly over its cell.
+
+    >>> float(node_quantiles(np.eye(N_NODES)[[10]], 0.5)[0])
+    0.0
+    """
+    step = NODES[1] - NODES[0]
+    below = np.cumsum(posterior, axis=1)
+    node = np.minimum((below < level).sum(axis=1), posterior.shape[1] - 1)
+    row = np.arange(len(posterior))
+    inside = (level - (below[row, node] - posterior[row, node])) / np.maximum(posterior[row, node], 1e-300)
+    quantiles: NDArray[np.float64] = NODES[node] + step * (np.clip(inside, 0.0, 1.0) - 0.5)
+    return quantiles
