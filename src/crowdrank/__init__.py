@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from crowdrank.consensus.base import Aggregator as Aggregator
+    from crowdrank.consensus.bwa import BWA as BWA
     from crowdrank.consensus.dawid_skene import DawidSkene as DawidSkene
     from crowdrank.consensus.dawid_skene import OneCoinDawidSkene as OneCoinDawidSkene
     from crowdrank.consensus.gda import GDA as GDA
     from crowdrank.consensus.glad import GLAD as GLAD
+    from crowdrank.consensus.rasch import Rasch as Rasch
     from crowdrank.consensus.result import Consensus as Consensus
     from crowdrank.consensus.votes import Average as Average
+    from crowdrank.consensus.votes import FamilyMean as FamilyMean
     from crowdrank.consensus.votes import Highest as Highest
     from crowdrank.consensus.votes import MajorityVote as MajorityVote
     from crowdrank.engine.local import LocalEngine as LocalEngine
@@ -40,8 +43,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "Aggregator": "consensus.base",
     "Average": "consensus.votes",
+    "BWA": "consensus.bwa",
     "Consensus": "consensus.result",
     "DawidSkene": "consensus.dawid_skene",
+    "FamilyMean": "consensus.votes",
     "Features": "judgments.read",
     "GDA": "consensus.gda",
     "GLAD": "consensus.glad",
@@ -51,6 +56,7 @@ _HOMES = {
     "LocalEngine": "engine.local",
     "MajorityVote": "consensus.votes",
     "OneCoinDawidSkene": "consensus.dawid_skene",
+    "Rasch": "consensus.rasch",
     "compare": "evaluation.comparison",
     "evaluate": "evaluation.evaluate",
     "read_features": "judgments.read",

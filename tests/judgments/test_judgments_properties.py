@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from judgments_twins import Row, check, rows, table_of
 
 from crowdrank import read_judgments
-from crowdrank.errors import InputError
+from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments import ids
 
 NAMES = st.sampled_from(["a", "b", "c d", "Ü", "0", "00"])
@@ -160,3 +160,14 @@ def test_match_finds_ids_as_text(wanted: list[Any], known: list[int]) -> None:
     names = [str(value) for value in known]
     expected = [names.index(value) if value in names else -1 for value in column.to_pylist()]
     assert ids.match(pa.array(known, pa.int64()), column).tolist() == expected
+
+
+def test_an_id_may_tell_the_family() -> None:
+    frame = pd.DataFrame({"document": "d", "assessor": ["gpt_p1", "gpt_p2", "llama_p1", "ann"], "grade": [0, 1, 1, 0]})
+    judgments = read_judgments(frame, family_pattern=r"(.*)_p\d+")
+    assert judgments.to_arrow()["family"].to_pylist() == ["gpt", "gpt", "llama", None]
+    assert judgments.family_of.tolist() == [0, 0, 1, 2]
+    with pytest.raises(InputError, match="no assessor's id matches 'x'; the first is 'gpt_p1'"):
+        read_judgments(frame, family_pattern="x")
+    with pytest.raises(UsageError, match="--family-pattern cannot read '\\('"):
+        read_judgments(frame, family_pattern="(")

@@ -51,6 +51,7 @@ def aggregate(
     unjudgeable_as: o.UnjudgeableAs = "lowest",
     repeats: o.Repeats = "last",
     exclude: o.Exclude = None,
+    family_pattern: o.FamilyPattern = None,
     on_bad_rows: o.OnBadRows = "error",
     gold_format: o.GoldFormat = None,
     gold_columns: o.GoldColumns = None,
@@ -80,6 +81,7 @@ def aggregate(
         unjudgeable=unjudgeable,
         repeats=repeats,
         exclude=exclude,
+        family_pattern=family_pattern,
         on_bad_rows=on_bad_rows,
     )
     known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, "lowest")) if gold else None

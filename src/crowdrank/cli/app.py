@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import crowdrank
-from crowdrank.cli import aggregate, compare, datasets, demo, evaluate, simulate, validate
+from crowdrank.cli import aggregate, assessors, compare, datasets, demo, evaluate, simulate, validate
 from crowdrank.cli.screen import complain
 from crowdrank.errors import CrowdrankError
 
@@ -27,6 +27,7 @@ VERBS = (
     simulate.simulate,
     validate.validate,
     aggregate.aggregate,
+    assessors.assessors,
     evaluate.evaluate,
     compare.compare,
     datasets.datasets,

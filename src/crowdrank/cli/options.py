@@ -48,7 +48,9 @@ Unjudgeable = Annotated[
 UnjudgeableAs = Annotated[
     str,
     typer.Option(
-        help="Use 'cannot judge' answers as the lowest grade (lowest) or not at all (drop).", rich_help_panel=JUDGED
+        help="Use 'cannot judge' answers as the lowest grade (lowest), not at all (drop), or as an answer of its own "
+        "(model, where a method can: gda).",
+        rich_help_panel=JUDGED,
     ),
 ]
 Repeats = Annotated[
@@ -60,6 +62,13 @@ Repeats = Annotated[
 ]
 Exclude = Annotated[
     Path | None, typer.Option(help="A file with the ids of assessors to leave out, one a line.", rich_help_panel=JUDGED)
+]
+FamilyPattern = Annotated[
+    str | None,
+    typer.Option(
+        help="Where the id tells an assessor's family: a regular expression whose first group is it, as in '(.*)_p'.",
+        rich_help_panel=JUDGED,
+    ),
 ]
 OnBadRows = Annotated[
     str,

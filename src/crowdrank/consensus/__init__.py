@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 METHODS = {
     "majority": "votes.MajorityVote",
     "average": "votes.Average",
+    "family-mean": "votes.FamilyMean",
     "highest": "votes.Highest",
+    "bwa": "bwa.BWA",
     "dawid-skene": "dawid_skene.DawidSkene",
     "one-coin": "dawid_skene.OneCoinDawidSkene",
     "glad": "glad.GLAD",
+    "rasch": "rasch.Rasch",
     "gda": "gda.GDA",
 }
 """The names of the models on the command line, simplest first, and where each lives (loaded when asked for)."""

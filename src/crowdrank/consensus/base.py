@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+SHOWN_ROWS = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable")
+"""What a model may say of a document besides its grade, in the order of the columns."""
+
+
 class Aggregator(ABC):
     """Judgments in, consensus out. The constructor only stores; what is learnt ends in an underscore.
 
@@ -295,7 +299,7 @@ class Aggregator(ABC):
         documents: dict[str, Any] = {
             "query": judgments.queries.take(pa.array(judgments.item_query)),
             "document": judgments.documents.take(pa.array(judgments.item_document)),
-            **{name: rows[name] for name in ("relevance", "sd", "lower", "upper", "difficulty") if name in rows},
+            **{name: rows[name] for name in SHOWN_ROWS if name in rows},
             "grade": pa.array(labels).take(pa.array(np.minimum(rows["grade"], len(labels) - 1))),
             **dict(zip(share_names(scale), rows["p"].T, strict=True)),
             "judgments": np.diff(judgments.offsets),

@@ -43,7 +43,7 @@ def learn_pseudo_counts(counts: NDArray[np.float64], before: NDArray[np.float64]
     """
     # counts (n_assessors, n_answers, n_true), before (n_answers, n_true) -> as before
     n_answers, n_true = before.shape
-    counts = np.concatenate([counts, prior_matrix(WEAK, n_answers)[None, :, :n_true]])
+    counts = np.concatenate([counts, prior_matrix(WEAK, n_answers)[None, :, -n_true:]])
     pseudo = before
     for _ in range(20):
         seen, asked = kernels.dirichlet_sums(counts, pseudo)

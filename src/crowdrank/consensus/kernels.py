@@ -29,6 +29,28 @@ def count_votes(offsets: NDArray[np.int64], grade: NDArray[np.int8], n_grades: i
 
 
 @njit(cache=True, nogil=True)
+def count_family_votes(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    family: NDArray[np.int32],
+    n_grades: int,
+) -> NDArray[np.float64]:
+    """As count_votes, but each family has one vote per item, shared among its judgments."""
+    # family (n_assessors,) -> (n_items, n_grades)
+    votes = np.zeros((len(offsets) - 1, n_grades))
+    voices = np.zeros(family.max() + 1)
+    for item in range(len(offsets) - 1):
+        for j in range(offsets[item], offsets[item + 1]):
+            voices[family[assessor[j]]] += 1.0
+        for j in range(offsets[item], offsets[item + 1]):
+            votes[item, grade[j]] += 1.0 / voices[family[assessor[j]]]
+        for j in range(offsets[item], offsets[item + 1]):
+            voices[family[assessor[j]]] = 0.0
+    return votes
+
+
+@njit(cache=True, nogil=True)
 def count_confusions(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
@@ -375,3 +397,39 @@ def settle_items(
                 break
         believe(start, stop, assessor, grade, gold[item], ability, at, posterior[item])
         beta[item] = at
+
+
+@njit(cache=True, nogil=True)
+def weigh_grades(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    gold: NDArray[np.int8],
+    middle: float,
+    pull: float,
+    precision: NDArray[np.float64],
+    bias: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    variance: NDArray[np.float64],
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+) -> None:
+    """Each item's normal posterior from grades weighted by precision, and what is left over per assessor.
+
+    The prior of an item is normal with mean `middle` and precision `pull`; an expert grade is certain.
+    """
+    # precision, bias (n_assessors,); mean, variance (n_items,) are written; to first and second (n_assessors,) the
+    # expected deviation of the grade from the item's mean and its square are added
+    for item in range(len(offsets) - 1):
+        start, stop = offsets[item], offsets[item + 1]
+        weight, total = pull, pull * middle
+        for j in range(start, stop):
+            weight += precision[assessor[j]]
+            total += precision[assessor[j]] * (grade[j] - bias[assessor[j]])
+        mean[item], variance[item] = total / weight, 1.0 / weight
+        if gold[item] >= 0:
+            mean[item], variance[item] = gold[item], 0.0
+        for j in range(start, stop):
+            off = grade[j] - mean[item]
+            first[assessor[j]] += off
+            second[assessor[j]] += off * off + variance[item]

@@ -43,10 +43,15 @@ class _Vote(Aggregator):
 
     def start(self, shard: Shard) -> Arrays:
         """Count the votes; an expert grade overrules them."""
-        votes = kernels.count_votes(shard.offsets, shard.grade, shard.n_grades)
+        votes = self.count(shard)
         known = shard.gold >= 0
         votes[known] = np.eye(shard.n_grades)[shard.gold[known]]
         return {"votes": votes}
+
+    def count(self, shard: Shard) -> NDArray[np.float64]:
+        """The votes for each grade of each item: (n_items, n_grades)."""
+        votes: NDArray[np.float64] = kernels.count_votes(shard.offsets, shard.grade, shard.n_grades)
+        return votes
 
     def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """How the crowd as a whole votes, and who agrees with the outcome."""
@@ -121,6 +126,27 @@ class Average(_Vote):
         """The mean of the values."""
         mean: NDArray[np.float64] = votes @ values / votes.sum(axis=1)
         return mean
+
+
+class FamilyMean(Average):
+    """The mean of the families' means: however many assessors a family has on a document, it has one voice.
+
+    For assessors that err together (prompts of one language model, one vendor's crowd), who would otherwise outvote
+    everyone else. An assessor without a family is a family of one; without any families this is the average.
+
+    >>> import pandas as pd
+    >>> votes = pd.DataFrame({"document": "a", "assessor": ["x1", "x2", "x3", "y"], "grade": [0, 0, 0, 1],
+    ...                       "family": ["x", "x", "x", "y"]})
+    >>> FamilyMean().fit(votes).consensus_.documents["relevance"].tolist()
+    [0.5]
+    """
+
+    def count(self, shard: Shard) -> NDArray[np.float64]:
+        """A judgment counts as one by the number of its family's on the item."""
+        votes: NDArray[np.float64] = kernels.count_family_votes(
+            shard.offsets, shard.assessor, shard.grade, shard.family, shard.n_grades
+        )
+        return votes
 
 
 class Highest(_Vote):

@@ -25,8 +25,13 @@ class Shard:
     grade: NDArray[np.int8]  # (n,)
     item_query: NDArray[np.int32]  # (n_items,)
     gold: NDArray[np.int8]  # (n_items,) code of the expert grade, or -1
-    n_assessors: int
+    family: NDArray[np.int32]  # (n_assessors,) number of each assessor's family
     values: NDArray[np.float64]  # (n_grades,) what each grade is worth
+
+    @property
+    def n_assessors(self) -> int:
+        """Number of assessors, in this shard or not."""
+        return len(self.family)
 
     @property
     def n_grades(self) -> int:
@@ -52,6 +57,7 @@ def split(
     """
     gold = np.full(judgments.n_items, -1, np.int8) if gold is None else gold
     values = np.array(max(judgments.scales, key=len).values)
+    family = judgments.family_of
     bounds = _bounds(judgments, locality, size)
     shards = []
     for start, stop in pairwise(bounds):
@@ -64,7 +70,7 @@ def split(
                 grade=judgments.grade[first:last],
                 item_query=judgments.item_query[start:stop],
                 gold=gold[start:stop],
-                n_assessors=judgments.n_assessors,
+                family=family,
                 values=values,
             )
         )

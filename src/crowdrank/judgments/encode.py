@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,6 +40,7 @@ class Encoder:
     unjudgeable: frozenset[str] = frozenset()
     repeats: str = "last"
     exclude: Collection[str] = ()
+    family_pattern: re.Pattern[str] | None = None
     column_of: Callable[[str], str] = str  # the user's own name of a role's column, for messages
 
     def encode(self, columns: Columns) -> Judgments:
@@ -134,7 +136,7 @@ class Encoder:
     ) -> tuple[pa.Array | None, NDArray[np.int32] | None]:
         """The family of each assessor (-1: none): the first that a row tells; a row that tells another is bad."""
         if column is None:
-            return None, None
+            return (None, None) if self.family_pattern is None else self._families_by_name(assessors)
         family, families = ids.encode(column)
         of = np.full(len(assessors), -1, np.int32)
         told = np.flatnonzero((family >= 0) & keep)[::-1]
@@ -154,6 +156,20 @@ class Encoder:
         other[other] = of[assessor[other]] != family[other]
         self.bad_rows.check(other, keep, "another family", contradiction)
         return families, of
+
+    def _families_by_name(self, assessors: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
+        """The family that an assessor's id tells: what the pattern's first group (or all of it) matches."""
+        assert self.family_pattern is not None
+        found = [self.family_pattern.match(str(name)) for name in assessors.to_pylist()]
+        told = [None if match is None else match[min(1, self.family_pattern.groups)] for match in found]
+        family, families = ids.encode(pa.chunked_array([pa.array(told, pa.string())]))
+        if not len(families):
+            raise InputError(
+                f"no assessor's id matches {self.family_pattern.pattern!r}",
+                source=self.source.name,
+                remedy=f"the first is {shown(assessors[0].as_py())}",
+            )
+        return families, family
 
     def _exclude(self, assessor: NDArray[np.int32], assessors: pa.Array, keep: NDArray[np.bool_]) -> int:
         if not self.exclude:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank.errors import InputError, shown
+from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES, GOLD_ALIASES, parse_map, resolve
@@ -38,6 +39,7 @@ def read_judgments(
     unjudgeable: str | int | Sequence[object] | None = None,
     repeats: str = "last",
     exclude: str | Path | Collection[object] | None = None,
+    family_pattern: str | None = None,
     on_bad_rows: str = "error",
 ) -> Judgments:
     """Judgments from a file or a DataFrame.
@@ -55,6 +57,8 @@ def read_judgments(
         repeats: which of several judgments of one assessor on one document holds: `last`, `first`, all of them
             (`keep`), or none (`error`).
         exclude: assessors to leave out: ids, or a file with one id a line.
+        family_pattern: a regular expression whose first group, matched from the start of an assessor's id, is the
+            family, where there is no column for it: `(.*)_p[0-9]+` for judges called model_p7.
         on_bad_rows: `error`, or `skip` to leave unusable rows out and count them in `.report`.
 
     >>> import pandas as pd
@@ -77,6 +81,7 @@ def read_judgments(
         unjudgeable=_answers(unjudgeable, layout),
         repeats=repeats,
         exclude=_excluded(exclude),
+        family_pattern=_pattern(family_pattern),
         column_of=lambda role: found.get(role, role),
     )
     return encoder.encode(cells)
@@ -260,6 +265,15 @@ def _answers(unjudgeable: object, layout: Layout) -> frozenset[str]:
     if isinstance(unjudgeable, str):
         return frozenset(map(answer, unjudgeable.split(",")))
     return frozenset(map(answer, unjudgeable if isinstance(unjudgeable, Iterable) else [unjudgeable]))
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    if text is None:
+        return None
+    try:
+        return re.compile(text)
+    except re.error as problem:
+        raise UsageError(f"--family-pattern cannot read '{text}' ({problem}); write a regular expression.") from problem
 
 
 def _excluded(exclude: str | Path | Collection[object] | None) -> Collection[str]:

@@ -105,6 +105,15 @@ class Judgments:
         return int((self.grade == UNJUDGEABLE).sum())
 
     @property
+    def family_of(self) -> NDArray[np.int32]:
+        """The family of each assessor, numbered; an assessor without one is a family of one."""
+        family = np.full(self.n_assessors, -1, np.int32) if self.assessor_family is None else self.assessor_family
+        alone = family < 0
+        first = 0 if self.families is None else len(self.families)
+        numbered: NDArray[np.int32] = np.where(alone, first + np.cumsum(alone) - 1, family).astype(np.int32)
+        return numbered
+
+    @property
     def has_own_labels(self) -> bool:
         """Whether the grades stand for labels that are not the same whole numbers."""
         return self.labels is not None and list(self.labels) != list(self.scale.values)[: len(self.labels)]

@@ -1,0 +1,1 @@
+"""Who is reliable: informativeness, agreement, honeypots, and flags with their evidence."""

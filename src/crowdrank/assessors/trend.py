@@ -1,0 +1,142 @@
+"""How an assessor's answers follow the others': a regression per assessor, and a test that there is anything at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc
+
+from crowdrank.assessors.others import Others
+from crowdrank.consensus.information import entropy
+from crowdrank.judgments.table import UNJUDGEABLE, Judgments
+
+Floats = NDArray[np.float64]
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Trend:
+    """Per assessor, the line of its answers over the crowd's expected grade on the same documents."""
+
+    n: NDArray[np.int64]  # judgments on documents that others judged too
+    bias: Floats  # mean answer minus the crowd's, in grades; NaN where n is 0
+    rise: Floats  # grades per grade of the crowd's: 1 like the crowd, 0 random, negative reversed; NaN where unknown
+    error: Floats  # standard error of the rise, infinite where unknown
+
+
+def measure_trend(judgments: Judgments, others: Others) -> Trend:
+    """The regression of each assessor's answers on what the crowd is expected to say.
+
+    >>> import pandas as pd
+    >>> from crowdrank import read_judgments
+    >>> from crowdrank.assessors.others import what_others_say
+    >>> grades = {"x": [0, 1, 2] * 10, "y": [0, 1, 2] * 10, "z": [0, 1, 2] * 10, "upside": [2, 1, 0] * 10}
+    >>> rows = [(f"d{number}", who, grade) for who in grades for number, grade in enumerate(grades[who])]
+    >>> table = read_judgments(pd.DataFrame(rows, columns=["document", "assessor", "grade"]))
+    >>> (measure_trend(table, what_others_say(table)).rise > 0).tolist()
+    [True, True, True, False]
+    """
+    used = others.known & (judgments.grade != UNJUDGEABLE)
+    who, answer = judgments.assessor[used], judgments.grade[used].astype(np.float64)
+    crowd = _calibrated(others.expected[used], answer)
+    size = judgments.n_assessors
+    n = np.bincount(who, minlength=size)
+    bias = _means(answer - crowd, who, n)
+    off_x, off_y = crowd - _means(crowd, who, n)[who], answer - _means(answer, who, n)[who]
+    xx, xy, yy = (np.bincount(who, product, size) for product in (off_x * off_x, off_x * off_y, off_y * off_y))
+    varied = xx > _ROUNDING * np.maximum(n, 1)
+    rise = np.divide(xy, xx, out=np.full(size, np.nan), where=varied)
+    left = np.maximum(yy - np.where(varied, rise, 0.0) * xy, 0.0)
+    freedom = np.maximum(n - 2, 0)
+    pooled = left.sum() / max(freedom.sum(), 1)
+    own = np.divide(left, freedom, out=np.zeros(size), where=freedom > 0)
+    # One who always gives the same answer scatters not at all, and yet proves nothing on documents that are all alike.
+    spread = np.maximum(own, pooled)
+    error = np.sqrt(np.divide(spread, xx, out=np.full(size, np.inf), where=varied & (freedom > 0)))
+    return Trend(n, bias, rise, error)
+
+
+def _calibrated(expected: Floats, answer: Floats) -> Floats:
+    """What the crowd answers on average where the others say so: then the crowd as a whole has bias 0 and rise 1."""
+    if not len(expected):
+        return expected
+    off = expected - expected.mean()
+    spread = float(off @ off)
+    rise = float(off @ answer) / spread if spread > _ROUNDING * len(off) else 0.0
+    # A crowd that contradicts itself gives no direction to hold anyone against.
+    return answer.mean() + max(rise, 0.0) * off
+
+
+def _means(values: Floats, who: NDArray[np.int32], n: NDArray[np.int64]) -> Floats:
+    return np.divide(np.bincount(who, values, len(n)), n, out=np.full(len(n), np.nan), where=n > 0)
+
+
+def joint_counts(judgments: Judgments, others: Others) -> NDArray[np.int64]:
+    """How often each assessor gave each answer where the others' consensus was each grade: [assessor, answer, grade].
+
+    >>> import pandas as pd
+    >>> from crowdrank import read_judgments
+    >>> from crowdrank.assessors.others import what_others_say
+    >>> table = read_judgments(pd.DataFrame({"document": ["a", "a"], "assessor": ["x", "y"], "grade": [0, 1]}))
+    >>> joint_counts(table, what_others_say(table)).tolist()
+    [[[0, 1], [0, 0]], [[0, 0], [1, 0]]]
+    """
+    size = len(judgments.scale)
+    used = others.known & (judgments.grade != UNJUDGEABLE)
+    cell = (judgments.assessor[used].astype(np.int64) * size + judgments.grade[used]) * size + others.grade[used]
+    return np.bincount(cell, minlength=judgments.n_assessors * size * size).reshape(-1, size, size)
+
+
+def independence(counts: NDArray[np.int64]) -> Floats:
+    """Per assessor, the chance of counts so uneven if the answers had nothing to do with the documents.
+
+    Twice the counts' number times their mutual information (the G statistic) is about chi-square then, with
+    (answers used - 1) (grades met - 1) degrees of freedom.
+
+    >>> independence(np.array([[[20, 0], [0, 20]], [[10, 10], [10, 10]]])).round(3).tolist()
+    [0.0, 1.0]
+    """
+    n = counts.sum(axis=(1, 2))
+    g = 2 * n * measured_information(counts)[0]
+    used, met = (counts.sum(axis=2) > 0).sum(axis=1), (counts.sum(axis=1) > 0).sum(axis=1)
+    freedom = np.maximum((used - 1) * (met - 1), 0)
+    chance: Floats = np.where(freedom > 0, chdtrc(np.maximum(freedom, 1), g), 1.0)
+    return chance
+
+
+def measured_information(counts: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """The mutual information of answers and grades in the counts themselves, in nats, and the part of each answer.
+
+    The part of an answer is the entropy that it takes from the grades the assessor met; NaN where never given.
+
+    >>> total, parts = measured_information(np.array([[[5, 0], [0, 5]]]))
+    >>> total.round(3).tolist(), parts.round(3).tolist()
+    ([0.693], [[0.693, 0.693]])
+    """
+    # counts (n_assessors, n_answers, n_grades)
+    given = counts.sum(axis=2)
+    n = np.maximum(given.sum(axis=1), 1)
+    before = entropy(counts.sum(axis=1) / n[:, None])
+    after = entropy(counts / np.maximum(given, 1)[:, :, None])
+    parts = np.where(given > 0, before[:, None] - after, np.nan)
+    total = (given * np.nan_to_num(parts)).sum(axis=1) / n
+    return np.maximum(total, 0.0), parts
+
+
+def spread_of_information(joint: Floats) -> Floats:
+    """The standard deviation of what one answer tells, log p(answer, state) / (p(answer) p(state)), per assessor.
+
+    Over the root of the number of judgments it is the standard error of the informativeness (delta method).
+
+    >>> spread_of_information(np.array([[[0.5, 0.0], [0.0, 0.5]], [[0.4, 0.1], [0.1, 0.4]]])).round(2).tolist()
+    [0.0, 0.55]
+    """
+    # joint (n_assessors, n_answers, n_states), each summing to 1
+    apart = joint.sum(axis=2, keepdims=True) * joint.sum(axis=1, keepdims=True)
+    told = np.log(np.maximum(joint, 1e-300)) - np.log(np.maximum(apart, 1e-300))
+    mean = (joint * told).sum(axis=(1, 2))
+    spread: Floats = np.sqrt(np.maximum((joint * told**2).sum(axis=(1, 2)) - mean**2, 0.0))
+    return spread

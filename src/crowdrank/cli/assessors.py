@@ -1,0 +1,111 @@
+"""`crowdrank assessors`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import say, say_json, show_table
+from crowdrank.consensus import METHODS, model_class
+
+if TYPE_CHECKING:
+    from crowdrank.assessors.agreement import Alpha
+    from crowdrank.assessors.report import AssessorReport
+
+SHOWN = ["assessor", "judgments", "informativeness", "slope", "bias", "honeypots", "flag"]
+"""The columns that the terminal shows of a report."""
+
+
+def assessors(
+    judgments: o.JudgmentsFile,
+    method: Annotated[str, typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.")] = "gda",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The report: .csv, .tsv, .parquet or .jsonl.", rich_help_panel=o.OUTPUT),
+    ] = None,
+    gold: o.MaybeGoldFile = None,
+    threads: o.Threads = 1,
+    format: o.Format = None,
+    columns: o.Columns = None,
+    separator: o.Separator = None,
+    grades: o.Grades = None,
+    scales: o.Scales = None,
+    unjudgeable: o.Unjudgeable = None,
+    unjudgeable_as: o.UnjudgeableAs = "lowest",
+    repeats: o.Repeats = "last",
+    exclude: o.Exclude = None,
+    on_bad_rows: o.OnBadRows = "error",
+    gold_format: o.GoldFormat = None,
+    gold_columns: o.GoldColumns = None,
+    gold_grades: o.GoldGrades = None,
+    json: o.AsJson = False,
+) -> None:
+    """Say who is reliable: informativeness, slope, bias, honeypots, and flags with their evidence."""
+    from crowdrank.assessors.agreement import krippendorff_alpha
+    from crowdrank.assessors.report import assess
+    from crowdrank.engine.local import LocalEngine
+    from crowdrank.judgments.read import read_gold, read_judgments
+    from crowdrank.judgments.write import check_output, write_table
+
+    model = model_class(method)().set_params(unjudgeable_as=unjudgeable_as)
+    engine = LocalEngine(threads)
+    if output is not None:
+        check_output(output)
+    table = read_judgments(
+        judgments,
+        format=format,
+        columns=columns,
+        separator=separator,
+        grades=grades,
+        scales=scales,
+        unjudgeable=unjudgeable,
+        repeats=repeats,
+        exclude=exclude,
+        on_bad_rows=on_bad_rows,
+    )
+    known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, "lowest")) if gold else None
+    report = assess(model.fit(table, gold=known, engine=engine, progress=True))
+    alpha = krippendorff_alpha(table)
+    if output is not None:
+        write_table(report.table, output)
+    if json:
+        say_json(_summary(method, report, alpha, output))
+        return
+    show_table(_shown(report))
+    _say_summary(method, report, alpha, output)
+
+
+def _shown(report: AssessorReport) -> Any:
+    """The columns for the terminal, honeypots as right/answered."""
+    import pyarrow as pa
+
+    counts = zip(*(report.table[name].to_pylist() for name in ("honeypots_right", "honeypots")), strict=True)
+    shares = pa.array([f"{right}/{asked}" if asked else "" for right, asked in counts], pa.string())
+    place = report.table.column_names.index("honeypots")
+    return report.table.set_column(place, "honeypots", shares).select(SHOWN)
+
+
+def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    agreement = {name: None if value != value else value for name, value in asdict(alpha).items()}  # JSON has no NaN
+    return {
+        "method": method,
+        "informativeness": "modelled" if report.modelled else "measured",
+        "flags": {name or "none": number for name, number in report.flags.items()},
+        "alpha": agreement,
+        "assessors": report.table.to_pylist(),
+        "output": None if output is None else str(output),
+    }
+
+
+def _say_summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | None) -> None:
+    if not report.modelled:
+        say(f"{method} has no model of assessors: informativeness is measured against the votes of the others.")
+    flags = ", ".join(f"{number:,} {name or 'without a flag'}" for name, number in report.flags.items())
+    written = "" if output is None else f"; written to {output}"
+    say(f"{len(report.table):,} assessors: {flags}{written}.")
+    say(f"{alpha}.")

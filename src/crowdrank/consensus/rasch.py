@@ -1,0 +1,281 @@
+"""Polytomous Rasch: every assessor has thresholds on the line of relevance, all of one slope (GDA 3.4)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus.gda import careful_curves
+from crowdrank.consensus.latent import NODES, PRIOR, expect_nodes, gold_curves, rows_on_nodes, softmax
+from crowdrank.engine.base import Arrays
+from crowdrank.engine.shards import Shard
+from crowdrank.errors import UsageError
+from crowdrank.judgments.table import Judgments
+
+FEW = 5.0
+"""So many assessors of the first guess stand behind the prior that is learned: a crowd of three learns little."""
+FIRST_VARIANCE = 1.0
+"""How much thresholds are first thought to vary among assessors."""
+LEAST_SCALE = 0.05
+"""The scale of relevance stays above this: its sign tells better from worse."""
+DIFFICULTIES: NDArray[np.float64] = np.exp(0.5 * np.array([-2.0, -1.0, 0.0, 1.0, 2.0]))
+"""The grid of document difficulties; their logarithms are normal of mean 0 and standard deviation 0.5."""
+
+
+class Rasch(Aggregator):
+    """P(grade g | relevance r) is proportional to exp(sum of (r - threshold_h) over h = 1..g), thresholds per assessor.
+
+    Slopes are 1, so assessors differ in how strict they are but not in how reliable: what one answer tells is the
+    scale of relevance, which is learned. Relevance is integrated out on nodes, and the thresholds have a common normal
+    prior whose mean and covariance are learned (empirical Bayes). Relevance is shown in standard deviations.
+
+    Args:
+        n_iter, tol: the loop ends after `n_iter` iterations, or when the mean log likelihood per judgment changes by
+            less than `tol`.
+        difficulty: let every document divide the exponent by a difficulty of its own, integrated out on a small grid;
+            the column `difficulty` then shows its mean, and higher is harder.
+        unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
+        interval: the level of `lower` and `upper`.
+
+    >>> import pandas as pd
+    >>> votes = pd.DataFrame({"document": ["a", "a", "a", "b", "b", "b"], "assessor": ["x", "y", "z"] * 2,
+    ...                       "grade": [2, 2, 1, 0, 0, 0]})
+    >>> model = Rasch().fit(votes)
+    >>> model.consensus_.documents.set_index("document")["relevance"].idxmax()
+    'a'
+    >>> model.consensus_.assessors.set_index("assessor")["threshold_2"].idxmax()  # the strictest
+    'z'
+    """
+
+    learns_prior: ClassVar[bool] = True
+    assessor_arrays: ClassVar[tuple[str, ...]] = ("thresholds",)
+
+    def __init__(
+        self,
+        n_iter: int = 100,
+        tol: float = 1e-5,
+        *,
+        difficulty: bool = False,
+        unjudgeable_as: str = "lowest",
+        interval: float = 0.95,
+    ) -> None:
+        self.n_iter = n_iter
+        self.tol = tol
+        self.difficulty = difficulty
+        self.unjudgeable_as = unjudgeable_as
+        self.interval = interval
+
+    def _difficulties(self) -> NDArray[np.float64]:
+        return DIFFICULTIES if self.difficulty else np.ones(1)
+
+    def _prior(self) -> NDArray[np.float64]:
+        """The prior of the states: nodes, for each difficulty in turn."""
+        shares = np.exp(-0.5 * (np.log(self._difficulties()) / 0.5) ** 2)
+        return np.outer(shares / shares.sum(), PRIOR).ravel()
+
+    def start(self, shard: Shard) -> Arrays:
+        """Nothing is known."""
+        return {"posterior": np.empty((shard.n_items, 0))}
+
+    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+        """Posteriors on the nodes and the answers given there; before the first pass, how often each grade is used."""
+        if theta is None:
+            used = np.bincount(shard.grade, minlength=shard.n_grades).astype(float)
+            return local, {"used": used, "assessors": np.zeros(shard.n_assessors)}
+        gold = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
+        return expect_nodes(shard, theta["likelihood"], gold, self._prior())
+
+    def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+        """Thresholds and scale by a Newton step each, then the prior that the thresholds come from."""
+        if theta is None:
+            return self._initial(statistics)
+        counts, eps = statistics["counts"], self._difficulties()
+        thresholds, spread = threshold_step(
+            counts, theta["thresholds"], theta["scale"][0], eps, theta["mean"], np.linalg.inv(theta["covariance"])
+        )
+        scale = scale_step(counts, thresholds, theta["scale"][0], eps)
+        mean, covariance = self._learn_prior(thresholds, spread, theta["first_mean"])
+        plain = threshold_curves(thresholds, scale, np.ones(1))
+        return {
+            "thresholds": thresholds,
+            "scale": np.array([scale]),
+            "mean": mean,
+            "covariance": covariance,
+            "likelihood": threshold_curves(thresholds, scale, eps),
+            "typical": careful_curves(counts.sum(axis=(1, 2)), plain),
+            "first_mean": theta["first_mean"],
+        }
+
+    @staticmethod
+    def _learn_prior(
+        thresholds: NDArray[np.float64], spread: NDArray[np.float64], first_mean: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and covariance of the thresholds, as if a few assessors of the first guess were among them."""
+        n, n_steps = thresholds.shape
+        mean = (thresholds.sum(axis=0) + FEW * first_mean) / (n + FEW)
+        off = thresholds - mean
+        total = off.T @ off + spread.sum(axis=0) + FEW * FIRST_VARIANCE * np.eye(n_steps)
+        return mean, total / (n + FEW)
+
+    def _initial(self, statistics: Arrays) -> Arrays:
+        """Everyone alike, with thresholds by the use of the grades."""
+        log_used = np.log(statistics["used"] + 1.0)
+        mean, scale = -np.diff(log_used), first_scale(len(log_used))
+        thresholds = np.tile(mean, (len(statistics["assessors"]), 1))
+        return {
+            "thresholds": thresholds,
+            "scale": np.array([scale]),
+            "mean": mean,
+            "covariance": FIRST_VARIANCE * np.eye(len(mean)),
+            "likelihood": threshold_curves(thresholds, scale, self._difficulties()),
+            "typical": threshold_curves(mean[None], scale, np.ones(1))[0],
+            "first_mean": mean,
+        }
+
+    def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+        """The log likelihood per judgment, relevance integrated out."""
+        return float(statistics["log_likelihood"][0]) / n
+
+    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+        """Relevance and its spread on the latent line; grades as a typical careful assessor would give them."""
+        eps = self._difficulties()
+        split = local["posterior"].reshape(shard.n_items, len(eps), len(NODES))
+        rows = rows_on_nodes(split.sum(axis=1), theta["typical"], self.interval)
+        known = shard.gold >= 0
+        rows["grade"][known] = shard.gold[known]
+        rows["p"][known] = np.eye(shard.n_grades)[shard.gold[known]]
+        return {**rows, "difficulty": split.sum(axis=2) @ eps} if self.difficulty else rows
+
+    def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Points of the latent line, for documents of middling difficulty."""
+        return PRIOR, threshold_curves(theta["thresholds"], theta["scale"][0], np.ones(1))
+
+    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+        """The relevance at which each grade becomes as likely as the one below it."""
+        places = theta["thresholds"] / theta["scale"]
+        return {f"threshold_{step}": place for step, place in enumerate(places.T, start=1)}
+
+    def newcomers(self, theta: Arrays, name: str, n: int) -> NDArray[np.float64]:
+        """What the prior says."""
+        return np.repeat(theta["mean"][None], n, axis=0)
+
+    def _adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
+        """The curves are drawn anew: the other model may have been without difficulties."""
+        theta = super()._adopted(init, table)
+        if theta is not None:
+            theta["likelihood"] = threshold_curves(theta["thresholds"], theta["scale"][0], self._difficulties())
+        return theta
+
+    def _check(self) -> None:
+        super()._check()
+        if not isinstance(self.difficulty, bool | np.bool_):
+            raise UsageError(f"difficulty is True or False, not {self.difficulty!r}.")
+        if self.unjudgeable_as == "model":
+            raise UsageError("Rasch takes --unjudgeable-as lowest or drop; it has no model of them.")
+
+
+def first_scale(n_grades: int) -> float:
+    """What the standard deviation of relevance is first thought to be: the extreme grades are as far apart for all.
+
+    >>> first_scale(3)
+    1.2
+    """
+    return 2.4 / (n_grades - 1)
+
+
+def threshold_curves(
+    thresholds: NDArray[np.float64], scale: float, difficulties: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """P(answer | state), a state being a difficulty and a node: (n_assessors, n_answers, n_states)."""
+    # thresholds (n_assessors, n_answers - 1), difficulties (n_difficulties,)
+    below = np.cumsum(np.pad(thresholds, ((0, 0), (1, 0))), axis=1)
+    answers = np.arange(below.shape[1])[:, None]
+    scores = answers * scale * NODES - below[:, :, None]
+    return np.ascontiguousarray(softmax(np.concatenate([scores / eps for eps in difficulties], axis=2), axis=1))
+
+
+def at_least(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """From what is per answer, what is of this answer or a higher one, for all but the lowest."""
+    # (n_assessors, n_answers, n_states) -> (n_assessors, n_answers - 1, n_states)
+    return np.cumsum(shares[:, ::-1], axis=1)[:, -2::-1]
+
+
+def threshold_step(
+    counts: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+    scale: float,
+    difficulties: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    precision: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """One Newton step of every assessor's thresholds, and the Laplace covariances.
+
+    The problem is concave; a step that would lower it is halved until it does not.
+    """
+    # counts (n_assessors, n_answers, n_states), thresholds (n_assessors, n_answers - 1)
+    steep = np.repeat(1 / difficulties, len(NODES))
+    shares, total = threshold_curves(thresholds, scale, difficulties), counts.sum(axis=1)
+    slope = -at_least(counts - total[:, None, :] * shares) @ steep - (thresholds - mean) @ precision
+    higher, weight = at_least(shares), total * steep**2
+    rank = np.arange(thresholds.shape[1])
+    both = np.einsum("ahs,as->ah", higher, weight)[:, np.maximum.outer(rank, rank)]
+    curvature = both - np.einsum("ahs,aks->ahk", higher * weight[:, None, :], higher) + precision
+    spread = np.linalg.inv(curvature)
+    step = np.einsum("ahk,ak->ah", spread, slope)
+
+    def penalised(tried: NDArray[np.float64]) -> NDArray[np.float64]:
+        off = tried - mean
+        penalty: NDArray[np.float64] = 0.5 * np.einsum("ah,hk,ak->a", off, precision, off)
+        return _gain(counts, threshold_curves(tried, scale, difficulties)) - penalty
+
+    before, size = penalised(thresholds), np.ones((len(thresholds), 1))
+    for _ in range(12):
+        worse = penalised(thresholds + size * step) < before
+        if not worse.any():
+            break
+        size[worse] /= 2
+    else:
+        size[worse] = 0.0
+    return thresholds + size * step, spread
+
+
+def scale_step(
+    counts: NDArray[np.float64], thresholds: NDArray[np.float64], scale: float, difficulties: NDArray[np.float64]
+) -> float:
+    """A better standard deviation of relevance: one Newton step of a concave problem, halved while it is too long.
+
+    A weak normal prior keeps it finite where all assessors agree.
+    """
+    answers = np.arange(counts.shape[1])
+    places = np.concatenate([NODES / eps for eps in difficulties])
+    first = first_scale(len(answers))
+
+    def penalised(tried: float) -> float:
+        gain = _gain(counts, threshold_curves(thresholds, tried, difficulties)).sum()
+        return float(gain) - scale_penalty(tried, len(answers))
+
+    shares, total = threshold_curves(thresholds, scale, difficulties), counts.sum(axis=1)
+    expected = np.einsum("ags,g->as", shares, answers)
+    variance = np.einsum("ags,g->as", shares, answers**2) - expected**2
+    slope = ((np.einsum("ags,g->as", counts, answers) - total * expected) @ places).sum() - (scale - first) / first**2
+    step = float(slope / (((total * variance) @ places**2).sum() + first**-2))
+    before = penalised(scale)
+    for halved in range(12):
+        tried = max(scale + step / 2**halved, LEAST_SCALE)
+        if penalised(tried) >= before:
+            return tried
+    return scale
+
+
+def scale_penalty(scale: float, n_grades: int) -> float:
+    """The negative log prior of the scale, but for constants."""
+    return 0.5 * (scale / first_scale(n_grades) - 1.0) ** 2
+
+
+def _gain(counts: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The expected log likelihood of each assessor's answers."""
+    gain: NDArray[np.float64] = np.einsum("ags,ags->a", counts, np.log(np.maximum(shares, 1e-300)))
+    return gain

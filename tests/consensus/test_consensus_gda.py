@@ -1,0 +1,159 @@
+"""GDA: its parts against twins, what it finds in data drawn from itself, and its figures on RF10."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import scipy.optimize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from crowdrank import GDA, Judgments, evaluate, read_judgments
+from crowdrank.consensus.gda import answer_curves, newton_step
+from crowdrank.consensus.information import information
+from crowdrank.consensus.latent import N_NODES, NODES, PRIOR, node_quantiles
+from crowdrank.judgments.combine import combine
+from crowdrank.judgments.datasets import dataset
+
+
+def penalised(
+    flat: NDArray[np.float64], counts: NDArray[np.float64], mean: NDArray[np.float64], precision: NDArray[np.float64]
+) -> float:
+    """Minus the penalised log likelihood of one assessor's curves, from its definition."""
+    n = len(flat) // 2
+    scores = flat[:n, None] * NODES + flat[n:, None]
+    logs = scores - np.logaddexp.reduce(scores, axis=0)
+    off = flat - mean
+    return float(-(counts * logs).sum() + 0.5 * off @ precision @ off)
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10_000))
+def test_newton_steps_end_at_the_top(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n_answers = 3
+    counts = rng.gamma(0.5, 2.0, (4, n_answers, N_NODES))
+    mean = np.concatenate([np.linspace(-1, 1, n_answers), np.zeros(n_answers)])
+    precision = np.diag(rng.uniform(0.5, 4.0, 2 * n_answers))
+    curves = np.tile(mean, (4, 1))
+    for _ in range(30):
+        curves, _ = newton_step(counts, curves, mean, precision)
+    for a in range(4):
+        top = scipy.optimize.minimize(penalised, mean, args=(counts[a], mean, precision), tol=1e-10)
+        assert penalised(curves[a], counts[a], mean, precision) <= top.fun + 1e-6
+        assert np.allclose(curves[a], top.x, atol=1e-3)
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10_000), level=st.floats(0.01, 0.99))
+def test_quantiles_hold_their_share(seed: int, level: float) -> None:
+    posterior = np.random.default_rng(seed).dirichlet(np.full(N_NODES, 0.5), 5)
+    step = NODES[1] - NODES[0]
+    edges = np.append(NODES - step / 2, NODES[-1] + step / 2)
+    for row, quantile in zip(posterior, node_quantiles(posterior, level), strict=True):
+        assert np.interp(quantile, edges, np.append(0, np.cumsum(row))) == pytest.approx(level, abs=1e-6)
+
+
+def drawn(
+    seed: int, items: int = 3000, assessors: int = 60, per_item: int = 5
+) -> tuple[pd.DataFrame, NDArray[np.float64]]:
+    """Judgments drawn from the model: curves from a normal prior, relevance standard normal."""
+    rng = np.random.default_rng(seed)
+    relevance = rng.standard_normal(items)
+    mean = np.array([-1.2, 0.0, 1.2, 0.3, 0.2, -0.5])
+    curves = mean + rng.standard_normal((assessors, 6)) * np.array([0.6, 0.3, 0.6, 0.8, 0.6, 0.8])
+    item = np.repeat(np.arange(items), per_item)
+    assessor = np.concatenate([rng.choice(assessors, per_item, replace=False) for _ in range(items)])
+    scores = curves[assessor, :3] * relevance[item, None] + curves[assessor, 3:]
+    grade = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    return pd.DataFrame({"document": item, "assessor": assessor, "grade": grade}), relevance
+
+
+@pytest.mark.parametrize(("level", "share"), [(0.5, 0.5), (0.95, 0.95)])
+def test_intervals_cover_what_they_say_on_data_drawn_from_the_model(level: float, share: float) -> None:
+    covered = []
+    for seed in range(3):
+        frame, relevance = drawn(seed)
+        table = GDA(interval=level).fit(frame).consensus_.documents.set_index("document").loc[range(len(relevance))]
+        covered.append(((table["lower"] <= relevance) & (relevance <= table["upper"])).mean())
+    assert np.mean(covered) == pytest.approx(share, abs=0.02)
+
+
+def test_reversed_assessors_are_read_in_reverse() -> None:
+    frame, _ = drawn(0, items=800)
+    flipped = frame.assign(grade=np.where(frame["assessor"] == 7, 2 - frame["grade"], frame["grade"]))
+    one, other = (GDA().fit(each).consensus_ for each in (frame, flipped))
+    found = [table.documents.set_index("document").loc[range(800), "relevance"] for table in (one, other)]
+    assert np.corrcoef(found[0], found[1])[0, 1] > 0.99
+    slope = other.assessors.set_index("assessor")["slope"]
+    assert slope.loc[7] < 0 < slope.drop(7).median()
+
+
+def test_a_document_that_nobody_can_judge_sinks() -> None:
+    frame, _ = drawn(0, items=300)
+    broken = pd.DataFrame({"document": -1, "assessor": range(6), "grade": [-2, -2, -2, -2, -2, 1]})
+    judgments = read_judgments(pd.concat([frame, broken]), unjudgeable=-2)
+    table = GDA(unjudgeable_as="model").fit(judgments).consensus_.documents.set_index("document")
+    assert table["unjudgeable"].idxmax() == -1
+    assert table.loc[-1, "relevance"] == table["relevance"].min()
+    assert table["unjudgeable"].drop(-1).max() < 0.5
+
+
+def test_the_crowds_curve_gives_usable_grades() -> None:
+    frame, relevance = drawn(1, items=1500)
+    table = GDA().fit(frame).consensus_.documents.set_index("document").loc[range(1500)]
+    means = pd.Series(relevance).groupby(table["grade"].to_numpy()).mean()
+    assert list(means.index) == [0, 1, 2]
+    assert means.is_monotonic_increasing
+
+
+MEASURES = ["AP", "nDCG", "Tau"]
+
+
+def figures(model: GDA, gold: pd.DataFrame) -> list[float]:
+    return list(evaluate(model.consensus_.documents, gold, MEASURES, gains="exponential").means.values())
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("unjudgeable_as", "reference"), [("lowest", [0.787, 0.829, 0.671]), ("model", [0.796, 0.835, 0.691])]
+)
+def test_the_reference_figures_on_rf10(rf10: Judgments, unjudgeable_as: str, reference: list[float]) -> None:
+    model = GDA(unjudgeable_as=unjudgeable_as).fit(rf10)
+    assert figures(model, dataset("trec-rf10").read_gold().frame) == pytest.approx(reference, abs=0.005)
+
+
+@pytest.mark.data
+def test_injected_assessors_are_seen_through_on_rf10(rf10: Judgments) -> None:
+    """A random assessor on every document tells nothing; one that answers 2 - gold tells nearly everything."""
+    rng = np.random.default_rng(0)
+    gold = dataset("trec-rf10").read_gold().frame
+    items = pa.table(
+        {
+            "query": rf10.queries.take(pa.array(rf10.item_query)),
+            "document": rf10.documents.take(pa.array(rf10.item_document)),
+            "assessor": ["RANDOM"] * rf10.n_items,
+            "grade": rng.integers(0, 3, rf10.n_items),
+        }
+    )
+    reverse = gold.assign(assessor="REVERSED", grade=2 - gold["grade"])
+    crowd = replace(rf10, extras={})
+    for frame in (items, reverse):
+        crowd = combine(crowd, read_judgments(frame, grades="0-2"))
+    model = GDA().fit(crowd)
+    about = model.consensus_.assessors.set_index("assessor")
+    assert about.loc["RANDOM", "informativeness"] < 0.01
+    assert about.loc["REVERSED", "slope"] < 0
+    assert figures(model, gold)[0] >= 0.92
+
+
+def test_a_random_assessor_tells_nothing() -> None:
+    curves = np.array([[0.0, 0.0, 0.0, 1.0, 0.5, -1.0]])
+    total, parts = information(PRIOR, answer_curves(curves))
+    assert total[0] == pytest.approx(0, abs=1e-12)
+    assert np.allclose(parts, 0, atol=1e-12)
