@@ -65,7 +65,7 @@ def krippendorff_alpha(
     >>> votes = pd.DataFrame({"document": ["a", "a", "b", "b", "c", "c"], "assessor": ["x", "y"] * 3,
     ...                       "grade": [0, 0, 1, 1, 2, 1]})
     >>> round(krippendorff_alpha(votes).value, 3)
-    0.857
+    0.778
     """
     if not 0 < level < 1:
         raise UsageError(f"level is a number between 0 and 1, not {level}.")
@@ -135,7 +135,8 @@ def alpha_of(coincidences: Floats, values: Floats, metric: str = "ordinal") -> F
     apart = distances(margin, values, metric)
     seen = (coincidences * apart).sum(axis=(1, 2))
     chance = np.einsum("nc,nk,nck->n", margin, margin, apart) / np.maximum(margin.sum(axis=1) - 1, 1.0)
-    return 1 - np.divide(seen, chance, out=np.full(len(seen), np.nan), where=chance > 0)
+    alpha: Floats = 1 - np.divide(seen, chance, out=np.full(len(seen), np.nan), where=chance > 0)
+    return alpha
 
 
 def distances(margin: Floats, values: Floats, metric: str) -> Floats:
@@ -182,8 +183,8 @@ def pair_kappas(judgments: Any, weights: str = "quadratic", *, pairs: int = 10) 
     >>> votes = pd.DataFrame({"document": ["a", "a", "b", "b", "c", "c"], "assessor": ["x", "y"] * 3,
     ...                       "grade": [0, 0, 1, 1, 2, 1]})
     >>> pair_kappas(votes)
-      assessor other  documents  kappa
-    0        x     y          3   0.75
+      assessor other  documents     kappa
+    0        x     y          3  0.666667
     """
     one_of(WEIGHTS, weights, "weights")
     table = as_judgments(judgments).on_one_scale()

@@ -18,8 +18,10 @@ LEVEL = 0.95
 """The level of the intervals behind flags. Many assessors are tested at once, so an end of an interval alone accuses
 nobody: every flag asks for a margin besides, and honest assessors lie far outside of it."""
 NEAR_ZERO = 0.5
-"""The interval of a random assessor's rise holds 0 and ends below half of the crowd's. One that holds both 0 and this
-tells nobody from anybody: there are too few judgments, or they are on documents that are too much alike."""
+"""The interval of a random assessor's rise holds 0 and reaches less than half of the crowd's to either side. One that
+holds 0 and reaches further tells nobody from anybody: the judgments are too few, or on documents too much alike."""
+FEWEST = 10
+"""Of fewer judgments nothing is said: a standard error from a handful is itself a guess."""
 REVERSED = -0.2
 """A reversed assessor's rise is clearly below 0 and at least this steep: a flatter one is chance that came out."""
 CHANCE = 0.01
@@ -45,10 +47,16 @@ class Evidence:
         return np.where(known, rise - reach, np.nan), np.where(known, rise + reach, np.nan)
 
     @property
-    def few(self) -> NDArray[np.bool_]:
-        """Whether the rise may as well be chance as half of the crowd's or more."""
+    def near_zero(self) -> NDArray[np.bool_]:
+        """Whether the rise is surely less than half of the crowd's, in either direction."""
         lower, upper = self.rise_interval
-        return ~((lower > 0) | (upper < NEAR_ZERO))
+        return (lower > -NEAR_ZERO) & (upper < NEAR_ZERO)
+
+    @property
+    def few(self) -> NDArray[np.bool_]:
+        """Whether the judgments leave it open if the rise is that of chance or of the crowd."""
+        lower, upper = self.rise_interval
+        return (self.trend.n < FEWEST) | ~((lower > 0) | (upper < 0) | self.near_zero)
 
     @property
     def median(self) -> float:
@@ -63,7 +71,7 @@ def _reach(error: Floats) -> Floats:
 
 
 def flag(evidence: Evidence) -> NDArray[np.object_]:
-    """One flag per assessor: reversed, random, few, careless, careful, or nothing.
+    """One flag per assessor: few, reversed, random, careless, careful, or nothing; the first that holds.
 
     >>> trend = Trend(np.array([200, 200, 5]), np.zeros(3), np.array([1.0, 0.0, 0.9]), np.array([0.05, 0.05, 0.6]))
     >>> flag(Evidence(trend, np.array([0.0, 0.6, 0.2]), np.array([0.5, 0.0, 0.4]), np.full(3, 0.02))).tolist()
@@ -72,11 +80,11 @@ def flag(evidence: Evidence) -> NDArray[np.object_]:
     rise, (lower, upper) = evidence.trend.rise, evidence.rise_interval
     reach, information = _reach(evidence.information_error), evidence.informativeness
     reversed_ = (upper < 0) & (rise <= REVERSED)
-    random = (lower <= 0) & (upper < NEAR_ZERO) & (evidence.chance > CHANCE)
+    random = (lower <= 0) & evidence.near_zero & (evidence.chance > CHANCE)
     careless = information + reach < CARELESS * evidence.median
     careful = information - reach > CAREFUL * evidence.median
-    names = ["reversed", "random", "few", "careless", "careful"]
-    found = np.select([reversed_, random, evidence.few, careless, careful], names, "")
+    names = ["few", "reversed", "random", "careless", "careful"]
+    found = np.select([evidence.few, reversed_, random, careless, careful], names, "")
     return found.astype(object)
 
 
@@ -87,12 +95,14 @@ def sentences(evidence: Evidence) -> list[str]:
     >>> print(sentences(Evidence(trend, np.array([0.6]), np.array([0.01]), np.array([0.02])))[0])
     Answers rise 0.02 (-0.08 to 0.12) per grade of the others' over 200 judgments; 0.010 nats, the crowd's median 0.010.
     """
-    told = zip(evidence.trend.n, evidence.trend.rise, *evidence.rise_interval, evidence.informativeness, strict=True)
+    lower, upper = evidence.rise_interval
+    numbers = np.column_stack([evidence.trend.rise, lower, upper, evidence.informativeness]).tolist()
     middle = evidence.median
-    return [_sentence(int(n), *map(float, numbers), middle) for n, *numbers in told]
+    return [_sentence(int(n), row, middle) for n, row in zip(evidence.trend.n, numbers, strict=True)]
 
 
-def _sentence(n: int, rise: float, lower: float, upper: float, information: float, median: float) -> str:
+def _sentence(n: int, numbers: list[float], median: float) -> str:
+    rise, lower, upper, information = numbers
     judgments = f"{n:,} judgment{'' if n == 1 else 's'}"
     nats = f"{information:.3f} nats, the crowd's median {median:.3f}."
     if np.isnan(lower):

@@ -35,7 +35,8 @@ class Others:
         >>> Others(np.array([0.5, np.nan]), np.array([0, -1], np.int8)).known.tolist()
         [True, False]
         """
-        return self.grade != UNJUDGEABLE
+        known: NDArray[np.bool_] = self.grade != UNJUDGEABLE
+        return known
 
 
 def crowd_curve(likelihood: Floats, judgments: NDArray[np.int64], n_grades: int) -> Floats:

@@ -87,8 +87,10 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=20, documents=10, assessors=8, spammers=0.25, seed=3)
     >>> report = assess(crowdrank.GDA().fit(world.judgments))
+    >>> world.assessors.query("kind.str.endswith('spammer')")["assessor"].tolist()
+    ['worker-2', 'worker-6']
     >>> sorted(report.frame.loc[report.frame["flag"] == "random", "assessor"])
-    ['worker-1', 'worker-7']
+    ['worker-2', 'worker-6']
     """
     if not hasattr(model, "consensus_"):
         raise NotFittedError(f"This {type(model).__name__} is not fitted yet; call fit first.")

@@ -36,42 +36,68 @@ def measure_trend(judgments: Judgments, others: Others) -> Trend:
     >>> grades = {"x": [0, 1, 2] * 10, "y": [0, 1, 2] * 10, "z": [0, 1, 2] * 10, "upside": [2, 1, 0] * 10}
     >>> rows = [(f"d{number}", who, grade) for who in grades for number, grade in enumerate(grades[who])]
     >>> table = read_judgments(pd.DataFrame(rows, columns=["document", "assessor", "grade"]))
-    >>> (measure_trend(table, what_others_say(table)).rise > 0).tolist()
-    [True, True, True, False]
+    >>> measure_trend(table, what_others_say(table)).rise.round(2).tolist()
+    [1.0, 1.0, 1.0, -0.33]
     """
     used = others.known & (judgments.grade != UNJUDGEABLE)
     who, answer = judgments.assessor[used], judgments.grade[used].astype(np.float64)
-    crowd = _calibrated(others.expected[used], answer)
     size = judgments.n_assessors
     n = np.bincount(who, minlength=size)
-    bias = _means(answer - crowd, who, n)
-    off_x, off_y = crowd - _means(crowd, who, n)[who], answer - _means(answer, who, n)[who]
-    xx, xy, yy = (np.bincount(who, product, size) for product in (off_x * off_x, off_x * off_y, off_y * off_y))
-    varied = xx > _ROUNDING * np.maximum(n, 1)
-    rise = np.divide(xy, xx, out=np.full(size, np.nan), where=varied)
-    left = np.maximum(yy - np.where(varied, rise, 0.0) * xy, 0.0)
+    crowd = _calibrated(others.expected[used], answer, who, n)
+    xx, xy, yy = _moments(crowd, answer, who, n)
+    rise = _ratio(xy, xx, n)
+    left = np.maximum(yy - np.nan_to_num(rise) * xy, 0.0)
     freedom = np.maximum(n - 2, 0)
-    pooled = left.sum() / max(freedom.sum(), 1)
+    pooled = left.sum() / max(int(freedom.sum()), 1)
     own = np.divide(left, freedom, out=np.zeros(size), where=freedom > 0)
     # One who always gives the same answer scatters not at all, and yet proves nothing on documents that are all alike.
     spread = np.maximum(own, pooled)
-    error = np.sqrt(np.divide(spread, xx, out=np.full(size, np.inf), where=varied & (freedom > 0)))
-    return Trend(n, bias, rise, error)
+    error = np.sqrt(np.divide(spread, xx, out=np.full(size, np.inf), where=~np.isnan(rise) & (freedom > 0)))
+    return Trend(n, _means(answer - crowd, who, n), rise, error)
 
 
-def _calibrated(expected: Floats, answer: Floats) -> Floats:
-    """What the crowd answers on average where the others say so: then the crowd as a whole has bias 0 and rise 1."""
+def _calibrated(expected: Floats, answer: Floats, who: NDArray[np.int32], n: NDArray[np.int64]) -> Floats:
+    """What the crowd answers where the others say so: then its bias is 0, and its median assessor has rise 1."""
     if not len(expected):
         return expected
-    off = expected - expected.mean()
-    spread = float(off @ off)
-    rise = float(off @ answer) / spread if spread > _ROUNDING * len(off) else 0.0
+    xx, xy, _ = _moments(expected, answer, who, n)
+    rises = _ratio(xy, xx, n)
+    # By judgments, not by spread: one reversed assessor must not outweigh several whose consensus it has flattened.
+    typical = _weighted_median(rises[~np.isnan(rises)], n[~np.isnan(rises)])
     # A crowd that contradicts itself gives no direction to hold anyone against.
-    return answer.mean() + max(rise, 0.0) * off
+    crowd: Floats = answer.mean() + max(typical, 0.0) * (expected - expected.mean())
+    return crowd
+
+
+def _moments(
+    crowd: Floats, answer: Floats, who: NDArray[np.int32], n: NDArray[np.int64]
+) -> tuple[Floats, Floats, Floats]:
+    """Each assessor's sums of squares and products about its own means."""
+    off_x, off_y = crowd - _means(crowd, who, n)[who], answer - _means(answer, who, n)[who]
+    return _sums(off_x * off_x, who, n), _sums(off_x * off_y, who, n), _sums(off_y * off_y, who, n)
+
+
+def _ratio(xy: Floats, xx: Floats, n: NDArray[np.int64]) -> Floats:
+    """The slope of each line; NaN where the documents are all alike."""
+    slopes: Floats = np.divide(xy, xx, out=np.full(len(n), np.nan), where=xx > _ROUNDING * np.maximum(n, 1))
+    return slopes
+
+
+def _weighted_median(values: Floats, weights: NDArray[np.int64]) -> float:
+    if not len(values):
+        return 0.0
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(below, below[-1] / 2)])
+
+
+def _sums(values: Floats, who: NDArray[np.int32], n: NDArray[np.int64]) -> Floats:
+    sums: Floats = np.asarray(np.bincount(who, values, len(n)), np.float64)
+    return sums
 
 
 def _means(values: Floats, who: NDArray[np.int32], n: NDArray[np.int64]) -> Floats:
-    return np.divide(np.bincount(who, values, len(n)), n, out=np.full(len(n), np.nan), where=n > 0)
+    return _sums(values, who, n) / np.where(n > 0, n, np.nan)
 
 
 def joint_counts(judgments: Judgments, others: Others) -> NDArray[np.int64]:

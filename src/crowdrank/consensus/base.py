@@ -245,11 +245,11 @@ class Aggregator(ABC):
 
     def predict(self, judgments: Any = None) -> pd.Series[Any]:
         """The label of each document, with the assessors as they were estimated."""
-        return crowdkit.label_series(self._consensus_of(judgments))
+        return crowdkit.label_series(self.infer(judgments))
 
     def predict_proba(self, judgments: Any = None) -> pd.DataFrame:
         """The probability of each label per document, with the assessors as they were estimated."""
-        return crowdkit.label_shares(self._consensus_of(judgments))
+        return crowdkit.label_shares(self.infer(judgments))
 
     def fit_predict(self, judgments: Any, gold: Any = None, **options: Any) -> pd.Series[Any]:
         """Fit, then the label of each document."""
@@ -279,7 +279,8 @@ class Aggregator(ABC):
         self._require_fitted()
         return crowdkit.worker_series(self.consensus_, column, name)
 
-    def _consensus_of(self, judgments: Any) -> Consensus:
+    def infer(self, judgments: Any = None) -> Consensus:
+        """The consensus of other judgments with the assessors as they were estimated; none given, that of the fit."""
         self._require_fitted()
         if judgments is None:
             return self.consensus_

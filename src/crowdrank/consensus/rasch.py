@@ -21,6 +21,8 @@ FIRST_VARIANCE = 1.0
 """How much thresholds are first thought to vary among assessors."""
 LEAST_SCALE = 0.05
 """The scale of relevance stays above this: its sign tells better from worse."""
+ROUNDING = 1e-9
+"""A loss smaller than this is rounding, not a step that is too long."""
 DIFFICULTIES: NDArray[np.float64] = np.exp(0.5 * np.array([-2.0, -1.0, 0.0, 1.0, 2.0]))
 """The grid of document difficulties; their logarithms are normal of mean 0 and standard deviation 0.5."""
 
@@ -216,30 +218,36 @@ def threshold_step(
     The problem is concave; a step that would lower it is halved until it does not.
     """
     # counts (n_assessors, n_answers, n_states), thresholds (n_assessors, n_answers - 1)
-    steep = np.repeat(1 / difficulties, len(NODES))
-    shares, total = threshold_curves(thresholds, scale, difficulties), counts.sum(axis=1)
-    slope = -at_least(counts - total[:, None, :] * shares) @ steep - (thresholds - mean) @ precision
-    higher, weight = at_least(shares), total * steep**2
-    rank = np.arange(thresholds.shape[1])
-    both = np.einsum("ahs,as->ah", higher, weight)[:, np.maximum.outer(rank, rank)]
-    curvature = both - np.einsum("ahs,aks->ahk", higher * weight[:, None, :], higher) + precision
-    spread = np.linalg.inv(curvature)
-    step = np.einsum("ahk,ak->ah", spread, slope)
+    slope, curvature = threshold_slopes(counts, thresholds, scale, difficulties)
+    spread = np.linalg.inv(curvature + precision)
+    step = np.einsum("ahk,ak->ah", spread, slope - (thresholds - mean) @ precision)
 
     def penalised(tried: NDArray[np.float64]) -> NDArray[np.float64]:
         off = tried - mean
         penalty: NDArray[np.float64] = 0.5 * np.einsum("ah,hk,ak->a", off, precision, off)
-        return _gain(counts, threshold_curves(tried, scale, difficulties)) - penalty
+        return expected_log(counts, threshold_curves(tried, scale, difficulties)) - penalty
 
     before, size = penalised(thresholds), np.ones((len(thresholds), 1))
     for _ in range(12):
-        worse = penalised(thresholds + size * step) < before
+        worse = penalised(thresholds + size * step) < before - ROUNDING
         if not worse.any():
             break
         size[worse] /= 2
-    else:
-        size[worse] = 0.0
     return thresholds + size * step, spread
+
+
+def threshold_slopes(
+    counts: NDArray[np.float64], thresholds: NDArray[np.float64], scale: float, difficulties: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The gradient and the negative second derivatives of the expected log likelihood in each assessor's thresholds."""
+    steep = np.repeat(1 / difficulties, len(NODES))
+    shares, total = threshold_curves(thresholds, scale, difficulties), counts.sum(axis=1)
+    higher, weight = at_least(shares), total * steep**2
+    rank = np.arange(thresholds.shape[1])
+    both = np.einsum("ahs,as->ah", higher, weight)[:, np.maximum.outer(rank, rank)]
+    curvature: NDArray[np.float64] = both - np.einsum("ahs,aks->ahk", higher * weight[:, None, :], higher)
+    slope: NDArray[np.float64] = -at_least(counts - total[:, None, :] * shares) @ steep
+    return slope, curvature
 
 
 def scale_step(
@@ -254,7 +262,7 @@ def scale_step(
     first = first_scale(len(answers))
 
     def penalised(tried: float) -> float:
-        gain = _gain(counts, threshold_curves(thresholds, tried, difficulties)).sum()
+        gain = expected_log(counts, threshold_curves(thresholds, tried, difficulties)).sum()
         return float(gain) - scale_penalty(tried, len(answers))
 
     shares, total = threshold_curves(thresholds, scale, difficulties), counts.sum(axis=1)
@@ -264,8 +272,8 @@ def scale_step(
     step = float(slope / (((total * variance) @ places**2).sum() + first**-2))
     before = penalised(scale)
     for halved in range(12):
-        tried = max(scale + step / 2**halved, LEAST_SCALE)
-        if penalised(tried) >= before:
+        tried = max(scale + step * 0.5**halved, LEAST_SCALE)
+        if penalised(tried) >= before - ROUNDING:
             return tried
     return scale
 
@@ -275,7 +283,7 @@ def scale_penalty(scale: float, n_grades: int) -> float:
     return 0.5 * (scale / first_scale(n_grades) - 1.0) ** 2
 
 
-def _gain(counts: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+def expected_log(counts: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
     """The expected log likelihood of each assessor's answers."""
     gain: NDArray[np.float64] = np.einsum("ags,ags->a", counts, np.log(np.maximum(shares, 1e-300)))
     return gain

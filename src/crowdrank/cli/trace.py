@@ -1,0 +1,59 @@
+"""`crowdrank trace`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import say, say_json, show_table
+from crowdrank.consensus import METHODS, model_class
+
+
+def trace(
+    judgments: o.JudgmentsFile,
+    document: Annotated[str, typer.Option(help="The id of the document.", show_default=False)],
+    query: Annotated[str | None, typer.Option(help="The id of its query, where it stands under several.")] = None,
+    method: Annotated[str, typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.")] = "gda",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the steps here.")] = None,
+    format: o.Format = None,
+    columns: o.Columns = None,
+    separator: o.Separator = None,
+    grades: o.Grades = None,
+    unjudgeable: o.Unjudgeable = None,
+    exclude: o.Exclude = None,
+    on_bad_rows: o.OnBadRows = "error",
+    json: o.AsJson = False,
+) -> None:
+    """Replay a document's judgments one by one: what is known after each, and how surely."""
+    from crowdrank.consensus.trace import trace as replay
+    from crowdrank.judgments.read import read_judgments
+    from crowdrank.judgments.write import check_output, write_table
+
+    model = model_class(method)()
+    if output is not None:
+        check_output(output)
+    table = read_judgments(
+        judgments,
+        format=format,
+        columns=columns,
+        separator=separator,
+        grades=grades,
+        unjudgeable=unjudgeable,
+        exclude=exclude,
+        on_bad_rows=on_bad_rows,
+    )
+    steps = replay(model.fit(table, progress=True), table, document, query)
+    if output is not None:
+        write_table(steps, output)
+    if json:
+        say_json(steps.to_pylist())
+        return
+    show_table(steps, first=50)
+    last = steps.slice(len(steps) - 1).to_pylist()[0]
+    say(
+        f"After {len(steps)} judgments: relevance {last['relevance']:.3f} "
+        f"[{last['lower']:.3f}, {last['upper']:.3f}], grade {last['grade']} ({method})."
+    )

@@ -1,0 +1,58 @@
+"""A document's judgments one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from crowdrank import DawidSkene, read_judgments, simulate
+from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus.trace import trace
+from crowdrank.errors import InputError
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_last_step_is_what_the_fit_says(method: str) -> None:
+    world = simulate(queries=8, documents=6, labels=5, seed=2)
+    judgments = read_judgments(world.judgments)
+    model = model_class(method)().fit(judgments)
+    if model.locality == "query":
+        pytest.skip("a model of pairs knows a document only among others")
+    steps = trace(model, judgments, "1-2")
+    fitted = model.consensus_.documents.set_index("document").loc["1-2"]
+    assert len(steps) == fitted["judgments"]
+    last = steps.to_pylist()[-1]
+    assert last["relevance"] == pytest.approx(fitted["relevance"], abs=1e-6)
+    assert last["grade"] == fitted["grade"]
+    assert sorted(steps["assessor"].to_pylist()) == sorted(
+        world.judgments.query("document == '1-2'")["assessor"].tolist()
+    )
+
+
+def test_steps_follow_the_time() -> None:
+    world = simulate(queries=8, documents=6, labels=5, seed=2)
+    judgments = read_judgments(world.judgments)
+    steps = trace(DawidSkene().fit(judgments), judgments, "1-2")
+    mine = world.judgments.query("document == '1-2'").sort_values("time")
+    assert steps["assessor"].to_pylist() == mine["assessor"].tolist()
+    assert steps["given"].to_pylist() == mine["grade"].tolist()
+
+
+def test_more_judgments_are_surer_on_average() -> None:
+    world = simulate(queries=8, documents=6, labels=7, seed=2)
+    judgments = read_judgments(world.judgments)
+    model = model_class("gda")().fit(judgments)
+    sds = [trace(model, judgments, f"{query}-{n}")["sd"].to_numpy() for query in range(1, 6) for n in (1, 2, 3)]
+    assert np.mean([sd[-1] for sd in sds]) < np.mean([sd[0] for sd in sds])
+
+
+def test_unknown_and_ambiguous_documents_are_refused() -> None:
+    world = simulate(queries=3, documents=4, seed=2)
+    frame = world.judgments.assign(document=world.judgments["document"].str.split("-").str[1])
+    judgments = read_judgments(frame)
+    model = DawidSkene(n_iter=200).fit(judgments)
+    with pytest.raises(InputError, match="there is no judgment of the document 'nothing'; check the ids"):
+        trace(model, judgments, "nothing")
+    with pytest.raises(InputError, match="stands under [0-9] queries; say which with --query"):
+        trace(model, judgments, str(frame["document"].mode()[0]))
+    assert len(trace(model, judgments, str(frame["document"].mode()[0]), "1")) > 0
