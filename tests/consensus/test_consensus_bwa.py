@@ -46,14 +46,16 @@ def test_the_pass_equals_its_twin(seed: int) -> None:
     item, n = np.repeat(np.arange(9), np.diff(offsets)), offsets[-1]
     assessor, grade = rng.integers(0, 4, n).astype(np.int32), rng.integers(0, 5, n).astype(np.int8)
     gold = rng.integers(-1, 5, 9).astype(np.int8)
-    precision, bias = rng.gamma(2, 1, 4), rng.normal(0, 1, 4)
+    precision, bias, worth = rng.gamma(2, 1, 4), rng.normal(0, 1, 4), np.array([0.0, 0.5, 2.0, 3.0, 4.0])
     mean, variance, first, second = np.empty(9), np.empty(9), np.zeros(4), np.zeros(4)
-    kernels.weigh_grades(offsets, assessor, grade, gold, 2.0, 0.5, precision, bias, mean, variance, first, second)
+    kernels.weigh_grades(
+        offsets, assessor, grade, gold, worth, 2.0, 0.5, precision, bias, mean, variance, first, second
+    )
     weight = 0.5 + np.bincount(item, precision[assessor], 9)
-    total = 0.5 * 2.0 + np.bincount(item, precision[assessor] * (grade - bias[assessor]), 9)
-    assert np.allclose(mean, np.where(gold >= 0, gold, total / weight))
+    total = 0.5 * 2.0 + np.bincount(item, precision[assessor] * (worth[grade] - bias[assessor]), 9)
+    assert np.allclose(mean, np.where(gold >= 0, worth[gold], total / weight))
     assert np.allclose(variance, np.where(gold >= 0, 0.0, 1 / weight))
-    off = grade - mean[item]
+    off = worth[grade] - mean[item]
     assert np.allclose(first, np.bincount(assessor, off, 4))
     assert np.allclose(second, np.bincount(assessor, off**2 + variance[item], 4))
 
@@ -168,10 +170,19 @@ def test_relevance_is_on_the_scale_of_the_grades() -> None:
     wide = BWA().fit(read_judgments(frame.assign(grade=frame["grade"] + 5), grades="5-7")).consensus_.documents
     assert np.allclose(wide["relevance"], table["relevance"] + 5)
     assert np.allclose(wide["sd"], table["sd"])
+    doubled = BWA().fit(read_judgments(frame.assign(grade=frame["grade"] * 2), grades="0,2,4")).consensus_.documents
+    assert np.allclose(doubled["relevance"], 2 * table["relevance"])
+    assert np.allclose(doubled["sd"], 2 * table["sd"])
+    uneven = frame.assign(grade=frame["grade"].map({0: 0, 1: 1, 2: 5}))
+    unanimous = pd.DataFrame({"document": -1, "assessor": range(20), "grade": 1})
+    far = BWA().fit(read_judgments(pd.concat([uneven, unanimous]), grades="0,1,5")).consensus_.documents
+    row = far[far["document"] == -1].iloc[0]
+    assert row["relevance"] == pytest.approx(1, abs=0.2)
+    assert row["grade"] == 1
 
 
 def test_shares_are_the_mass_nearest_to_each_grade() -> None:
-    shares = cell_shares(np.array([0.2, 3.0]), np.array([0.7, 1e-9]), 4)
+    shares = cell_shares(np.array([0.2, 3.0]), np.array([0.7, 1e-9]), np.arange(4.0))
     cuts = np.asarray(norm.cdf([0.5, 1.5, 2.5], 0.2, 0.7))
     assert np.allclose(shares[0], [cuts[0], cuts[1] - cuts[0], cuts[2] - cuts[1], 1 - cuts[2]])
     assert np.allclose(shares[1], [0, 0, 0, 1])

@@ -95,14 +95,15 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     if not hasattr(model, "consensus_"):
         raise NotFittedError(f"This {type(model).__name__} is not fitted yet; call fit first.")
     given = model.judgments_ if judgments is None else as_judgments(judgments, model.judgments_)
-    table = given.on_one_scale().with_unjudgeable(model.unjudgeable_as)
+    answers = given.on_one_scale()
+    table = answers.with_unjudgeable(model.unjudgeable_as)
     states = _states_of(model, table)
     columns: Columns = {
         "assessor": table.assessors,
         "judgments": np.bincount(table.assessor, minlength=table.n_assessors),
         **_quality(table, states),
         "agreement": _agreement(table, model.consensus_),
-        **_named("honeypot", honeypot_accuracy(table), ("honeypots", "honeypots_right")),
+        **_honeypot_columns(answers, table.assessors),
         **_gold_columns(table, model.gold_ if gold is None else as_gold(gold, given)),
         **({"duration": _medians(table)} if "duration" in table.extras else {}),
     }
@@ -126,7 +127,8 @@ def _states_of(model: Aggregator, table: Judgments) -> States | None:
     met = model.consensus_.assessor_table
     place = ids.match(met["assessor"].combine_chunks(), table.assessors)
     rows = likelihood[np.maximum(place, 0)]
-    rows[place < 0] = np.tensordot(met["judgments"].to_numpy() / sum(met["judgments"].to_pylist()), likelihood, axes=1)
+    counts = met["judgments"].to_numpy()
+    rows[place < 0] = np.tensordot(counts / counts.sum(), likelihood, axes=1)
     return prior, rows
 
 
@@ -198,6 +200,13 @@ def _agreement(table: Judgments, consensus: Consensus) -> Floats:
     of_item[place[place >= 0]] = codes[place >= 0]
     share: Floats = accuracy(table, np.repeat(of_item, np.diff(table.offsets)))["share"].astype(np.float64)
     return share
+
+
+def _honeypot_columns(answers: Judgments, assessors: pa.Array) -> Columns:
+    """Accuracy on honeypots as answered: 'cannot judge' is right where that is the right answer, and only there."""
+    place = ids.match(answers.assessors, assessors)
+    found = {name: column[place] for name, column in honeypot_accuracy(answers).items()}
+    return _named("honeypot", found, ("honeypots", "honeypots_right"))
 
 
 def _gold_columns(table: Judgments, gold: Gold | None) -> Columns:

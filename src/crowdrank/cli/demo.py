@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli.options import AsJson
-from crowdrank.cli.screen import say, say_json
+from crowdrank.cli.screen import complain, say, say_json
 
 
 def demo(
@@ -27,6 +27,7 @@ def demo(
         say(f"A simulated crowd (seed {seed}): {repr(judgments).strip('<>').removeprefix('Judgments: ')}.")
         kinds = world.assessors["kind"].value_counts()
         say("Its assessors: " + ", ".join(f"{count} {kind}" for kind, count in kinds.items()) + ".")
+    complain(f"Aggregating with {', '.join(METHODS)} (the first time, kernels are compiled: half a minute).")
     runs = {method: model_class(method)().fit(judgments).consensus_.documents for method in METHODS}
     comparison = compare(runs, world.gold, ["nDCG@10", "AP(rel=2)", "Tau", "GradeAccuracy"], gains="exponential")
     if json:

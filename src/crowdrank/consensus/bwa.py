@@ -77,6 +77,7 @@ class BWA(Aggregator):
         """The posterior of each item, and the deviations from it per assessor."""
         if theta is None:
             theta = first_theta(shard.n_assessors, shard.n_grades)
+        worth = in_steps(shard.values)
         mean, variance = np.empty(shard.n_items), np.empty(shard.n_items)
         first, second = np.zeros(shard.n_assessors), np.zeros(shard.n_assessors)
         kernels.weigh_grades(
@@ -84,6 +85,7 @@ class BWA(Aggregator):
             shard.assessor,
             shard.grade,
             shard.gold,
+            worth,
             theta["middle"][0],
             1 / theta["spread"][0],
             theta["shape"] / theta["rate"],
@@ -100,14 +102,14 @@ class BWA(Aggregator):
             "second": second,
             "items": np.array([len(mean), mean.sum(), (mean**2 + variance).sum()]),
             "entropy": np.array([0.5 * np.log(2 * np.pi * np.e * unknown).sum()]),
-            "grades": np.zeros(shard.n_grades),
+            "worth": len(mean) * worth,  # statistics add up: their mean over items is what each shard says
         }
 
     def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """Each assessor's posterior, then the priors."""
         judged, first = statistics["judged"], statistics["first"]
         if theta is None:
-            theta = first_theta(len(judged), len(statistics["grades"]))
+            theta = first_theta(len(judged), len(statistics["worth"]))
         bias, doubt = np.zeros(len(judged)), np.zeros(len(judged))
         if self.bias:
             precision = theta["shape"] / theta["rate"]
@@ -126,7 +128,7 @@ class BWA(Aggregator):
             "spread": theta["spread"],
             "bias_variance": np.array([bias_variance]),
             "gamma": learn_gamma(shape, rate),
-            "grades": statistics["grades"],
+            "worth": statistics["worth"] / n_items,
         }
 
     def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
@@ -149,7 +151,7 @@ class BWA(Aggregator):
         """The posterior on the scale; a grade is as probable as the numbers nearest to it."""
         bottom, step = shard.values[0], (shard.values[-1] - shard.values[0]) / (shard.n_grades - 1)
         sd = np.sqrt(local["variance"])
-        shares = cell_shares(local["mean"], np.maximum(sd, 1e-9), shard.n_grades)
+        shares = cell_shares(local["mean"], np.maximum(sd, 1e-9), in_steps(shard.values))
         relevance, reach = bottom + step * local["mean"], ndtri(0.5 + self.interval / 2) * step * sd
         return {
             "relevance": relevance,
@@ -164,7 +166,7 @@ class BWA(Aggregator):
         """Points of the line of relevance."""
         places = theta["middle"] + np.sqrt(theta["spread"]) * NODES
         sd = np.sqrt(theta["rate"] / theta["shape"])
-        shares = cell_shares(theta["bias"][:, None] + places, sd[:, None], len(theta["grades"]))
+        shares = cell_shares(theta["bias"][:, None] + places, sd[:, None], theta["worth"])
         return PRIOR, np.moveaxis(shares, 2, 1)
 
     def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
@@ -250,12 +252,23 @@ def biases_bound(theta: Arrays) -> float:
     return float(entropy - 0.5 * ((len(bias) + FEW) * np.log(2 * np.pi * variance) + squared / variance))
 
 
-def cell_shares(mean: NDArray[np.float64], sd: NDArray[np.float64], n_grades: int) -> NDArray[np.float64]:
+def in_steps(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What each grade is worth, counted from the lowest in mean steps of the scale.
+
+    >>> in_steps(np.array([1.0, 2.0, 5.0])).tolist()
+    [0.0, 0.5, 2.0]
+    """
+    worth: NDArray[np.float64] = (values - values[0]) * (len(values) - 1) / (values[-1] - values[0])
+    return worth
+
+
+def cell_shares(mean: NDArray[np.float64], sd: NDArray[np.float64], worth: NDArray[np.float64]) -> NDArray[np.float64]:
     """The mass of normals nearest to each grade, along a new last axis.
 
-    >>> cell_shares(np.array([1.0]), np.array([0.5]), 3).round(2).tolist()
+    >>> cell_shares(np.array([1.0]), np.array([0.5]), np.arange(3.0)).round(2).tolist()
     [[0.16, 0.68, 0.16]]
     """
-    below = ndtr((np.arange(n_grades - 1) + 0.5 - mean[..., None]) / sd[..., None])
+    cuts = (worth[1:] + worth[:-1]) / 2
+    below = ndtr((cuts - mean[..., None]) / sd[..., None])
     shares: NDArray[np.float64] = np.diff(below, axis=-1, prepend=0.0, append=1.0)
     return shares

@@ -405,6 +405,7 @@ def weigh_grades(
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     gold: NDArray[np.int8],
+    worth: NDArray[np.float64],
     middle: float,
     pull: float,
     precision: NDArray[np.float64],
@@ -418,18 +419,18 @@ def weigh_grades(
 
     The prior of an item is normal with mean `middle` and precision `pull`; an expert grade is certain.
     """
-    # precision, bias (n_assessors,); mean, variance (n_items,) are written; to first and second (n_assessors,) the
+    # worth (n_grades,); precision, bias (n_assessors,); mean, variance (n_items,) are written; to first and second (n_assessors,) the
     # expected deviation of the grade from the item's mean and its square are added
     for item in range(len(offsets) - 1):
         start, stop = offsets[item], offsets[item + 1]
         weight, total = pull, pull * middle
         for j in range(start, stop):
             weight += precision[assessor[j]]
-            total += precision[assessor[j]] * (grade[j] - bias[assessor[j]])
+            total += precision[assessor[j]] * (worth[grade[j]] - bias[assessor[j]])
         mean[item], variance[item] = total / weight, 1.0 / weight
         if gold[item] >= 0:
-            mean[item], variance[item] = gold[item], 0.0
+            mean[item], variance[item] = worth[gold[item]], 0.0
         for j in range(start, stop):
-            off = grade[j] - mean[item]
+            off = worth[grade[j]] - mean[item]
             first[assessor[j]] += off
             second[assessor[j]] += off * off + variance[item]

@@ -219,7 +219,7 @@ def threshold_step(
     """
     # counts (n_assessors, n_answers, n_states), thresholds (n_assessors, n_answers - 1)
     slope, curvature = threshold_slopes(counts, thresholds, scale, difficulties)
-    spread = np.linalg.inv(curvature + precision)
+    spread = np.asarray(np.linalg.inv(curvature + precision), np.float64)
     step = np.einsum("ahk,ak->ah", spread, slope - (thresholds - mean) @ precision)
 
     def penalised(tried: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,0 +1,33 @@
+"""Studies on public data, one file each: every figure comes with the protocol that it was made by."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from crowdrank.errors import UsageError
+
+if TYPE_CHECKING:
+    from crowdrank.studies.base import Study
+
+STUDIES = {
+    "rf10": "consensus of a web crowd against NIST's grades (TREC RF10), injected assessors",
+    "web5": "consensus on five grades of web pages",
+    "dl20": "consensus of LLM judges against NIST's grades (TREC DL20), with fewer judges too",
+    "calibration": "whether intervals and probabilities hold on data drawn from the model",
+}
+"""The studies and what each is about; a study lives in the file of its name (loaded when asked for)."""
+
+
+def study_named(name: str) -> Callable[..., Study]:
+    """The function that runs a study.
+
+    >>> study_named("rf11")
+    Traceback (most recent call last):
+    crowdrank.errors.UsageError: There is no study 'rf11'; the studies are: rf10, web5, dl20, calibration.
+    """
+    if name not in STUDIES:
+        raise UsageError(f"There is no study '{name}'; the studies are: {', '.join(STUDIES)}.")
+    found: Callable[..., Study] = importlib.import_module(f"crowdrank.studies.{name}").study
+    return found

@@ -1,0 +1,62 @@
+"""`crowdrank assessors` as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from crowdrank import simulate
+
+
+def crowdrank(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "crowdrank", *map(str, words)], cwd=cwd, capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("worlds") / "world"
+    simulate(queries=15, documents=10, assessors=15, seed=3).write(folder)
+    return folder
+
+
+def test_it_shows_the_table_the_flags_and_alpha(world: Path, tmp_path: Path) -> None:
+    done = crowdrank("assessors", world / "judgments.csv", "-m", "gda", "-o", "who.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.strip().splitlines()
+    assert lines[0].split() == ["assessor", "judgments", "informativeness", "slope", "bias", "honeypots", "flag"]
+    assert lines[-2].startswith("15 assessors: ")
+    assert lines[-2].endswith("; written to who.csv.")
+    assert lines[-1].startswith("Krippendorff's alpha (ordinal) 0.")
+    written = pd.read_csv(tmp_path / "who.csv")
+    assert len(written) == 15
+    assert written["informativeness"].is_monotonic_decreasing
+
+
+def test_it_speaks_json_and_takes_gold(world: Path, tmp_path: Path) -> None:
+    done = crowdrank("assessors", world / "judgments.csv", "--gold", world / "gold.qrels", "--json", cwd=tmp_path)
+    summary = json.loads(done.stdout)
+    assert summary["method"] == "gda"
+    assert summary["informativeness"] == "modelled"
+    assert sum(summary["flags"].values()) == len(summary["assessors"]) == 15
+    assert summary["alpha"]["lower"] < summary["alpha"]["value"] < summary["alpha"]["upper"]
+    assert all(0 <= row["gold_accuracy"] <= 1 for row in summary["assessors"])
+
+
+def test_a_method_without_a_model_of_assessors_says_what_it_measures(world: Path, tmp_path: Path) -> None:
+    done = crowdrank("assessors", world / "judgments.csv", "-m", "majority", cwd=tmp_path)
+    assert "informativeness is measured against the votes of the others." in done.stdout
+
+
+def test_what_a_user_got_wrong_is_one_sentence(world: Path, tmp_path: Path) -> None:
+    for words in (["-m", "oracle"], ["-o", "who.xlsx"], ["--threads", 0]):
+        done = crowdrank("assessors", world / "judgments.csv", *words, cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith("Error: ")
+        assert len(done.stderr.strip().splitlines()) == 1
