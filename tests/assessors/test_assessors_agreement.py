@@ -79,15 +79,6 @@ def test_alpha_equals_its_slow_twin(metric: str, seed: int) -> None:
     assert krippendorff_alpha(frame, metric, resamples=1).value == pytest.approx(slow_alpha(frame, metric), abs=1e-9)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_alpha_equals_the_peer(metric: str) -> None:
-    peer = pytest.importorskip("krippendorff")
-    frame = a_crowd(1, items=300)
-    matrix = frame.pivot(index="assessor", columns="document", values="grade").to_numpy(float)
-    expected = peer.alpha(reliability_data=matrix, level_of_measurement=metric)
-    assert krippendorff_alpha(frame, metric).value == pytest.approx(expected, abs=1e-9)
-
-
 def test_the_bootstrap_equals_drawing_documents_one_by_one() -> None:
     frame = a_crowd(2, items=80)
     alpha = krippendorff_alpha(frame, "interval", resamples=4000)

@@ -419,8 +419,8 @@ def weigh_grades(
 
     The prior of an item is normal with mean `middle` and precision `pull`; an expert grade is certain.
     """
-    # worth (n_grades,); precision, bias (n_assessors,); mean, variance (n_items,) are written; to first and second (n_assessors,) the
-    # expected deviation of the grade from the item's mean and its square are added
+    # worth (n_grades,); precision, bias (n_assessors,); mean, variance (n_items,) are written; to first and second
+    # (n_assessors,) the expected deviation of the grade from the item's mean and its square are added
     for item in range(len(offsets) - 1):
         start, stop = offsets[item], offsets[item + 1]
         weight, total = pull, pull * middle

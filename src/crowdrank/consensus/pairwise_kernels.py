@@ -8,6 +8,10 @@ from numpy.typing import NDArray
 
 ALL_PAIRS = 10
 """A group of up to so many times `partners` judgments is small enough for all its pairs."""
+CG_STEPS = 30
+"""Conjugate gradients of a Newton step: relevance hangs together by so many pairs that a dozen will nearly do."""
+NO_STEP = 1e-11
+"""A step shorter than this is none."""
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -71,7 +75,8 @@ def item_terms(
     left: NDArray[np.int64],
     right: NDArray[np.int64],
     weight: NDArray[np.float64],
-    item: NDArray[np.int64],
+    here: NDArray[np.int64],
+    there: NDArray[np.int64],
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     relevance: NDArray[np.float64],
@@ -88,42 +93,41 @@ def item_terms(
     The scores are linear in relevance but for what all grades share: minus the curvature is the exact second
     derivative. That by hardness is the expected one.
     """
-    # params (n_assessors, 2 n_grades + 1): mu, log alpha, log w; steepness (n_assessors,) = exp(-log w / 2);
-    # hardness (n_items,) = log eps; hard_slope and hard_curve (n_items,)
+    # here, there (n_pairs,) items of left and right; relevance, hardness = log eps, slopes, hard_curve (n_items,);
+    # params (n_assessors, 2 n_grades + 1): mu, log alpha, log w; steepness (n_assessors,) = exp(-log w / 2)
     n_grades = params.shape[1] // 2
     score = np.empty(n_grades)
     value = 0.0
     for pair in range(len(left)):
         i, j = left[pair], right[pair]
-        a, b, here, there = assessor[i], assessor[j], item[i], item[j]
-        inverse = steepness[a] * steepness[b] * np.exp(-0.5 * (hardness[here] + hardness[there]))
-        x = relevance[here] - relevance[there] + params[b, grade[j]]
+        a, b, d, other = assessor[i], assessor[j], here[pair], there[pair]
+        inverse = steepness[a] * steepness[b] * np.exp(-0.5 * (hardness[d] + hardness[other]))
+        x = relevance[d] - relevance[other] + params[b, grade[j]]
         highest = -np.inf
         for k in range(n_grades):
             score[k] = params[a, n_grades + k] - 0.5 * (x - params[a, k]) ** 2 * inverse
             highest = max(highest, score[k])
-        total = rise = rise2 = bend = bend2 = 0.0
+        total = mean = square = fourth = 0.0
         for k in range(n_grades):
             off = x - params[a, k]
             share = np.exp(score[k] - highest)
             total += share
-            rise += share * off
-            rise2 += share * off * off
-            bend += share * off * off
-            bend2 += share * off**4
-        rise, rise2, bend, bend2 = rise / total, rise2 / total, bend / total, bend2 / total
+            mean += share * off
+            square += share * off**2
+            fourth += share * off**4
+        mean, square, fourth = mean / total, square / total, fourth / total
         off = x - params[a, grade[i]]
         value += weight[pair] * (score[grade[i]] - highest - np.log(total))
-        by_x = weight[pair] * (rise - off) * inverse
-        slope[here] += by_x
-        slope[there] -= by_x
-        curve[pair] = weight[pair] * max(rise2 - rise * rise, 0.0) * inverse * inverse
-        by_eps = weight[pair] * 0.25 * (off * off - bend) * inverse
-        info = weight[pair] * max(bend2 - bend * bend, 0.0) * (0.25 * inverse) ** 2
-        hard_slope[here] += by_eps
-        hard_slope[there] += by_eps
-        hard_curve[here] += info
-        hard_curve[there] += info
+        by_x = weight[pair] * (mean - off) * inverse
+        slope[d] += by_x
+        slope[other] -= by_x
+        curve[pair] = weight[pair] * max(square - mean**2, 0.0) * inverse**2
+        by_eps = weight[pair] * 0.25 * (off**2 - square) * inverse
+        bent = weight[pair] * max(fourth - square**2, 0.0) * (0.25 * inverse) ** 2
+        hard_slope[d] += by_eps
+        hard_slope[other] += by_eps
+        hard_curve[d] += bent
+        hard_curve[other] += bent
     return value
 
 
@@ -132,7 +136,8 @@ def assessor_terms(
     left: NDArray[np.int64],
     right: NDArray[np.int64],
     weight: NDArray[np.float64],
-    item: NDArray[np.int64],
+    here: NDArray[np.int64],
+    there: NDArray[np.int64],
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     relevance: NDArray[np.float64],
@@ -150,8 +155,8 @@ def assessor_terms(
     for pair in range(len(left)):
         i, j = left[pair], right[pair]
         a, b, g, given = assessor[i], assessor[j], grade[i], grade[j]
-        inverse = steepness[a] * steepness[b] * np.exp(-0.5 * (hardness[item[i]] + hardness[item[j]]))
-        x = relevance[item[i]] - relevance[item[j]] + params[b, given]
+        inverse = steepness[a] * steepness[b] * np.exp(-0.5 * (hardness[here[pair]] + hardness[there[pair]]))
+        x = relevance[here[pair]] - relevance[there[pair]] + params[b, given]
         highest = -np.inf
         for k in range(n_grades):
             off[k] = (x - params[a, k]) * inverse
@@ -255,6 +260,60 @@ def solve(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def climb_query(
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+    weight: NDArray[np.float64],
+    here: NDArray[np.int64],
+    there: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    gold: NDArray[np.int8],
+    params: NDArray[np.float64],
+    steepness: NDArray[np.float64],
+    expert: NDArray[np.float64],
+    hard_precision: float,
+    n_steps: int,
+    r: NDArray[np.float64],
+    e: NDArray[np.float64],
+    precision: NDArray[np.float64],
+) -> float:
+    """Up to `n_steps` Newton steps of one query's relevance and hardness, each halved while it is too long."""
+    # gold, r (relevance), e (hardness), precision (n_items,) of this query; r, e are changed, precision is written
+    pulls, own, by_r = np.empty(len(left)), np.empty(len(r)), np.empty(len(r))
+    by_e, e_curve = np.empty(len(r)), np.empty(len(r))
+    old_r, old_e, r_step, e_step = r.copy(), e.copy(), np.zeros(len(r)), np.zeros(len(r))
+    best, length, taken = -np.inf, 1.0, 0
+    while True:
+        by_r[:], own[:], by_e[:], e_curve[:] = -r, 1.0, -hard_precision * e, hard_precision
+        now = item_terms(
+            left, right, weight, here, there, assessor, grade, r, e, params, steepness, by_r, by_e, e_curve, pulls
+        )
+        now += expert_terms(gold, r, expert, by_r, own)
+        now -= 0.5 * (r**2).sum() + 0.5 * hard_precision * (e**2).sum()
+        if now < best - 1e-12 * abs(best):
+            length = length / 2 if length > 1e-4 else 0.0
+            taken = taken if length > 0 else n_steps
+        else:
+            best, length = now, 1.0
+            old_r[:], old_e[:] = r, e
+            if taken == n_steps:
+                break
+            taken += 1
+            r_step = solve(here, there, pulls, own, by_r, CG_STEPS)
+            if hard_precision > 0:  # both documents of a pair move: twice the curvature bounds what they do together
+                e_step = by_e / (2.0 * e_curve)
+            if max(np.abs(r_step).max(), np.abs(e_step).max()) < NO_STEP:
+                break
+        r[:], e[:] = old_r + length * r_step, old_e + length * e_step
+    for pair in range(len(left)):
+        own[here[pair]] += pulls[pair]
+        own[there[pair]] += pulls[pair]
+    precision[:] = own
+    return best
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def climb(
     order: NDArray[np.int64],
     item: NDArray[np.int64],
@@ -277,61 +336,25 @@ def climb(
     slope: NDArray[np.float64],
     curve: NDArray[np.float64],
 ) -> float:
-    """Up to `n_steps` Newton steps of every query's relevance (and hardness); then add to the assessors' terms.
-
-    A step that would lower a query's log posterior is halved. Returns the log posterior but for the assessors' prior.
-    """
-    # relevance, hardness (n_items,) are changed; precision (n_items,) is written: minus the second derivative;
-    # query_items (n_queries + 1,) where a query's items start; hard_precision 0: hardness stays as it is
+    """Climb in every query, then add to the assessors' slope and curvature; returns the log posterior of the items."""
+    # order (n,) judgments by group; item (n,) of each judgment; groups (n_groups + 1,) where each starts in order;
+    # query_groups, query_items (n_queries + 1,) where a query's groups and items start; hard_precision 0: hardness
+    # stays; relevance, hardness (n_items,) are changed; precision (n_items,) is written: minus the second derivative
     size = most_pairs(groups, query_groups, partners)
-    lefts, rights = np.empty(size, np.int64), np.empty(size, np.int64)
-    weights, curves = np.empty(size), np.empty(size)
+    lefts, rights, weights = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
     steepness = np.exp(-0.5 * params[:, -1])
     value = 0.0
     for query in range(len(query_items) - 1):
         start, stop = query_items[query], query_items[query + 1]
         bounds = groups[query_groups[query] : query_groups[query + 1] + 1]
         n = draw_pairs(order, item, bounds, partners, seed, query_number[query], lefts, rights, weights)
-        left, right, weight, pulls = lefts[:n], rights[:n], weights[:n], curves[:n]
+        left, right, weight = lefts[:n], rights[:n], weights[:n]
         here, there = item[left] - start, item[right] - start
-        known, r, e = gold[start:stop], relevance[start:stop], hardness[start:stop]
-        old_r, old_e = r.copy(), e.copy()
-        r_step, e_step = np.zeros(len(r)), np.zeros(len(r))
-        best, length, taken = -np.inf, 1.0, 0
-        own = np.ones(len(r))
-        while True:
-            by_r, by_e, e_curve = -r, -hard_precision * e, np.full(len(r), hard_precision)
-            full_r, full_e, full_c = np.zeros(stop), np.zeros(stop), np.zeros(stop)
-            now = item_terms(
-                left, right, weight, item, assessor, grade, relevance, hardness, params, steepness,
-                full_r, full_e, full_c, pulls,
-            )  # fmt: skip
-            by_r += full_r[start:]
-            by_e += full_e[start:]
-            e_curve += full_c[start:]
-            own[:] = 1.0
-            now += expert_terms(known, r, expert, by_r, own)
-            now -= 0.5 * (r * r).sum() + 0.5 * hard_precision * (e * e).sum()
-            if now < best - 1e-12 * abs(best) and length > 1e-3:
-                length /= 2
-            else:
-                best, length = now, 1.0
-                old_r[:], old_e[:] = r, e
-                if taken == n_steps:
-                    break
-                taken += 1
-                r_step = solve(here, there, pulls, own, by_r, 30)
-                # Both documents of a pair move: twice the curvature bounds what they do together.
-                e_step = by_e / (2.0 * e_curve) if hard_precision > 0 else np.zeros(len(r))
-                if np.abs(r_step).max() < 1e-11 and np.abs(e_step).max() < 1e-11:
-                    break
-            r[:], e[:] = old_r + length * r_step, old_e + length * e_step
-        value += best
-        for pair in range(n):
-            own[here[pair]] += pulls[pair]
-            own[there[pair]] += pulls[pair]
-        precision[start:stop] = own
-        assessor_terms(
-            left, right, weight, item, assessor, grade, relevance, hardness, params, steepness, slope, curve
-        )
+        r, e = relevance[start:stop], hardness[start:stop]
+        value += climb_query(
+            left, right, weight, here, there, assessor, grade, gold[start:stop], params, steepness, expert,
+            hard_precision, n_steps, r, e, precision[start:stop],
+        )  # fmt: skip
+        if len(slope) > 0:
+            assessor_terms(left, right, weight, here, there, assessor, grade, r, e, params, steepness, slope, curve)
     return value

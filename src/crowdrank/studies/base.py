@@ -157,7 +157,7 @@ def ranking(model: Aggregator) -> pd.DataFrame:
 
 
 def compared(
-    name: str, title: str, fits: Fits, gold: pd.DataFrame, measures: Sequence[str], *, baseline: str, rename: str = ""
+    name: str, title: str, fits: Fits, gold: pd.DataFrame, measures: Sequence[str], *, baseline: str
 ) -> Table:
     """The models against gold with paired tests; the first is the baseline where the one named did not run."""
     runs = {run: ranking(model) for run, model in fits.models.items()}
