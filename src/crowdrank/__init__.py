@@ -13,11 +13,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from crowdrank.assessors.report import assess as assess
     from crowdrank.consensus.base import Aggregator as Aggregator
     from crowdrank.consensus.bwa import BWA as BWA
     from crowdrank.consensus.dawid_skene import DawidSkene as DawidSkene
     from crowdrank.consensus.dawid_skene import OneCoinDawidSkene as OneCoinDawidSkene
     from crowdrank.consensus.gda import GDA as GDA
+    from crowdrank.consensus.gda_pairwise import GDAPairwise as GDAPairwise
     from crowdrank.consensus.glad import GLAD as GLAD
     from crowdrank.consensus.rasch import Rasch as Rasch
     from crowdrank.consensus.result import Consensus as Consensus
@@ -49,6 +51,7 @@ _HOMES = {
     "FamilyMean": "consensus.votes",
     "Features": "judgments.read",
     "GDA": "consensus.gda",
+    "GDAPairwise": "consensus.gda_pairwise",
     "GLAD": "consensus.glad",
     "Gold": "judgments.gold",
     "Highest": "consensus.votes",
@@ -57,6 +60,7 @@ _HOMES = {
     "MajorityVote": "consensus.votes",
     "OneCoinDawidSkene": "consensus.dawid_skene",
     "Rasch": "consensus.rasch",
+    "assess": "assessors.report",
     "compare": "evaluation.comparison",
     "evaluate": "evaluation.evaluate",
     "read_features": "judgments.read",

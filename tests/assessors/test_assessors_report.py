@@ -20,7 +20,7 @@ from crowdrank.assessors.others import what_others_say
 from crowdrank.assessors.report import assess
 from crowdrank.assessors.trend import independence, joint_counts, measure_trend
 from crowdrank.consensus import METHODS, model_class
-from crowdrank.errors import ConvergenceWarning, NotFittedError
+from crowdrank.errors import ConvergenceWarning, InputError, NotFittedError
 from crowdrank.simulation import World
 
 HONEST = ["careful", "ordinary", "careless"]
@@ -150,6 +150,12 @@ def test_the_report_comes_in_the_library_of_the_judgments(library: Any) -> None:
 def test_an_unfitted_model_says_so() -> None:
     with pytest.raises(NotFittedError, match="not fitted yet; call fit first"):
         assess(GDA(), world().judgments)
+
+
+def test_other_grades_than_those_fitted_are_refused() -> None:
+    frame = pd.DataFrame({"document": list("aabb"), "assessor": list("xyxy"), "grade": [0, 1, 1, 0]})
+    with pytest.raises(InputError, match="the grades 0-3 are not those fitted"):
+        assess(GDA().fit(frame), frame.assign(grade=[0, 3, 1, 0]))
 
 
 def test_newcomers_are_taken_for_the_crowd_and_flagged_by_what_they_did() -> None:

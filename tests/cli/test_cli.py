@@ -45,7 +45,7 @@ def run(tmp_path: Path) -> Run:
 
 def test_help_lists_the_verbs_in_the_order_of_the_work(run: Run) -> None:
     shown = run("--help").stdout
-    verbs = ["simulate", "validate", "aggregate", "evaluate", "compare", "datasets", "demo"]
+    verbs = ["simulate", "validate", "aggregate", "assessors", "check", "trace", "evaluate", "compare", "datasets", "demo"]
     places = [shown.index(f"│ {verb}") for verb in verbs]
     assert places == sorted(places)
 

@@ -25,7 +25,7 @@ from crowdrank.assessors.trend import (
 from crowdrank.consensus.base import Aggregator, as_gold, as_judgments
 from crowdrank.consensus.information import information
 from crowdrank.consensus.result import Consensus
-from crowdrank.errors import NotFittedError
+from crowdrank.errors import InputError, NotFittedError
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale
@@ -47,7 +47,7 @@ class AssessorReport:
     bias: mean answer minus the crowd's on the same documents, in grades
     agreement: share of answers equal to the consensus grade
     honeypots, honeypots_right, honeypot_share, honeypot_lower, honeypot_upper: with Wilson's interval
-    gold_judgments, gold_accuracy, gold_lower, gold_upper: against expert grades, where there are any
+    gold_judgments, gold_right, gold_accuracy, gold_lower, gold_upper: against expert grades, where there are any
     duration: the median, where there is one
     flag: careful, careless, random, reversed, few (too few judgments to say), or blank
     evidence: the numbers in a sentence
@@ -97,6 +97,8 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     given = model.judgments_ if judgments is None else as_judgments(judgments, model.judgments_)
     answers = given.on_one_scale()
     table = answers.with_unjudgeable(model.unjudgeable_as)
+    if table.scale != model.consensus_.scale:
+        raise InputError(f"the grades {table.scale} are not those fitted ({model.consensus_.scale})")
     states = _states_of(model, table)
     columns: Columns = {
         "assessor": table.assessors,

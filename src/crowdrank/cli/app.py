@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import crowdrank
-from crowdrank.cli import aggregate, assessors, compare, datasets, demo, evaluate, simulate, trace, validate
+from crowdrank.cli import aggregate, assessors, check, compare, datasets, demo, evaluate, simulate, trace, validate
 from crowdrank.cli.screen import complain
 from crowdrank.errors import CrowdrankError
 
@@ -28,6 +28,7 @@ VERBS = (
     validate.validate,
     aggregate.aggregate,
     assessors.assessors,
+    check.check,
     trace.trace,
     evaluate.evaluate,
     compare.compare,

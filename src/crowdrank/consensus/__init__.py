@@ -21,6 +21,7 @@ METHODS = {
     "glad": "glad.GLAD",
     "rasch": "rasch.Rasch",
     "gda": "gda.GDA",
+    "gda-pairwise": "gda_pairwise.GDAPairwise",
 }
 """The names of the models on the command line, simplest first, and where each lives (loaded when asked for)."""
 

@@ -23,6 +23,8 @@ FIRST_W = 0.7
 """The prior of the parameters: centres evenly from -1 to 1, variances around FIRST_W."""
 SETTLED = 100
 """Newton steps at the end; a few suffice unless documents differ in difficulty."""
+LONGEST = 0.5
+"""A step is at most so many standard deviations of the prior: Newton's quadratic holds no further."""
 SHORTEST = 2.0**-10
 """A step is not halved below this part of itself: what is left is rounding."""
 PAIRS = ("all", "same-assessor")
@@ -167,11 +169,11 @@ class GDAPairwise(Aggregator):
             return self._with_curves(tried, theta["base"], theta["step"], theta["best"][0], length, statistics["given"])
         lower = np.tril(statistics["curve"])
         whole = lower + np.tril(lower, -1).transpose(0, 2, 1)
-        step = np.linalg.solve(whole + np.diag(sd**-2), (statistics["slope"] - (params - mean) / sd**2)[:, :, None])
+        slope = statistics["slope"] - (params - mean) / sd**2
+        step = np.linalg.solve(whole + np.diag(sd**-2), slope[:, :, None])[:, :, 0]
+        step /= np.maximum((np.abs(step) / sd).max(axis=1, keepdims=True) / LONGEST, 1.0)
         length = min(1.0, 1.5 * theta["length"][0])
-        return self._with_curves(
-            params + length * step[:, :, 0], params, step[:, :, 0], value, length, statistics["given"]
-        )
+        return self._with_curves(params + length * step, params, step, value, length, statistics["given"])
 
     @staticmethod
     def _with_curves(

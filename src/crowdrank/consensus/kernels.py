@@ -434,3 +434,54 @@ def weigh_grades(
             off = worth[grade[j]] - mean[item]
             first[assessor[j]] += off
             second[assessor[j]] += off * off + variance[item]
+
+
+@njit(cache=True, nogil=True)
+def predict_left_out(
+    posterior: NDArray[np.float64],
+    item: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    likelihood: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """P(each answer) of every judgment from the other judgments on its item: its own factor is divided out."""
+    # posterior (n_items, n_states); item, assessor, grade (n,); likelihood (n_assessors, n_answers, n_states)
+    _, n_answers, n_states = likelihood.shape
+    out = np.zeros((len(item), n_answers))
+    for j in range(len(item)):
+        norm = 0.0
+        for s in range(n_states):
+            rest = posterior[item[j], s] / max(likelihood[assessor[j], grade[j], s], 1e-12)
+            norm += rest
+            for g in range(n_answers):
+                out[j, g] += rest * likelihood[assessor[j], g, s]
+        for g in range(n_answers):
+            out[j, g] /= norm
+    return out
+
+
+@njit(cache=True, nogil=True)
+def expect_agreement(
+    posterior: NDArray[np.float64],
+    item: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    one: NDArray[np.int64],
+    other: NDArray[np.int64],
+    likelihood: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """The probability that two judgments on an item agree, from the other judgments on it."""
+    # item, one, other (n_pairs,): judgments `one` and `other` are on `item`
+    _, n_answers, n_states = likelihood.shape
+    out = np.zeros(len(one))
+    for pair in range(len(one)):
+        a, b = assessor[one[pair]], assessor[other[pair]]
+        g, h = grade[one[pair]], grade[other[pair]]
+        norm, agree = 0.0, 0.0
+        for s in range(n_states):
+            rest = posterior[item[pair], s] / max(likelihood[a, g, s] * likelihood[b, h, s], 1e-18)
+            norm += rest
+            for answer in range(n_answers):
+                agree += rest * likelihood[a, answer, s] * likelihood[b, answer, s]
+        out[pair] = agree / norm
+    return out

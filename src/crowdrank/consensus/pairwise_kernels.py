@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 ALL_PAIRS = 10
 """A group of up to so many times `partners` judgments is small enough for all its pairs."""
 CG_STEPS = 30
-"""Conjugate gradients of a Newton step: relevance hangs together by so many pairs that a dozen will nearly do."""
+"""Conjugate gradients of a Newton step: relevance hangs together by so many pairs that a dozen will do."""
+CG_REST = 1e-4
+"""They end when the square of what is left is this part: the next Newton step mends it."""
 NO_STEP = 1e-11
 """A step shorter than this is none."""
 
@@ -96,12 +98,12 @@ def item_terms(
     # here, there (n_pairs,) items of left and right; relevance, hardness = log eps, slopes, hard_curve (n_items,);
     # params (n_assessors, 2 n_grades + 1): mu, log alpha, log w; steepness (n_assessors,) = exp(-log w / 2)
     n_grades = params.shape[1] // 2
-    score = np.empty(n_grades)
+    score, ease = np.empty(n_grades), np.exp(-0.5 * hardness)
     value = 0.0
     for pair in range(len(left)):
         i, j = left[pair], right[pair]
         a, b, d, other = assessor[i], assessor[j], here[pair], there[pair]
-        inverse = steepness[a] * steepness[b] * np.exp(-0.5 * (hardness[d] + hardness[other]))
+        inverse = steepness[a] * steepness[b] * ease[d] * ease[other]
         x = relevance[d] - relevance[other] + params[b, grade[j]]
         highest = -np.inf
         for k in range(n_grades):
@@ -152,10 +154,11 @@ def assessor_terms(
     n_grades = params.shape[1] // 2
     last = 2 * n_grades
     share, off, bend = np.empty(n_grades), np.empty(n_grades), np.empty(n_grades)
+    ease = np.exp(-0.5 * hardness)
     for pair in range(len(left)):
         i, j = left[pair], right[pair]
         a, b, g, given = assessor[i], assessor[j], grade[i], grade[j]
-        inverse = steepness[a] * steepness[b] * np.exp(-0.5 * (hardness[here[pair]] + hardness[there[pair]]))
+        inverse = steepness[a] * steepness[b] * ease[here[pair]] * ease[there[pair]]
         x = relevance[here[pair]] - relevance[there[pair]] + params[b, given]
         highest = -np.inf
         for k in range(n_grades):
@@ -242,7 +245,7 @@ def solve(
     step, rest = np.zeros(len(own)), slope.copy()
     towards = rest / diagonal
     left_over = (rest * towards).sum()
-    enough = 1e-10 * left_over
+    enough = CG_REST * left_over
     for _ in range(n_steps):
         if left_over <= enough:
             break

@@ -156,9 +156,7 @@ def ranking(model: Aggregator) -> pd.DataFrame:
     return scored
 
 
-def compared(
-    name: str, title: str, fits: Fits, gold: pd.DataFrame, measures: Sequence[str], *, baseline: str
-) -> Table:
+def compared(name: str, title: str, fits: Fits, gold: pd.DataFrame, measures: Sequence[str], *, baseline: str) -> Table:
     """The models against gold with paired tests; the first is the baseline where the one named did not run."""
     runs = {run: ranking(model) for run, model in fits.models.items()}
     return compared_runs(name, title, runs, gold, measures, baseline=baseline, notes=fits.notes)
@@ -222,14 +220,14 @@ def testing_protocol(table: Table) -> list[str]:
     return [] if table.comparison is None else table.comparison.protocol()[1:]
 
 
-def listed(numbers: Sequence[int]) -> str:
-    """Numbers in a sentence.
+def seeds_told(seeds: Sequence[int]) -> str:
+    """Seeds in a sentence.
 
-    >>> listed([0, 1, 2]), listed([7])
-    ('0, 1 and 2', '7')
+    >>> seeds_told([0, 1, 2]), seeds_told([7])
+    ('seeds 0, 1 and 2', 'seed 7')
     """
-    *head, last = map(str, numbers)
-    return f"{', '.join(head)} and {last}" if head else last
+    *head, last = map(str, seeds)
+    return f"seeds {', '.join(head)} and {last}" if head else f"seed {last}"
 
 
 def _plain(value: Any) -> Any:

@@ -24,8 +24,8 @@ from crowdrank.studies.base import (
     figures,
     fit_all,
     gold_in,
-    listed,
     quiet,
+    seeds_told,
     testing_protocol,
 )
 
@@ -62,8 +62,8 @@ def _protocol(everyone: Judgments, judges: Judgments, gold: Gold, table: Table) 
         f"out; NIST's grades 0-3 of {counted(len(gold), 'passage')} are gold.",
         f"Only judges of more than {COVERED:,} items take part ({judges.n_assessors}: {sizes}): the others judged a "
         "part that is richer in relevant passages, so that how many judged a passage would tell of its gold.",
-        "A family is a language model, a judge one of its prompts; only family-mean and methods that say so know of "
-        "families.",
+        "A family is a language model, a judge one of its prompts; family-mean gives each family one voice, however "
+        "few judges it has, and most other methods take judges as independent.",
         "In AP a passage is relevant from grade 2 up; Tau is (concordant - discordant) / pairs of different gold.",
         ONE_CONFIGURATION,
         *testing_protocol(table),
@@ -122,7 +122,7 @@ def fewer_table(
         draws.append(figures(fits, gold, MEASURES))
         notes |= dict.fromkeys(fits.notes)
     told = (
-        f"At most {counted(per_family, 'judge')} of each family, drawn with seeds {listed(seeds)}; a family with fewer "
+        f"At most {counted(per_family, 'judge')} of each family, drawn with {seeds_told(seeds)}; a family with fewer "
         "takes part with all it has.",
         "Figures are means over the draws; sd is over the draws, not over queries; there are no tests.",
         *notes,

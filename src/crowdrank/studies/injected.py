@@ -15,7 +15,7 @@ from crowdrank.judgments.combine import combine
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
-from crowdrank.studies.base import Chosen, Fits, Row, Table, Tell, fit_all, listed, ranking
+from crowdrank.studies.base import Chosen, Fits, Row, Table, Tell, fit_all, ranking, seeds_told
 
 INJECTED = "(injected)"
 """So ends the id of an assessor who was put there."""
@@ -43,12 +43,13 @@ def with_random(crowd: Judgments, seed: int) -> Judgments:
 
 
 def informativeness(model: Aggregator) -> tuple[float, float]:
-    """Of the injected assessor, and the median of the others, in nats; NaN where the model has none."""
-    about = model.consensus_.assessors.set_index("assessor")
+    """Of the injected assessor, and the median of the others, in nats; NaN where there is none."""
+    about = model.consensus_.assessors
     if "informativeness" not in about:
         return float("nan"), float("nan")
+    ours = about["assessor"] == INJECTED
     nats = about["informativeness"]
-    return float(nats[INJECTED]), float(nats.drop(INJECTED).median())
+    return float(nats[ours].sum()) if ours.any() else float("nan"), float(nats[~ours].median())
 
 
 def injected_table(
@@ -61,31 +62,43 @@ def injected_table(
         "random": [with_random(crowd, seed) for seed in seeds],
         "reversed": [injected(crowd, gold.query, gold.document, highest - gold.code)],
     }
-    rows: dict[str, Row] = {run: {"run": run, "AP crowd": _ap(model, gold)} for run, model in fits.models.items()}
-    for kind, tables in kinds.items():
-        found = [_found(chosen, table, gold, kind, tell) for table in tables]
-        for run, row in rows.items():
-            ap, nats, others = np.mean([one[run] for one in found], axis=0).tolist()
-            row |= {f"AP {kind}": ap, f"nats {kind}": nats, "nats crowd": others}
+    found = {kind: [_found(chosen, table, gold, kind, tell) for table in tables] for kind, tables in kinds.items()}
+    rows = [_row(run, model, gold, found) for run, model in fits.models.items()]
     return Table(
         "injected",
         "One assessor injected: AP, and that assessor's informativeness in nats",
-        tuple(rows.values()),
+        tuple(rows),
         (
             f"Injected, one at a time: the expert, with the gold grades of all {len(gold):,} gold documents; a random "
-            f"assessor, uniform on the grades on all {crowd.n_items:,} documents (means over seeds {listed(seeds)}); "
+            f"assessor, uniform on the grades on all {crowd.n_items:,} documents (means over {seeds_told(seeds)}); "
             f"and a reversed expert, {highest} - gold on the gold documents.",
             "AP is against the very gold that was injected: it says whether a method finds whom to trust or to read in "
             "reverse, not how good its consensus is otherwise.",
-            "nats crowd is the median informativeness of the crowd's own assessors, beside the reversed one; methods "
+            "nats crowd is the median informativeness of the crowd's own assessors, with nobody injected; methods "
             "without an informativeness have blanks.",
         ),
     )
 
 
-def _found(chosen: Chosen, crowd: Judgments, gold: Gold, kind: str, tell: Tell) -> dict[str, tuple[float, ...]]:
+Found = dict[str, tuple[float, float]]
+"""AP, and the nats of the injected assessor, of each run."""
+
+
+def _found(chosen: Chosen, crowd: Judgments, gold: Gold, kind: str, tell: Tell) -> Found:
     fits = fit_all(chosen, crowd, on=f"the crowd and one injected ({kind})", tell=tell)
-    return {run: (_ap(model, gold), *informativeness(model)) for run, model in fits.models.items()}
+    return {run: (_ap(model, gold), informativeness(model)[0]) for run, model in fits.models.items()}
+
+
+def _row(run: str, model: Aggregator, gold: Gold, found: dict[str, list[Found]]) -> Row:
+    nothing = (float("nan"), float("nan"))
+    means = {kind: np.mean([one.get(run, nothing) for one in ones], axis=0).tolist() for kind, ones in found.items()}
+    return {
+        "run": run,
+        "AP crowd": _ap(model, gold),
+        **{f"AP {kind}": ap for kind, (ap, _) in means.items()},
+        "nats crowd": informativeness(model)[1],
+        **{f"nats {kind}": nats for kind, (_, nats) in means.items()},
+    }
 
 
 def _ap(model: Aggregator, gold: Gold) -> float:

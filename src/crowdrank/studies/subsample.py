@@ -8,7 +8,7 @@ import numpy as np
 
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments, counted
-from crowdrank.studies.base import Chosen, Table, Tell, averaged, figures, fit_all, gold_in, listed
+from crowdrank.studies.base import Chosen, Table, Tell, averaged, figures, fit_all, gold_in, seeds_told
 
 
 def equal_count(judgments: Judgments, labels: int, seed: int) -> Judgments:
@@ -53,7 +53,7 @@ def equal_count_table(
         f"{counted(documents, 'document')} took part and {counted(judgments.n_items - documents, 'document')} with "
         f"fewer labels did not.",
         f"{counted(scored, 'document')} with gold are scored.",
-        f"Figures are means over the draws with seeds {listed(seeds)}; sd is over the draws, not over queries; "
+        f"Figures are means over the draws with {seeds_told(seeds)}; sd is over the draws, not over queries; "
         "there are no tests.",
         *notes,
     )

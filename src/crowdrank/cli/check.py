@@ -1,0 +1,50 @@
+"""`crowdrank check`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import say, say_json, show_table
+from crowdrank.consensus import METHODS, model_class
+
+
+def check(
+    judgments: o.JudgmentsFile,
+    method: Annotated[str, typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.")] = "gda",
+    format: o.Format = None,
+    columns: o.Columns = None,
+    separator: o.Separator = None,
+    grades: o.Grades = None,
+    unjudgeable: o.Unjudgeable = None,
+    exclude: o.Exclude = None,
+    family_pattern: o.FamilyPattern = None,
+    on_bad_rows: o.OnBadRows = "error",
+    json: o.AsJson = False,
+) -> None:
+    """Hold a model against the judgments: what it expects, what is there, and what it cannot explain."""
+    from crowdrank.consensus.check import check as compare_with_model
+    from crowdrank.judgments.read import read_judgments
+
+    model = model_class(method)()
+    table = read_judgments(
+        judgments,
+        format=format,
+        columns=columns,
+        separator=separator,
+        grades=grades,
+        unjudgeable=unjudgeable,
+        exclude=exclude,
+        family_pattern=family_pattern,
+        on_bad_rows=on_bad_rows,
+    )
+    found = compare_with_model(model.fit(table, progress=True), table)
+    if json:
+        say_json(found.to_dict())
+        return
+    show_table(found.agreement, "agreement of two judgments on one document")
+    show_table(found.assessors, "assessors whose use of a grade surprises most")
+    for sentence in found.sentences:
+        say(sentence)

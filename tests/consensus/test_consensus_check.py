@@ -1,0 +1,65 @@
+"""Posterior predictive checks: twins of the kernels, and that they find what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crowdrank import GDA, GLAD, DawidSkene, read_judgments, simulate
+from crowdrank.consensus import kernels
+from crowdrank.consensus.check import check
+from crowdrank.errors import UsageError
+
+
+@given(seed=st.integers(0, 10_000))
+def test_leaving_out_equals_computing_without(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n_states, n_answers, n_assessors, n = 4, 3, 5, 6
+    likelihood = rng.dirichlet(np.ones(n_answers), (n_assessors, n_states)).transpose(0, 2, 1)
+    prior = rng.dirichlet(np.ones(n_states))
+    assessor, grade = rng.integers(0, n_assessors, n).astype(np.int32), rng.integers(0, n_answers, n).astype(np.int8)
+    factors = likelihood[assessor, grade]  # (n, n_states)
+    posterior = (prior * factors.prod(axis=0))[None]
+    posterior /= posterior.sum()
+    found = kernels.predict_left_out(posterior, np.zeros(n, np.int64), assessor, grade, likelihood)
+    for j in range(n):
+        rest = prior * np.delete(factors, j, axis=0).prod(axis=0)
+        assert np.allclose(found[j], likelihood[assessor[j]] @ rest / rest.sum())
+    one, other = np.array([0, 2]), np.array([1, 5])
+    agree = kernels.expect_agreement(posterior, np.zeros(2, np.int64), assessor, grade, one, other, likelihood)
+    for pair in range(2):
+        rest = prior * np.delete(factors, [one[pair], other[pair]], axis=0).prod(axis=0)
+        both = (likelihood[assessor[one[pair]]] * likelihood[assessor[other[pair]]]).sum(axis=0)
+        assert agree[pair] == pytest.approx(both @ rest / rest.sum())
+
+
+@pytest.mark.parametrize("cls", [DawidSkene, GDA])
+def test_independent_assessors_are_explained_and_families_are_not(cls: type[GDA]) -> None:
+    alone = read_judgments(simulate(queries=60, documents=10, spammers=0, adversaries=0, seed=3).judgments)
+    found = check(cls(n_iter=300).fit(alone), alone)
+    assert found.log_score > found.chance_log_score
+    (row,) = found.agreement.to_pylist()
+    assert row["observed"] == pytest.approx(row["expected"], abs=0.04)
+    world = simulate(queries=60, documents=10, families=3, family_error=3.0, spammers=0, adversaries=0, seed=3)
+    together = read_judgments(world.judgments)
+    by_name = {row["pairs"]: row for row in check(cls(n_iter=300).fit(together), together).agreement.to_pylist()}
+    assert by_name["within a family"]["z"] > 3
+    assert by_name["within a family"]["z"] > by_name["between families"]["z"] + 3
+
+
+def test_what_is_found_is_said() -> None:
+    judgments = read_judgments(simulate(queries=20, documents=8, seed=1).judgments)
+    found = check(DawidSkene().fit(judgments), judgments)
+    assert found.sentences[0].startswith("A judgment left out is given")
+    assert "assessors use a grade more or less often" in found.sentences[-1]
+    z = np.abs(found.assessors["z"].to_numpy())
+    assert (np.diff(z) <= 0).all()
+    assert found.to_dict()["agreement"]
+
+
+def test_models_without_states_are_refused() -> None:
+    judgments = read_judgments(simulate(queries=5, documents=5, seed=1).judgments)
+    with pytest.raises(UsageError, match="GLAD says nothing of single answers"):
+        check(GLAD().fit(judgments), judgments)
