@@ -115,7 +115,7 @@ def _crowd_kit_glad() -> float:
     return best(lambda: GLAD().fit_predict_proba(frame), 1)
 
 
-def glad(cap: float = 300.0) -> Result:
+def glad(cap: float = 480.0) -> Result:
     """GLAD to convergence on RF10; crowd-kit is stopped after `cap` seconds, and the ratio is then a bound."""
     ours = in_own_process(_our_glad)
     theirs = in_own_process(_crowd_kit_glad, seconds=cap)

@@ -32,6 +32,7 @@ VERBS = (
     trace.trace,
     evaluate.evaluate,
     compare.compare,
+    study.study,
     datasets.datasets,
     demo.demo,
 )

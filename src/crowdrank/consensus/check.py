@@ -176,7 +176,8 @@ def _sentences(log_score: float, chance: float, agreement: pa.Table, assessors: 
             more = "more" if row["z"] > 0 else "less"
             told.append(
                 f"Judgments on one document agree {more} than the model expects ({row['pairs']}: "
-                f"{row['observed']:.1%}, expected {row['expected']:.1%}): it does not explain how assessors err together."
+                f"{row['observed']:.1%}, expected {row['expected']:.1%}): it does not explain how assessors err "
+                f"together."
             )
     strange = int((np.abs(assessors["z"].to_numpy()) > SURPRISING).sum())
     told.append(

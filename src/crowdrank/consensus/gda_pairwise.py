@@ -23,10 +23,11 @@ FIRST_W = 0.7
 """The prior of the parameters: centres evenly from -1 to 1, variances around FIRST_W."""
 SETTLED = 100
 """Newton steps at the end; a few suffice unless documents differ in difficulty."""
-LONGEST = 0.5
+LONGEST = 1.0
 """A step is at most so many standard deviations of the prior: Newton's quadratic holds no further."""
 SHORTEST = 2.0**-10
 """A step is not halved below this part of itself: what is left is rounding."""
+LEVEL_STEPS = 15
 PAIRS = ("all", "same-assessor")
 
 
@@ -36,8 +37,9 @@ class GDAPairwise(Aggregator):
     p(g | g', r - r') is proportional to alpha_g N(r - r'; mu_g - mu'_g', sqrt(w w' eps eps')), with one alpha and mu
     per assessor and grade, one w per assessor and one eps per document; every judgment is explained by each of its
     partners, and these explanations have weight 1 in all. Relevance and parameters are those of the highest
-    posterior, with normal priors that are fixed. Only differences within a query count, so that queries of any
-    average relevance are on one line; `grade` and `p0..` are what a typical careful assessor would give there.
+    posterior, with normal priors that are fixed. Only differences within a query count: `relevance` compares documents
+    of one query, whose mean is about 0. `grade` and `p0..` are what a typical careful assessor would give; for them
+    the level of the query is found from its judgments taken one by one.
 
     Judgments of up to ten times `partners` per query are paired each with each. In larger queries the partners are
     scattered over the documents: they depend on the seed, the number of the query and the order of its judgments,
@@ -213,7 +215,8 @@ class GDAPairwise(Aggregator):
         _, precision = self._climb(shard, local, theta["params"], SETTLED, nothing, nothing[:, :, None])
         relevance, sd = local["relevance"], 1 / np.sqrt(precision)
         reach = NormalDist().inv_cdf((1 + self.interval) / 2) * sd
-        shares = np.stack([np.interp(relevance, NODES, curve) for curve in theta["typical"]], axis=1)
+        place = relevance + query_levels(shard, local, theta["params"])
+        shares = np.stack([np.interp(place, NODES, curve) for curve in theta["typical"]], axis=1)
         grade, known = modal_grades(shares), shard.gold >= 0
         grade[known] = shard.gold[known]
         shares[known] = np.eye(shard.n_grades)[shard.gold[known]]
@@ -283,6 +286,25 @@ def expert_lines(n_grades: int) -> NDArray[np.float64]:
     centres = np.linspace(-1.5, 1.5, n_grades)
     variance = (0.25 * (centres[1] - centres[0])) ** 2
     return np.stack([centres / variance, -0.5 * centres**2 / variance])
+
+
+def query_levels(shard: Shard, local: Arrays, params: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far each item's query as a whole lies from the middle of the line: standard normal, and the judgments."""
+    # (n_items,); P(grade | place) = softmax of lines in the place: Newton's steps climb a concave posterior
+    n_queries, n_grades = len(local["query_items"]) - 1, shard.n_grades
+    query = np.repeat(np.arange(n_queries), np.diff(local["query_items"]))
+    slopes = (params[:, :n_grades] * np.exp(-params[:, -1:]))[shard.assessor]
+    offsets = params[:, n_grades:-1] - 0.5 * params[:, :n_grades] ** 2 * np.exp(-params[:, -1:])
+    offsets = offsets[shard.assessor] + slopes * local["relevance"][local["item"], None]
+    chosen = np.take_along_axis(slopes, shard.grade.astype(np.int64)[:, None], axis=1)[:, 0]
+    of, level = query[local["item"]], np.zeros(n_queries)
+    for _ in range(LEVEL_STEPS):
+        shares = softmax(slopes * level[of, None] + offsets, axis=1)
+        mean = (shares * slopes).sum(axis=1)
+        variance = (shares * (slopes - mean[:, None]) ** 2).sum(axis=1)
+        slope = np.bincount(of, chosen - mean, minlength=n_queries) - level
+        level += np.clip(slope / (1.0 + np.bincount(of, variance, minlength=n_queries)), -0.5, 0.5)
+    return level[query]
 
 
 def standardised(values: NDArray[np.float64], bounds: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -43,7 +43,7 @@ class GLAD(Aggregator):
     def __init__(
         self,
         n_iter: int = 200,
-        tol: float = 1e-6,
+        tol: float = 1e-5,
         *,
         ability_sd: float = 1.0,
         unjudgeable_as: str = "lowest",

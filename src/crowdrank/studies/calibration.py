@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.gda import GDA
-from crowdrank.consensus.latent import N_NODES, NODES
+from crowdrank.consensus.latent import NODES
 from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments, counted
@@ -71,9 +71,8 @@ def _protocol(crowd: Judgments, latent: Chosen, seeds: Sequence[int]) -> list[st
 
 
 def on_the_line(model: Aggregator) -> bool:
-    """Whether a model's relevance is a point of the latent line rather than a grade."""
-    states = model.states(model.theta_)
-    return states is not None and len(states[0]) >= N_NODES
+    """Whether a model's relevance is a point of the latent line, whose middle is 0, rather than of the grades."""
+    return bool(model.consensus_.documents["relevance"].min() < model.consensus_.scale.values[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,8 +53,8 @@ def study(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS,
 
 def _protocol(crowd: Judgments, gold: Gold, judged: Gold, table: Table) -> list[str]:
     return [
-        f"Data: TREC 2010 Relevance Feedback, {counted(len(crowd), 'judgment')} of {counted(crowd.n_items, 'document')} "
-        f"by {counted(crowd.n_assessors, 'assessor')}; {counted(crowd.report.repeats, 'repeated judgment')} of one "
+        f"Data: TREC 2010 Relevance Feedback, {counted(len(crowd), 'judgment')} of "
+        f"{counted(crowd.n_items, 'document')} by {counted(crowd.n_assessors, 'assessor')}; {counted(crowd.report.repeats, 'repeated judgment')} of one "
         "assessor on one document left out, the last kept.",
         f"Gold: {counted(len(gold), 'document')}, of which NIST judged {len(judged):,}; the other "
         f"{len(gold) - len(judged):,} are planted broken links, which count as grade 0.",

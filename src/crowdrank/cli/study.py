@@ -1,0 +1,130 @@
+"""`crowdrank study`."""
+
+from __future__ import annotations
+
+import json as json_format
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import complain, say, say_json, show_cells
+from crowdrank.errors import OutputError
+from crowdrank.files import replacing, require_folder
+from crowdrank.progress import QUIET_SECONDS
+from crowdrank.studies import STUDIES, study_named
+
+if TYPE_CHECKING:
+    from crowdrank.evaluation.comparison import Comparison
+    from crowdrank.studies.base import Row, Study, Table
+
+
+def study(
+    name: Annotated[
+        str,
+        typer.Argument(help="; ".join(f"{name}: {about}" for name, about in STUDIES.items()) + ".", show_default=False),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="A folder for NAME.json; made if need be.",
+            rich_help_panel=o.OUTPUT,
+            show_default=False,
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Only these methods, as in majority,dawid-skene,gda; some are slow.")
+    ] = None,
+    json: o.AsJson = False,
+) -> None:
+    """Run a study on public data: tables, paired tests, and the protocol they were made by."""
+    run = study_named(name)
+    if output is not None:
+        make_folder(output)
+    named = None if methods is None else [method.strip() for method in methods.split(",") if method.strip()]
+    done = run(named, tell=teller(name))
+    if output is not None:
+        with replacing(output / f"{name}.json") as draft:
+            draft.write_text(json_format.dumps(done.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    if json:
+        say_json(done.to_dict())
+        return
+    show_study(done)
+
+
+def make_folder(folder: Path) -> None:
+    """The folder, if it is not there; refused before any work is done."""
+    require_folder(folder)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as problem:
+        raise OutputError(f"Cannot make the folder {folder}: {problem.strerror or problem}.") from problem
+
+
+def teller(name: str) -> Callable[[str], None]:
+    """What runs, one line each on standard error, once the work has lasted a while."""
+    began = time.monotonic()
+
+    def tell(doing: str) -> None:
+        if time.monotonic() - began > QUIET_SECONDS:
+            complain(f"{name}: {doing}")
+
+    return tell
+
+
+def show_study(done: Study) -> None:
+    """Every table with its tests and notes, then the protocol."""
+    for table in done.tables:
+        show_figures(table)
+        if table.comparison is not None and len(table.comparison.evaluations) > 1:
+            show_tests(table.comparison)
+        say(" ".join(table.notes) + "\n")
+    say(f"Protocol. {' '.join(done.protocol)}")
+
+
+def show_figures(table: Table) -> None:
+    """The rows; where they were compared, the best in bold and a dagger at what differs from the baseline."""
+    names = list(table.rows[0]) if table.rows else ["run"]
+    details = _details(table.comparison)
+    cells = [[_cell(row, name, details) for name in names] for row in table.rows]
+    left = [all(isinstance(row[name], str) for row in table.rows) for name in names]
+    show_cells(names, cells, left, table.title)
+
+
+def show_tests(comparison: Comparison) -> None:
+    """Differences to the baseline with their intervals, and p by Holm."""
+    measures = [str(measure) for measure in comparison.measures]
+    details = _details(comparison)
+    runs = [run for run in comparison.evaluations if run != comparison.baseline]
+    rows = [[run, *(_tested(details[run, measure]) for measure in measures)] for run in runs]
+    title = f"Difference to {comparison.baseline} [{1 - comparison.alpha:.0%} interval], p by Holm"
+    show_cells(["run", *measures], rows, [True] + [False] * len(measures), title)
+
+
+def _details(comparison: Comparison | None) -> dict[tuple[str, str], dict[str, Any]]:
+    rows = [] if comparison is None else comparison.to_dict()["details"]
+    return {(row["run"], row["measure"]): row for row in rows}
+
+
+def _cell(row: Row, name: str, details: dict[tuple[str, str], dict[str, Any]]) -> Any:
+    from rich.text import Text
+
+    value = row[name]
+    if not isinstance(value, float):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    if value != value:
+        return ""
+    tested = details.get((row["run"], name))
+    dagger = "" if tested is None else "†" if tested["significant"] else " "
+    return Text(f"{value:.4f}{dagger}", style="bold" if tested is not None and tested["best"] else "")
+
+
+def _tested(row: dict[str, Any]) -> str:
+    if row["lower"] is None:
+        return ""
+    return f"{row['difference']:+.4f} [{row['lower']:+.4f}, {row['upper']:+.4f}] {row['p_holm']:.4f}"
