@@ -12,8 +12,10 @@ from crowdrank.errors import OutputError
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replacing(path: str | Path, marker: str | None = None) -> Iterator[Path]:
     """A path to write to (file or folder); it takes the place of `path` only if the block succeeds.
+
+    A folder takes the place of another only if that is empty or holds the file `marker`: it was written by us.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -24,6 +26,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     require_folder(path)
+    require_ours(path, marker)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield draft
@@ -41,6 +44,18 @@ def require_folder(path: str | Path) -> None:
     folder = Path(path).parent
     if not folder.is_dir():
         raise OutputError(f"Cannot write {path}: the folder {folder} does not exist; make it first.")
+
+
+def require_ours(path: str | Path, marker: str | None) -> None:
+    """Refuse to replace a folder that holds other things than we wrote, before any work is done."""
+    path = Path(path)
+    if marker is None:
+        return
+    if not path.name:
+        raise OutputError(f"Cannot write {path}: it is the folder you are in; name a new one.")
+    if path.is_dir() and any(path.iterdir()) and not (path / marker).exists():
+        other = min(entry.name for entry in path.iterdir())
+        raise OutputError(f"Cannot write {path}: it holds other files ({other}); name a new folder.")
 
 
 def _put(draft: Path, path: Path) -> None:

@@ -45,7 +45,18 @@ def run(tmp_path: Path) -> Run:
 
 def test_help_lists_the_verbs_in_the_order_of_the_work(run: Run) -> None:
     shown = run("--help").stdout
-    verbs = ["simulate", "validate", "aggregate", "assessors", "check", "trace", "evaluate", "compare", "datasets", "demo"]
+    verbs = [
+        "simulate",
+        "validate",
+        "aggregate",
+        "assessors",
+        "check",
+        "trace",
+        "evaluate",
+        "compare",
+        "datasets",
+        "demo",
+    ]
     places = [shown.index(f"│ {verb}") for verb in verbs]
     assert places == sorted(places)
 
@@ -64,7 +75,7 @@ def test_aggregate_then_evaluate(world: Path, run: Run, tmp_path: Path, method: 
     done = run("aggregate", world / "judgments.csv", "-m", method, "-o", f"out.{suffix}", "--assessors", "who.csv")
     assert done.returncode == 0, done.stderr
     assert "relevance" in done.stdout.splitlines()[1]
-    assert done.stdout.strip().splitlines()[-1].endswith(f"written to out.{suffix}.")
+    assert done.stdout.strip().splitlines()[-1].endswith(f"written to who.csv, out.{suffix}.")
     assert {"assessor", "judgments"} <= set(pd.read_csv(tmp_path / "who.csv").columns)
     scored = run("evaluate", f"out.{suffix}", "--gold", world / "gold.qrels", "--measures", "nDCG@5,GradeMAE", "--json")
     assert scored.returncode == 0, scored.stderr
@@ -105,8 +116,8 @@ def test_compare_marks_the_best_and_writes_every_query(world: Path, run: Run, tm
         "compare", "majority.csv", "mean=average.csv", "--gold", world / "gold.qrels", "--per-query", "queries.csv"
     )
     assert done.returncode == 0, done.stderr
-    assert "Bold: the best. †: differs from majority." in done.stdout
-    assert "Holm" in done.stdout
+    assert "▲ ▼: above or below majority beyond chance" in done.stdout
+    assert "p (Holm)" in done.stdout
     values = pd.read_csv(tmp_path / "queries.csv")
     assert set(values["run"]) == {"majority", "mean"}
     assert len(values) == 2 * 12
@@ -162,7 +173,7 @@ def test_rows_can_be_skipped_and_are_counted(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("query,document,assessor,grade\nq,a,w,1\nq,b,w,x\nq,c,w,0\n")
     done = run("aggregate", "bad.csv", "-m", "average", "--on-bad-rows", "skip", "-o", "out.csv")
     assert done.returncode == 0
-    assert "1 rows skipped (grade off the scale)" in done.stdout
+    assert "1 row skipped (grade off the scale)" in done.stdout
     assert len(pd.read_csv(tmp_path / "out.csv")) == 2
 
 
@@ -190,6 +201,18 @@ BAD_CALLS = [
     (["compare", "scores.csv", "scores.csv", "--gold", "gold.csv"], "Two runs are called 'scores'"),
     (["simulate", "-o", "w", "--spammers", "2"], "spammers"),
     (["simulate", "-o", "none/w"], "the folder none does not exist"),
+    (["aggregate", "good.csv", "-o", "good.csv"], "-o names good.csv, which is read; choose another name"),
+    (["aggregate", "good.csv", "-o", "a.csv", "--assessors", "a.csv"], "name the same file"),
+    (
+        ["aggregate", "good.csv", "-o", "a.csv", "--save", "full"],
+        "Cannot write full: it holds other files (thesis.txt)",
+    ),
+    (["aggregate", "good.csv", "-o", "a.csv", "--save", "."], "it is the folder you are in; name a new one"),
+    (["aggregate", "good.csv", "-s", "n_iter=abc"], "n_iter is a whole number from 1 up, not 'abc'"),
+    (["aggregate", "good.csv", "-s", "tol=x"], "tol is a number from 0 up, not 'x'"),
+    (["aggregate", "good.csv", "--columns", "query=query,document=query"], "gives the column 'query' two roles"),
+    (["evaluate", "scores.csv", "--gold", "minus.qrels"], "say --gold-unjudgeable -1"),
+    (["evaluate", "scores.csv", "--gold", "gold.csv", "--per-query", "scores.csv"], "--per-query names scores.csv"),
 ]
 
 
@@ -205,6 +228,9 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(
     (tmp_path / "good.dat").write_text("query,document,assessor,grade\nq,a,w,1\n")
     (tmp_path / "semicolon.csv").write_text("query;document;assessor;grade\nq;a;w;1\n")
     (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "minus.qrels").write_text("q 0 a 1\nq 0 b -1\n")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
     (tmp_path / "cut.csv.gz").write_bytes(
         gzip.compress(b"query,document,assessor,grade\n" + os.urandom(4000).hex().encode())[:2000]
     )
@@ -276,3 +302,24 @@ def test_rf10_as_published(data_folder: Path, run: Run, tmp_path: Path) -> None:
     )
     means = json.loads(scored.stdout)["means"]
     assert list(means.values()) == pytest.approx([0.785, 0.830, 0.648], abs=0.01)
+
+
+def test_named_grades_are_scored_by_their_places(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("document,assessor,grade\na,x,Good\na,y,Good\nb,x,Bad\nb,y,Fair\nc,x,Cannot\n")
+    (tmp_path / "gold.csv").write_text("document,grade\na,Good\nb,Bad\n")
+    names = "Bad,Fair,Good"
+    made = run(
+        "aggregate", "labels.csv", "-m", "majority", "--grades", names, "--unjudgeable", "Cannot", "-o", "out.csv"
+    )
+    assert "1 'cannot judge' counted as the lowest grade" in made.stdout
+    done = run(
+        "evaluate", "out.csv", "--gold", "gold.csv", "--gold-grades", names, "--measures", "GradeAccuracy", "--json"
+    )
+    assert json.loads(done.stdout)["means"]["GradeAccuracy"] == 0.5
+
+
+def test_what_is_not_a_number_is_null_in_json(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "gold.csv").write_text("query,document,grade\nq,a,1\nq,b,2\n")
+    (tmp_path / "scores.csv").write_text("query,document,score\nq,a,1\nq,b,2\n")
+    done = run("evaluate", "scores.csv", "--gold", "gold.csv", "--measures", "AP(rel=9)", "--json")
+    assert json.loads(done.stdout)["means"] == {"AP(rel=9)": None}

@@ -350,3 +350,23 @@ def test_unanimity_wins(cls: type[Aggregator], grade: int, voters: int) -> None:
     row = table.xs("d", level="document").iloc[0]
     assert row["grade"] == grade == row["relevance"]
     assert row["sd"] > 0  # a few votes are not certainty
+
+
+@each
+def test_added_judgments_are_read_on_the_models_scale(cls: type[Aggregator]) -> None:
+    names = {0: "Bad", 1: "Fair", 2: "Good"}
+    frame = crowd().assign(grade=lambda made: made["grade"].map(names))
+    model = cls().fit(read_judgments(frame, grades=list(names.values()), unjudgeable="broken"))
+    more = pd.DataFrame(
+        {"query": "odd", "document": ["new", "new"], "assessor": ["w0", "w1"], "grade": ["Good", "broken"]}
+    )
+    assert documents(model.add(more)).loc[("odd", "new"), "judgments"] == 2
+
+
+@each
+def test_saving_spares_a_folder_of_other_things(cls: type[Aggregator], tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    model = fitted(cls, crowd())
+    with pytest.raises(OSError, match="it holds other files"):
+        model.save(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"

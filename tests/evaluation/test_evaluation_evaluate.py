@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from evaluation_twins import random_world
 
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import Measure, evaluate
+from crowdrank.judgments.read import read_gold
 
 RUN = pd.DataFrame({"query": ["q", "q", "q"], "document": ["a", "b", "c"], "score": [3.0, 2.0, 1.0]})
 GOLD = pd.DataFrame({"query": ["q", "q", "q"], "document": ["a", "b", "c"], "grade": [0, 2, 1]})
@@ -259,3 +261,11 @@ def test_gains_of_grades_that_are_not_whole_or_too_large_are_refused() -> None:
 def test_a_measure_that_was_not_asked_for_is_named() -> None:
     with pytest.raises(UsageError, match="AP was not evaluated; the measures are RR"):
         evaluate(RUN, GOLD, "RR").values("AP")
+
+
+def test_a_path_and_what_read_gold_gives_stand_for_frames(tmp_path: Path) -> None:
+    RUN.to_csv(tmp_path / "run.csv", index=False)
+    GOLD.to_csv(tmp_path / "gold.csv", index=False)
+    expected = evaluate(RUN, GOLD, "nDCG Tau").means
+    assert evaluate(tmp_path / "run.csv", tmp_path / "gold.csv", "nDCG Tau").means == expected
+    assert evaluate(RUN, read_gold(GOLD), "nDCG Tau").means == expected

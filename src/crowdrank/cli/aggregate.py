@@ -56,21 +56,22 @@ def aggregate(
     gold_format: o.GoldFormat = None,
     gold_columns: o.GoldColumns = None,
     gold_grades: o.GoldGrades = None,
+    gold_unjudgeable: o.GoldUnjudgeable = None,
     json: o.AsJson = False,
 ) -> None:
     """Turn judgments into a consensus: what is relevant, how sure, and who is reliable."""
+    from crowdrank.consensus.base import MODEL_FILE
     from crowdrank.engine.local import LocalEngine
-    from crowdrank.files import require_folder
+    from crowdrank.files import require_folder, require_ours
     from crowdrank.judgments.read import read_gold, read_judgments
-    from crowdrank.judgments.write import check_output, write_table
+    from crowdrank.judgments.write import check_outputs, write_table
 
     model = _model(method, setting or [], unjudgeable_as)
     engine = LocalEngine(threads)
-    for path in (output, assessors):
-        if path is not None:
-            check_output(path)
+    check_outputs({"-o": output, "--assessors": assessors}, [judgments, gold])
     if save is not None:
         require_folder(save)
+        require_ours(save, MODEL_FILE)
     table = read_judgments(
         judgments,
         format=format,
@@ -84,7 +85,8 @@ def aggregate(
         family_pattern=family_pattern,
         on_bad_rows=on_bad_rows,
     )
-    known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, "lowest")) if gold else None
+    expert_options = o.gold_options(gold_format, gold_columns, gold_grades, gold_unjudgeable, "lowest")
+    known = read_gold(gold, **expert_options) if gold else None
     model.fit(table, gold=known, engine=engine, progress=True, checkpoint=checkpoint)
     consensus = model.consensus_
     if output is not None:
@@ -93,7 +95,8 @@ def aggregate(
         write_table(consensus.assessor_table, assessors)
     if save is not None:
         model.save(save)
-    summary = _summary(method, model, table, output)
+    written = {"output": output, "assessors_output": assessors, "saved": save}
+    summary = _summary(method, model, table, written)
     if json:
         say_json(summary)
         return
@@ -102,13 +105,13 @@ def aggregate(
 
 
 def _model(method: str, settings: list[str], unjudgeable_as: str) -> Aggregator:
-    model = model_class(method)()
+    model = model_class(method)().set_params(unjudgeable_as=unjudgeable_as)
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
             raise UsageError(f"--set cannot read '{setting}'; write name=value, as in n_iter=10.")
         model.set_params(**{name: _value(text)})
-    return model.set_params(unjudgeable_as=unjudgeable_as)
+    return model
 
 
 def _value(text: str) -> Any:
@@ -119,7 +122,7 @@ def _value(text: str) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _summary(method: str, model: Aggregator, table: Any, output: Path | None) -> dict[str, Any]:
+def _summary(method: str, model: Aggregator, table: Any, written: dict[str, Path | None]) -> dict[str, Any]:
     report = table.report
     return {
         "method": method,
@@ -133,16 +136,23 @@ def _summary(method: str, model: Aggregator, table: Any, output: Path | None) ->
         "unjudgeable": table.n_unjudgeable,
         "iterations": model.n_iter_,
         "converged": model.converged_,
-        "output": None if output is None else str(output),
+        "unjudgeable_as": model.unjudgeable_as,
+        **{name: None if path is None else str(path) for name, path in written.items()},
     }
 
 
 def _say_summary(summary: dict[str, Any], what: str) -> None:
-    left_out = [f"{n:,} rows skipped ({reason})" for reason, n in summary["skipped"].items()]
-    left_out += [f"{summary[name]:,} {name}" for name in ("repeats", "excluded", "unjudgeable") if summary[name]]
+    from crowdrank.judgments.table import counted
+
+    left_out = [f"{counted(n, 'row')} skipped ({reason})" for reason, n in summary["skipped"].items()]
+    left_out += [f"{summary[name]:,} {name}" for name in ("repeats", "excluded") if summary[name]]
+    if summary["unjudgeable"]:
+        used = {"lowest": "counted as the lowest grade", "drop": "left out", "model": "taken as an answer of its own"}
+        left_out.append(f"{summary['unjudgeable']:,} 'cannot judge' {used[summary['unjudgeable_as']]}")
     parts = [f"{summary['method']} on {what.strip('<>').removeprefix('Judgments: ')}", *left_out]
     if summary["iterations"] > 1:
         parts.append(f"{'converged' if summary['converged'] else 'stopped'} after {summary['iterations']} iterations")
-    if summary["output"]:
-        parts.append(f"written to {summary['output']}")
+    written = [summary[name] for name in ("assessors_output", "saved", "output") if summary[name]]
+    if written:
+        parts.append(f"written to {', '.join(written)}")
     say("; ".join(parts) + ".")

@@ -9,7 +9,19 @@ from typing import Annotated, Any
 import typer
 
 import crowdrank
-from crowdrank.cli import aggregate, assessors, check, compare, datasets, demo, evaluate, simulate, trace, validate
+from crowdrank.cli import (
+    aggregate,
+    assessors,
+    check,
+    compare,
+    datasets,
+    demo,
+    evaluate,
+    simulate,
+    study,
+    trace,
+    validate,
+)
 from crowdrank.cli.screen import complain
 from crowdrank.errors import CrowdrankError
 
@@ -66,4 +78,10 @@ def main() -> None:
         app()
     except CrowdrankError as problem:
         complain(f"Error: {problem}")
+        sys.exit(2)
+    except BrokenPipeError:  # whoever read our output has enough
+        sys.stdout = None
+        sys.exit(0)
+    except OSError as problem:
+        complain(f"Error: {problem.strerror or problem}: {problem.filename or 'the output'} cannot be used.")
         sys.exit(2)

@@ -66,7 +66,7 @@ def assessors(
         exclude=exclude,
         on_bad_rows=on_bad_rows,
     )
-    known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, "lowest")) if gold else None
+    known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, None, "lowest")) if gold else None
     report = assess(model.fit(table, gold=known, engine=engine, progress=True))
     alpha = krippendorff_alpha(table)
     if output is not None:

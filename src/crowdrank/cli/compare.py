@@ -36,6 +36,7 @@ def compare(
     gold_format: o.GoldFormat = None,
     gold_columns: o.GoldColumns = None,
     gold_grades: o.GoldGrades = None,
+    gold_unjudgeable: o.GoldUnjudgeable = None,
     unjudgeable_as: o.GoldUnjudgeableAs = "lowest",
     per_query: o.PerQuery = None,
     json: o.AsJson = False,
@@ -46,15 +47,16 @@ def compare(
     from crowdrank.evaluation.comparison import compare as contest
     from crowdrank.evaluation.measures import parse_measures
     from crowdrank.judgments.read import read_gold, read_run
-    from crowdrank.judgments.write import check_output, write_table
+    from crowdrank.judgments.write import check_outputs, write_table
 
     named = name_runs(runs)
     asked = parse_measures(measures)
-    if per_query is not None:
-        check_output(per_query)
-    experts = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, unjudgeable_as))
+    check_outputs({"--per-query": per_query}, [gold, *map(Path, named.values())])
+    experts = read_gold(
+        gold, **o.gold_options(gold_format, gold_columns, gold_grades, gold_unjudgeable, unjudgeable_as)
+    )
     comparison = contest(
-        {name: read_run(path) for name, path in named.items()},
+        {name: read_run(path, scale=experts.scale) for name, path in named.items()},
         experts.frame,
         asked,
         baseline=baseline,
@@ -71,6 +73,7 @@ def compare(
         say_json(comparison.to_dict())
         return
     show_comparison(comparison)
+    show_differences(comparison)
 
 
 def name_runs(runs: list[str]) -> dict[str, str]:
@@ -87,17 +90,48 @@ def name_runs(runs: list[str]) -> dict[str, str]:
 
 
 def show_comparison(comparison: Comparison) -> None:
-    """The table: the best in bold, a dagger where a run differs from the baseline, and how it was measured."""
+    """The table: the best in bold, a mark where a run is above or below the baseline beyond chance."""
     measures = [str(measure) for measure in comparison.measures]
     details = {(row["run"], row["measure"]): row for row in comparison.rows.to_pylist()}
-    runs = list(comparison.evaluations)
-    rows = [[run, *(_cell(details[run, measure]) for measure in measures)] for run in runs]
+    rows = [[run, *(_cell(details[run, measure]) for measure in measures)] for run in comparison.evaluations]
     show_cells(["run", *measures], rows, [True] + [False] * len(measures))
-    say(f"Bold: the best. †: differs from {comparison.baseline}. {' '.join(comparison.protocol())}")
+    first = next(iter(comparison.evaluations.values()))
+    say(
+        f"Bold (*): the best. ▲ ▼: above or below {comparison.baseline} beyond chance ({comparison.test} test, Holm's "
+        f"correction over the runs, {comparison.alpha:.0%}). {first.counts.queries:,} queries."
+    )
+    for sentence in first.conventions.sentences(comparison.measures):
+        say(sentence)
+
+
+def show_differences(comparison: Comparison) -> None:
+    """Every run's difference to the baseline with its interval, p and effect size."""
+    told = [row for row in comparison.rows.to_pylist() if row["run"] != comparison.baseline]
+    rows = [
+        [
+            row["run"],
+            row["measure"],
+            f"{row['difference']:+.4f}",
+            f"[{row['lower']:+.4f}, {row['upper']:+.4f}]",
+            f"{row['p_holm']:.4f}",
+            f"{row['effect_size']:+.2f}",
+        ]
+        for row in told
+    ]
+    names = [
+        "run",
+        "measure",
+        f"to {comparison.baseline}",
+        f"{1 - comparison.alpha:.0%} interval",
+        "p (Holm)",
+        "effect",
+    ]
+    show_cells(names, rows, [True, True, False, False, False, False])
 
 
 def _cell(row: dict[str, Any]) -> Any:
     from rich.text import Text
 
-    dagger = "†" if row["significant"] else " "
-    return Text(f"{row['mean']:.4f}{dagger}", style="bold" if row["best"] else "")
+    mark = " " if not row["significant"] else "▲" if row["difference"] > 0 else "▼"
+    # In a pipe nothing is bold: a star says it there too.
+    return Text(f"{'*' if row['best'] else ''}{row['mean']:.4f}{mark}", style="bold" if row["best"] else "")

@@ -27,6 +27,7 @@ def evaluate(
     gold_format: o.GoldFormat = None,
     gold_columns: o.GoldColumns = None,
     gold_grades: o.GoldGrades = None,
+    gold_unjudgeable: o.GoldUnjudgeable = None,
     unjudgeable_as: o.GoldUnjudgeableAs = "lowest",
     per_query: o.PerQuery = None,
     json: o.AsJson = False,
@@ -35,14 +36,15 @@ def evaluate(
     from crowdrank.evaluation.evaluate import evaluate as score
     from crowdrank.evaluation.measures import parse_measures
     from crowdrank.judgments.read import read_gold, read_run
-    from crowdrank.judgments.write import check_output, write_table
+    from crowdrank.judgments.write import check_outputs, write_table
 
     asked = parse_measures(measures)
-    if per_query is not None:
-        check_output(per_query)
-    experts = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, unjudgeable_as))
+    check_outputs({"--per-query": per_query}, [gold, run])
+    experts = read_gold(
+        gold, **o.gold_options(gold_format, gold_columns, gold_grades, gold_unjudgeable, unjudgeable_as)
+    )
     scored = score(
-        read_run(run, format=format, columns=columns),
+        read_run(run, format=format, columns=columns, scale=experts.scale),
         experts.frame,
         asked,
         gains=gains,

@@ -90,6 +90,10 @@ GoldColumns = Annotated[
     str | None, typer.Option(help="Which column of the expert grades is what.", rich_help_panel="Expert grades")
 ]
 GoldGrades = Annotated[str | None, typer.Option(help="Their scale, as --grades.", rich_help_panel="Expert grades")]
+GoldUnjudgeable = Annotated[
+    str | None,
+    typer.Option(help="Expert answers that mean 'cannot judge', as in -1.", rich_help_panel="Expert grades"),
+]
 GoldUnjudgeableAs = Annotated[
     str,
     typer.Option(
@@ -127,6 +131,14 @@ PerQuery = Annotated[
 ]
 
 
-def gold_options(format: str | None, columns: str | None, grades: str | None, unjudgeable_as: str) -> dict[str, Any]:
+def gold_options(
+    format: str | None, columns: str | None, grades: str | None, unjudgeable: str | None, unjudgeable_as: str
+) -> dict[str, Any]:
     """Options of `read_gold`."""
-    return {"format": format, "columns": columns, "grades": grades, "unjudgeable_as": unjudgeable_as}
+    return {
+        "format": format,
+        "columns": columns,
+        "grades": grades,
+        "unjudgeable": unjudgeable,
+        "unjudgeable_as": unjudgeable_as,
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,16 @@ def say(text: str) -> None:
 
 def say_json(value: Any) -> None:
     """A value as JSON on standard output."""
-    say(json.dumps(value, indent=2, default=_plain))
+    say(json.dumps(_finite(value), indent=2, default=_plain))
+
+
+def _finite(value: Any) -> Any:
+    """The value with null in the place of numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _plain(value: Any) -> Any:

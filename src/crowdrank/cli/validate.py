@@ -45,6 +45,10 @@ def validate(
             say(f"Wrong: {problem}")
         for remark in found.remarks:
             say(f"Note: {remark}")
-        say("Nothing is wrong." if not found.problems else "Mend these rows, or go on with --on-bad-rows skip.")
+        say(
+            "Nothing is wrong."
+            if not found.problems
+            else "Mend these rows, or leave them out with aggregate --on-bad-rows skip."
+        )
     if found.problems:
         raise typer.Exit(2)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+MODEL_FILE = "model.json"
+"""The file by which a folder is known as a saved model."""
 SHOWN_ROWS = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable")
 """What a model may say of a document besides its grade, in the order of the columns."""
 
@@ -220,10 +222,13 @@ class Aggregator(ABC):
         return table.on_one_scale().with_unjudgeable(self.unjudgeable_as)
 
     def _check(self) -> None:
-        if self.n_iter < 1:
-            raise UsageError(f"n_iter is a number from 1 up, not {self.n_iter}.")
-        if not 0 < self.interval < 1:
-            raise UsageError(f"interval is a level between 0 and 1, not {self.interval}.")
+        whole = isinstance(self.n_iter, int | np.integer) and not isinstance(self.n_iter, bool)
+        if not whole or self.n_iter < 1:
+            raise UsageError(f"n_iter is a whole number from 1 up, not {self.n_iter!r}.")
+        if not isinstance(self.tol, int | float) or not self.tol >= 0:
+            raise UsageError(f"tol is a number from 0 up, not {self.tol!r}.")
+        if not isinstance(self.interval, int | float) or not 0 < self.interval < 1:
+            raise UsageError(f"interval is a level between 0 and 1, not {self.interval!r}.")
 
     def _adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """The parameters of a fitted model over the assessors of `table`."""
@@ -364,9 +369,9 @@ class Aggregator(ABC):
             "labels": list(self.consensus_.labels),
             "backend": self.consensus_.backend,
         }
-        with replacing(path) as folder:
+        with replacing(path, marker=MODEL_FILE) as folder:
             folder.mkdir()
-            (folder / "model.json").write_text(json.dumps(about, indent=2))
+            (folder / MODEL_FILE).write_text(json.dumps(about, indent=2))
             pq.write_table(self.consensus_.document_table, folder / "documents.parquet")
             pq.write_table(self.consensus_.assessor_table, folder / "assessors.parquet")
             pq.write_table(arrays_to_table(self.theta_), folder / "theta.parquet")
@@ -379,7 +384,7 @@ class Aggregator(ABC):
         """Read what :meth:`save` wrote; `Aggregator.load` reads any model."""
         folder = Path(path)
         try:
-            about = json.loads((folder / "model.json").read_text())
+            about = json.loads((folder / MODEL_FILE).read_text())
             model = cls._class_named(about["model"], folder)(**_tuples(about["parameters"]))
             model.history_, model.converged_ = about["history"], about["converged"]
             model.n_iter_ = len(model.history_)
@@ -411,7 +416,13 @@ def as_judgments(judgments: Any, known: Judgments | None = None) -> Judgments:
     """`Judgments` as they are; a path or a DataFrame is read, its labels as those `known` before."""
     if isinstance(judgments, Judgments):
         return judgments
-    return crowdkit.read_tasks(judgments, known) if crowdkit.is_task_frame(judgments) else read_judgments(judgments)
+    if crowdkit.is_task_frame(judgments):
+        return crowdkit.read_tasks(judgments, known)
+    if known is None or len(known.scales) > 1:
+        return read_judgments(judgments)
+    # Names have no order of their own; whole numbers may grow the scale.
+    grades = None if known.scale.numeric else known.scale.names
+    return read_judgments(judgments, grades=grades, unjudgeable=known.unjudgeable or None)
 
 
 def as_gold(gold: Any, judgments: Judgments) -> Gold | None:

@@ -77,7 +77,7 @@ class Checkpoint:
         """Write the state; the one before stays until this one is whole."""
         parts = {"theta": theta, "statistics": statistics, **{f"local-{n}": arrays for n, arrays in enumerate(local)}}
         about = {"fingerprint": self._fingerprint, "shards": len(local), "history": history}
-        with replacing(self.path) as folder:
+        with replacing(self.path, marker="checkpoint.json") as folder:
             folder.mkdir()
             for name, arrays in parts.items():
                 pq.write_table(arrays_to_table(arrays), folder / f"{name}.parquet")

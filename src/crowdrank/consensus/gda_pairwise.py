@@ -19,8 +19,9 @@ from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments
 
 MU_SD, LOG_ALPHA_SD, LOG_W_SD, LOG_EPS_SD = 0.5, 0.7, 0.5, 0.4
+"""The standard deviations of the priors."""
 FIRST_W = 0.7
-"""The prior of the parameters: centres evenly from -1 to 1, variances around FIRST_W."""
+"""The variance that the prior of w is around; that of mu is around evenly spaced points from -1 to 1."""
 SETTLED = 100
 """Newton steps at the end; a few suffice unless documents differ in difficulty."""
 LONGEST = 1.0
@@ -28,6 +29,7 @@ LONGEST = 1.0
 SHORTEST = 2.0**-10
 """A step is not halved below this part of itself: what is left is rounding."""
 LEVEL_STEPS = 15
+"""Newton steps of the queries' levels."""
 PAIRS = ("all", "same-assessor")
 
 
@@ -41,9 +43,9 @@ class GDAPairwise(Aggregator):
     of one query, whose mean is about 0. `grade` and `p0..` are what a typical careful assessor would give; for them
     the level of the query is found from its judgments taken one by one.
 
-    Judgments of up to ten times `partners` per query are paired each with each. In larger queries the partners are
-    scattered over the documents: they depend on the seed, the number of the query and the order of its judgments,
-    so that other orders give (slightly) other results.
+    A query of up to ten times `partners` judgments (or an assessor's part of it, where pairs are of the same assessor)
+    has all its pairs. In larger ones the partners are scattered over the documents: they depend on the seed, the number
+    of the query and the order of its judgments, so that another order gives slightly other results.
 
     Args:
         n_iter, tol: the loop ends after `n_iter` iterations, or when the mean log posterior per judgment changes by
@@ -65,13 +67,13 @@ class GDAPairwise(Aggregator):
     """
 
     locality: ClassVar[str] = "query"
-    learns_prior: ClassVar[bool] = True
+    learns_prior: ClassVar[bool] = True  # it is fixed, but there it is: without it neither scale nor sign is known
     assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "base", "step")
 
     def __init__(
         self,
         n_iter: int = 200,
-        tol: float = 1e-6,
+        tol: float = 1e-5,
         *,
         partners: int = 20,
         pairs: str = "all",

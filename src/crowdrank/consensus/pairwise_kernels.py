@@ -313,7 +313,7 @@ def climb_query(
         own[here[pair]] += pulls[pair]
         own[there[pair]] += pulls[pair]
     precision[:] = own
-    return best
+    return float(best)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from crowdrank.evaluation.measures import (
     parse_measures,
 )
 from crowdrank.judgments.frames import backend_of, column_names, from_arrow
+from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.read import read_gold, read_run
 from crowdrank.judgments.table import counted
 
 _ALL_RANKS = int(np.iinfo(np.int32).max)
@@ -210,9 +213,10 @@ def evaluate(
 ) -> Evaluation:
     """Score a run against gold grades.
 
-    `run` has columns query, document, and relevance or score (and grade, for the grade measures); `gold` has query,
-    document, grade. Without a query column on both sides all documents are of one query, 'all'. Ids of different
-    types on the two sides are joined as text.
+    Both are DataFrames, or what stands for one: a path, a consensus, gold as `read_gold` gives it. `run` has columns
+    query, document, and relevance or score (and grade, for the grade measures); `gold` has query, document, grade.
+    Without a query column on both sides all documents are of one query, 'all'. Ids of different types on the two sides
+    are joined as text.
 
     - `ties`: 'expected' takes the exact expectation over random orders of equal scores; 'document' orders them by
       document id, descending as text (trec_eval); 'given' keeps the order of the rows. Rank correlations have their
@@ -234,6 +238,7 @@ def evaluate(
     {'nDCG@2': 0.3597..., 'Tau': -0.6666...}
     """
     asked = parse_measures(measures)
+    run, gold = as_run(run), as_gold(gold)
     conventions = Conventions(ties, unjudged, no_relevant, parse_gains("linear" if gains is None else gains))
     joined = align(run, gold, ties=ties, unjudged=unjudged, with_grades=_needs_grades(run, asked))
     scoring = _Scoring(joined, conventions.gains)
@@ -252,6 +257,20 @@ def evaluate(
         conventions=conventions,
         backend=backend_of(run),
     )
+
+
+def as_run(run: Any) -> Any:
+    """A run as a DataFrame: that of a consensus, that behind a path, or as it is."""
+    if isinstance(run, str | Path):
+        return read_run(run)
+    return getattr(run, "documents", run)
+
+
+def as_gold(gold: Any) -> Any:
+    """Gold as a DataFrame: that of a `Gold`, that behind a path, or as it is."""
+    if isinstance(gold, str | Path):
+        gold = read_gold(gold)
+    return gold.frame if isinstance(gold, Gold) else gold
 
 
 class _Scoring:

@@ -40,6 +40,8 @@ def parse_map(text: str | Mapping[str, str] | None) -> dict[str, str]:
             raise UsageError(f"--columns does not know the role '{role}'; the roles are: {', '.join(ALIASES)}.")
         if role in mapped:
             raise UsageError(f"--columns gives the role '{role}' twice; give it once.")
+        if name in mapped.values():
+            raise UsageError(f"--columns gives the column '{name}' two roles; give it one.")
         mapped[role] = name
     return mapped
 
@@ -87,7 +89,8 @@ def resolve(
         raise InputError(
             f"there is no column for {' and '.join(missing)}",
             source=source,
-            remedy=f"the columns are: {_listed(names) or 'none'}; name them with --columns {missing[0]}=NAME",
+            remedy=f"the columns are: {_listed(names) or 'none'}; say which with --columns "
+            + ",".join(f"{role}=NAME" for role in missing),
         )
     return found
 

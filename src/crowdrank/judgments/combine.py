@@ -221,6 +221,7 @@ def save(judgments: Judgments, path: str | Path) -> None:
         "common_scale": _scale_out(judgments.common_scale),
         "report": asdict(judgments.report),
         "labels": judgments.labels,
+        "unjudgeable": judgments.unjudgeable,
         "backend": judgments.backend,
     }
     pq.write_table(pa.table(columns).replace_schema_metadata({"crowdrank": json.dumps(about)}), path)
@@ -281,6 +282,7 @@ def load(path: str | Path) -> Judgments:
             if name.startswith(EXTRA)
         },
         labels=None if about["labels"] is None else tuple(about["labels"]),
+        unjudgeable=tuple(about["unjudgeable"]),
         report=ReadReport(**about["report"]),
         backend=about["backend"],
     )

@@ -41,6 +41,7 @@ class Encoder:
     repeats: str = "last"
     exclude: Collection[str] = ()
     family_pattern: re.Pattern[str] | None = None
+    option: str = "--"  # how the options of this source begin, for messages
     column_of: Callable[[str], str] = str  # the user's own name of a role's column, for messages
 
     def encode(self, columns: Columns) -> Judgments:
@@ -90,6 +91,7 @@ class Encoder:
                 repeats=repeats,
                 excluded=excluded,
             ),
+            unjudgeable=tuple(sorted(self.unjudgeable)),
             backend=self.source.backend,
         )
         # Rows left out may have left queries, documents or assessors with nothing.
@@ -272,14 +274,20 @@ class Encoder:
         told = shown(value if number is None else number)
         if scale.numeric and number is None:
             problem = f"{told} is not a grade of the scale {scale}"
-            remedy = "use whole numbers, name the grades in order with --grades, or use --on-bad-rows skip"
+            remedy = f"use whole numbers, name the grades in order with {self.option}grades{self._or_skip()}"
         elif number is not None and number < 0:
             problem = f"the grade {told} is below the scale {scale}"
-            remedy = f"if it means 'cannot judge' say --unjudgeable {number}, else give the scale with --grades"
+            remedy = (
+                f"if it means 'cannot judge' say {self.option}unjudgeable {number}, "
+                f"else give the scale with {self.option}grades"
+            )
         else:
             problem = f"the grade {told} is off the scale {scale}"
-            remedy = "give the whole scale with --grades, or use --on-bad-rows skip"
+            remedy = f"give the whole scale with {self.option}grades{self._or_skip()}"
         return self._error(row, role, problem, remedy)
+
+    def _or_skip(self) -> str:
+        return ", or use --on-bad-rows skip" if self.option == "--" else ""
 
     def _extras(
         self, columns: Columns, scales: tuple[Scale, ...], scale_of: NDArray[np.int8], keep: NDArray[np.bool_]

@@ -116,6 +116,7 @@ def read_gold(
         scale=Scale.parse(grades) if grades is not None else None,
         unjudgeable=_answers(unjudgeable, layout),
         repeats="keep",
+        option="--gold-",
         column_of=lambda role: found.get(role, role),
     )
     judged = encoder.encode(cells)
@@ -182,10 +183,11 @@ def read_run(
     format: str | None = None,
     columns: str | Mapping[str, str] | None = None,
     separator: str | None = None,
+    scale: Scale | None = None,
 ) -> Any:
     """A ranking to score: a consensus, a table of scores, or a TREC run file, as a DataFrame.
 
-    The columns are query, document, score and, where the file has one, grade.
+    The columns are query, document, score and, where the file has one, grade: a number, or a name on `scale`.
 
     >>> import pandas as pd
     >>> read_run(pd.DataFrame({"qid": ["q"], "docid": ["d"], "relevance": [1.5]}))
@@ -206,9 +208,22 @@ def read_run(
     query, document = _pairs(table, found, opened_source)
     score = _floats(table[found["score"]], found["score"], opened_source, blanks=False)
     out = {"query": query, "document": document, "score": pa.array(score)}
-    if "grade" in found and _numeric_text(table[found["grade"]]):
-        out["grade"] = pa.array(_floats(table[found["grade"]], found["grade"], opened_source))
+    grade = _grade_values(table[found["grade"]], opened_source, found["grade"], scale) if "grade" in found else None
+    if grade is not None:
+        out["grade"] = pa.array(grade)
     return frames.from_arrow(pa.table(out), opened_source.backend)
+
+
+def _grade_values(
+    column: pa.ChunkedArray, source: Source, name: str, scale: Scale | None
+) -> NDArray[np.float64] | None:
+    """Grades as numbers: as they are, or what names on a scale are worth; None where they are neither."""
+    if _numeric_text(column):
+        return _floats(column, name, source)
+    codes = [None if scale is None else scale.code(value) for value in column.to_pylist()]
+    if scale is None or any(code is None for code in codes):
+        return None
+    return np.array([scale.values[code] for code in codes if code is not None])
 
 
 def format_has_no_assessor(source: Source) -> bool:

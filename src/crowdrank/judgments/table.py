@@ -66,6 +66,7 @@ class Judgments:
     families: pa.Array | None = None
     assessor_family: NDArray[np.int32] | None = None  # (n_assessors,)
     extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # (n,) each: time, duration, cost, honeypot
+    unjudgeable: tuple[str, ...] = ()  # the answers that were told to mean 'cannot judge'
     labels: tuple[Any, ...] | None = None  # what the grades were called in a frame whose labels are no grades
     report: ReadReport = field(default_factory=ReadReport)
     backend: str = "pandas"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +31,25 @@ def check_output(path: str | Path) -> None:
     if _suffix(path) not in SUFFIXES:
         raise UsageError(f"Cannot write {path}: its name ends in none of {', '.join(SUFFIXES)} (or these with .gz).")
     require_folder(path)
+
+
+def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
+    """Refuse tables that cannot be written, or that would take the place of an input or of each other.
+
+    >>> check_outputs({"-o": Path("a.csv")}, [Path("a.csv")])
+    Traceback (most recent call last):
+    crowdrank.errors.UsageError: -o names a.csv, which is read; choose another name.
+    """
+    taken = {path.resolve() for path in inputs if path is not None}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        check_output(path)
+        if path.resolve() in taken:
+            raise UsageError(f"{option} names {path}, which is read; choose another name.")
+    named = [path.resolve() for path in outputs.values() if path is not None]
+    if len(set(named)) < len(named):
+        raise UsageError(f"{' and '.join(outputs)} name the same file; choose another name for one.")
 
 
 def _suffix(path: str | Path) -> str:

@@ -176,8 +176,9 @@ def compared_runs(
     base = baseline if baseline in runs else next(iter(runs))
     comparison = compare(runs, gold, list(measures), baseline=base, gains=GAINS)
     first = next(iter(comparison.evaluations.values()))
-    said = first.notes()
-    told = [comparison.protocol()[0], said[0], *said[2:], *notes]
+    counts, _, *others = first.notes()  # how ties count stands in the protocol
+    common = comparison.protocol()
+    told = [common[0], counts, *(note for note in others if note not in common), *notes]
     rows = tuple({"run": run, **evaluation.means} for run, evaluation in comparison.evaluations.items())
     return Table(name, title, rows, tuple(told), comparison)
 

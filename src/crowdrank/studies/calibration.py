@@ -90,7 +90,7 @@ def draw(source: GDA, seed: int) -> Drawn:
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "b", "b"], "assessor": ["x", "y"] * 2, "grade": [0, 0, 1, 1]})
     >>> draw(GDA().fit(votes), seed=0).judgments
-    <Judgments: 4 judgments of 2 documents in 1 query by 2 assessors, grades 0-1>
+    <Judgments: 4 judgments of 2 documents in 1 query by 2 assessors, grades 0,1>
     """
     # A stream of its own: the seed alone draws the random assessor, who must not know the relevance.
     rng = np.random.default_rng((seed, 1))

@@ -55,13 +55,12 @@ def study(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS,
 
 
 def _protocol(everyone: Judgments, judges: Judgments, gold: Gold, table: Table) -> list[str]:
-    sizes = ", ".join(f"{name} {size}" for name, size in family_sizes(judges).items())
     return [
         f"Data: TREC Deep Learning 2020 passages, {counted(len(everyone), 'judgment')} by "
         f"{counted(everyone.n_assessors, 'LLM judge')}; {sum(everyone.report.skipped.values()):,} off the scale left "
         f"out; NIST's grades 0-3 of {counted(len(gold), 'passage')} are gold.",
-        f"Only judges of more than {COVERED:,} items take part ({judges.n_assessors}: {sizes}): the others judged a "
-        "part that is richer in relevant passages, so that how many judged a passage would tell of its gold.",
+        f"Only judges of more than {COVERED:,} items take part ({judges.n_assessors}: {sizes_told(judges)}): the "
+        "others judged a part that is richer in relevant passages, so that how many judged one would tell of its gold.",
         "A family is a language model, a judge one of its prompts; family-mean gives each family one voice, however "
         "few judges it has, and most other methods take judges as independent.",
         "In AP a passage is relevant from grade 2 up; Tau is (concordant - discordant) / pairs of different gold.",
@@ -77,7 +76,7 @@ def thorough(judgments: Judgments, covered: int) -> Judgments:
     >>> table = read_judgments(pd.DataFrame(
     ...     {"document": ["a", "b", "b"], "assessor": ["x", "x", "y"], "grade": [0, 1, 1]}))
     >>> thorough(table, 1)
-    <Judgments: 2 judgments of 2 documents in 1 query by 1 assessor, grades 0-1>
+    <Judgments: 2 judgments of 2 documents in 1 query by 1 assessor, grades 0,1>
     """
     counts = np.bincount(judgments.assessor, minlength=judgments.n_assessors)
     return judgments.where(counts[judgments.assessor] > covered)
@@ -88,6 +87,11 @@ def family_sizes(judges: Judgments) -> dict[str, int]:
     assert judges.families is not None
     sizes = np.bincount(judges.family_of, minlength=len(judges.families))
     return dict(zip(map(str, judges.families.to_pylist()), sizes.tolist(), strict=True))
+
+
+def sizes_told(judges: Judgments) -> str:
+    """The families and how many judges each has, for a sentence."""
+    return ", ".join(f"{name} {size}" for name, size in family_sizes(judges).items())
 
 
 def families_table(judges: Judgments, gold: pd.DataFrame) -> Table:
@@ -123,7 +127,7 @@ def fewer_table(
         notes |= dict.fromkeys(fits.notes)
     told = (
         f"At most {counted(per_family, 'judge')} of each family, drawn with {seeds_told(seeds)}; a family with fewer "
-        "takes part with all it has.",
+        f"takes part with all it has ({sizes_told(judges)}).",
         "Figures are means over the draws; sd is over the draws, not over queries; there are no tests.",
         *notes,
     )

@@ -35,7 +35,7 @@ def with_random(crowd: Judgments, seed: int) -> Judgments:
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "x"], "grade": [0, 1]})
     >>> with_random(read_judgments(votes), seed=0)
-    <Judgments: 4 judgments of 2 documents in 1 query by 2 assessors, grades 0-1>
+    <Judgments: 4 judgments of 2 documents in 1 query by 2 assessors, grades 0,1>
     """
     query, document = crowd.queries.take(crowd.item_query), crowd.documents.take(crowd.item_document)
     code = np.random.default_rng(seed).integers(0, len(crowd.scale), crowd.n_items)

@@ -54,12 +54,13 @@ def study(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS,
 def _protocol(crowd: Judgments, gold: Gold, judged: Gold, table: Table) -> list[str]:
     return [
         f"Data: TREC 2010 Relevance Feedback, {counted(len(crowd), 'judgment')} of "
-        f"{counted(crowd.n_items, 'document')} by {counted(crowd.n_assessors, 'assessor')}; {counted(crowd.report.repeats, 'repeated judgment')} of one "
-        "assessor on one document left out, the last kept.",
+        f"{counted(crowd.n_items, 'document')} by {counted(crowd.n_assessors, 'assessor')}; of several judgments of "
+        f"one assessor on one document the last is kept ({counted(crowd.report.repeats, 'judgment')} left out).",
         f"Gold: {counted(len(gold), 'document')}, of which NIST judged {len(judged):,}; the other "
         f"{len(gold) - len(judged):,} are planted broken links, which count as grade 0.",
         "The crowd's 'broken link' answers count as grade 0, but for gda-unjudgeable, where they are an answer of "
         "their own.",
+        "There are no families here, so family-mean is the average.",
         "A document is relevant from grade 1 up; Tau is (concordant - discordant) / pairs of different gold.",
         ONE_CONFIGURATION,
         "The numbers of all topics are even, so topics are halved by their place in the order of the numbers: odd "

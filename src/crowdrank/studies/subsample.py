@@ -19,7 +19,7 @@ def equal_count(judgments: Judgments, labels: int, seed: int) -> Judgments:
     >>> table = read_judgments(pd.DataFrame(
     ...     {"document": ["a", "a", "a", "b"], "assessor": ["x", "y", "z", "x"], "grade": [0, 1, 1, 1]}))
     >>> equal_count(table, 2, seed=0)
-    <Judgments: 2 judgments of 1 document in 1 query by 2 assessors, grades 0-1>
+    <Judgments: 2 judgments of 1 document in 1 query by 2 assessors, grades 0,1>
     """
     counts = np.diff(judgments.offsets)
     item = np.repeat(np.arange(judgments.n_items), counts)

@@ -55,7 +55,8 @@ def _protocol(crowd: Judgments, gold: Gold, table: Table) -> list[str]:
         "of the two in grades, TauB Kendall's tau-b of relevance and gold over all documents together.",
         "Without queries, runs are paired and tested document by document: each document stands as a query of its "
         "own, and documents are taken as independent; TauB has no test.",
-        "dawid-skene-no-prior is plain maximum likelihood (prior=0), which is crowd-kit's Dawid-Skene.",
+        "dawid-skene-no-prior is plain maximum likelihood (prior=0), which is crowd-kit's Dawid-Skene; there are no "
+        "families, so family-mean is the average.",
         ONE_CONFIGURATION,
         *testing_protocol(table),
     ]
