@@ -28,6 +28,7 @@ NO_ROWS = "FILE: there are no rows; check that it is the one you mean."
 SKIP = "or use --on-bad-rows skip"
 FILL = f"fill it in, {SKIP}."
 WHOLE = f"use whole numbers, name the grades in order with --grades, {SKIP}."
+WHOLE_GOLD = "use whole numbers, or name the grades in order with --gold-grades."
 ONE_TYPE = "make the column all text or all numbers."
 
 
@@ -92,12 +93,12 @@ CASES = [
     Case("binary", bytes(range(128, 256)) * 4, "FILE, line 1: the text is not UTF-8; save it as UTF-8."),
     # Columns.
     Case("missing column", "query,document,grade\nq,a,1\n", "FILE: there is no column for assessor; the columns are: 'query', 'document', 'grade'; say which with --columns assessor=NAME."),
-    Case("two missing", "a,grade\nq,1\n", "FILE: there is no column for document and assessor; the columns are: 'a', 'grade'; say which with --columns document=NAME."),
+    Case("two missing", "a,grade\nq,1\n", "FILE: there is no column for document and assessor; the columns are: 'a', 'grade'; say which with --columns document=NAME,assessor=NAME."),
     Case("doubled column", "document,document,assessor,grade\na,b,x,1\n", "FILE: the column 'document' occurs twice; rename one of: 'document', 'document', 'assessor', 'grade'."),
     Case("mapped to nothing", GOOD, f"FILE: there is no column 'docs' for document; the columns are: {COLUMNS}.", {"columns": "document=docs"}),
     Case("two could be", "docid,url,worker,label\na,b,x,1\n", "FILE: the columns 'docid', 'url' could each be the document; say which with --columns document=docid."),
     Case("case only differs", "Document,DOCUMENT,worker,label\na,b,x,1\n", "FILE: the columns 'Document', 'DOCUMENT' could each be the document; say which with --columns document=Document."),
-    Case("many columns", ",".join(f"c{n}" for n in range(14)) + "\n", "FILE: there is no column for document and assessor and grade; the columns are: 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7', 'c8', 'c9', 'c10', 'c11' and 2 more; say which with --columns document=NAME."),
+    Case("many columns", ",".join(f"c{n}" for n in range(14)) + "\n", "FILE: there is no column for document and assessor and grade; the columns are: 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7', 'c8', 'c9', 'c10', 'c11' and 2 more; say which with --columns document=NAME,assessor=NAME,grade=NAME."),
     Case("wrong separator", GOOD.replace(",", ";"), "FILE: the header 'query;document;assessor;grade' is one column when split at comma; it looks separated by semicolon: use --separator ';'."),
     Case("tabs in a csv", GOOD.replace(",", "\t"), "FILE: the header 'query\\tdocument\\tassessor\\tgrade' is one column when split at comma; it looks separated by tab: use --separator '\\t'."),
     Case("commas in a tsv", GOOD, "FILE: the header 'query,document,assessor,grade' is one column when split at tab; it looks separated by comma: use --separator ','.", file="labels.tsv"),
@@ -146,11 +147,11 @@ CASES = [
     Case("not a name", GOOD.replace(",0", ",bad").replace(",1", ",Super"), f"FILE, row 2 (line 3), column 'grade': the grade 'Super' is off the scale Bad,Good; give the whole scale with --grades, {SKIP}.", {"grades": "Bad,Good"}),
     Case("a long value", GOOD + f"q,c,x,{'y' * 500}\n", f"FILE, row 3 (line 4), column 'grade': '{'y' * 56}... is not a grade of the scale 0,1; {WHOLE}"),
     Case("value of two lines", GOOD + 'q,c,x,"a\nb"\nq,d,x,1\n', f"FILE, row 3 (line 4), column 'grade': 'a\\nb' is not a grade of the scale 0,1; {WHOLE}"),
-    Case("qrels grade", "1 0 a 1\n\n1 0 b x\n", f"FILE, line 3, column 'grade': 'x' is not a grade of the scale 1,2; {WHOLE}", file="a.qrels", read=read_gold),
+    Case("qrels grade", "1 0 a 1\n\n1 0 b x\n", f"FILE, line 3, column 'grade': 'x' is not a grade of the scale 1,2; {WHOLE_GOLD}", file="a.qrels", read=read_gold),
     Case("json grade", '{"document": "a", "assessor": "x", "grade": 1.5}', f"FILE, row 1 (line 1), column 'grade': 1.5 is not a grade of the scale 0,1; {WHOLE}", file="a.jsonl"),
     Case("parquet grade", parquet(grade=[1.5]), f"FILE, row 1, column 'grade': 1.5 is not a grade of the scale 0,1; {WHOLE}", file="a.parquet"),
     Case("contradicting gold", "1 0 a 1\n1 0 b 1\n1 0 a 0\n", "FILE: the document 'a' of query '1' has the grades 0 and 1; leave one grade for each document.", file="a.qrels", read=read_gold),
-    Case("rf10 gold", "topicID\tworkerID\tdocID\tgold\tlabel\n1\tw\td\t-1\t1\n1\tw\te\tx\t1\n", f"FILE, row 2 (line 3), column 'gold': 'x' is not a grade of the scale 0,1; {WHOLE}", {"format": "trec-rf10"}, read_gold),
+    Case("rf10 gold", "topicID\tworkerID\tdocID\tgold\tlabel\n1\tw\td\t-1\t1\n1\tw\te\tx\t1\n", f"FILE, row 2 (line 3), column 'gold': 'x' is not a grade of the scale 0,1; {WHOLE_GOLD}", {"format": "trec-rf10"}, read_gold),
     Case("twice", GOOD + "q,a,x,1\n", "FILE: one assessor judged one document twice (row 1 (line 2) and row 3 (line 4)); use --repeats last, first or keep.", {"repeats": "error"}),
     # Extra columns.
     Case("a time that is none", "document,assessor,grade,time\na,x,1,2024-05-31\nb,x,1,yesterday\n", "FILE, row 2 (line 3), column 'time': 'yesterday' is not a time; write it as 2024-05-31T10:15:00 or leave it blank."),
@@ -245,7 +246,7 @@ FRAMES: list[tuple[Any, str]] = [
     (pandas(grade=[0, 1.5]), f"the frame, row 2, column 'grade': 1.5 is not a grade of the scale 0,1; {WHOLE}"),
     (pandas(time=[1e300, 0]), "the frame, row 1, column 'time': 1e+300 is not a time; write it as 2024-05-31T10:15:00 or leave it blank."),
     (pandas().iloc[:0], "the frame: there are no rows; check that it is the one you mean."),
-    (pd.DataFrame(), "the frame: there is no column for document and assessor and grade; the columns are: none; say which with --columns document=NAME."),
+    (pd.DataFrame(), "the frame: there is no column for document and assessor and grade; the columns are: none; say which with --columns document=NAME,assessor=NAME,grade=NAME."),
     (pd.DataFrame([[1, 2, 3, 4]], columns=["document", "document", "assessor", "grade"]), "the frame: the column 'document' occurs twice; rename one of them."),
     (pd.DataFrame([[1, 2]], columns=[0, "0"]), "the frame: the column '0' occurs twice; rename one of them."),
     (pa.table([[1], [2]], names=["document", "document"]), "the frame: the column 'document' occurs twice; rename one of them."),

@@ -274,20 +274,20 @@ class Encoder:
         told = shown(value if number is None else number)
         if scale.numeric and number is None:
             problem = f"{told} is not a grade of the scale {scale}"
-            remedy = f"use whole numbers, name the grades in order with {self.option}grades{self._or_skip()}"
+            remedies = ["use whole numbers", f"name the grades in order with {self.option}grades", *self._skipping()]
         elif number is not None and number < 0:
             problem = f"the grade {told} is below the scale {scale}"
-            remedy = (
-                f"if it means 'cannot judge' say {self.option}unjudgeable {number}, "
-                f"else give the scale with {self.option}grades"
-            )
+            means = f"if it means 'cannot judge' say {self.option}unjudgeable {number}"
+            remedies = [f"{means}, else give the scale with {self.option}grades"]
         else:
             problem = f"the grade {told} is off the scale {scale}"
-            remedy = f"give the whole scale with {self.option}grades{self._or_skip()}"
-        return self._error(row, role, problem, remedy)
+            remedies = [f"give the whole scale with {self.option}grades", *self._skipping()]
+        *most, last = remedies
+        return self._error(row, role, problem, f"{', '.join(most)}, or {last}" if most else last)
 
-    def _or_skip(self) -> str:
-        return ", or use --on-bad-rows skip" if self.option == "--" else ""
+    def _skipping(self) -> list[str]:
+        """Expert grades are few and trusted: none of them is skipped on the command line."""
+        return ["use --on-bad-rows skip"] if self.option == "--" else []
 
     def _extras(
         self, columns: Columns, scales: tuple[Scale, ...], scale_of: NDArray[np.int8], keep: NDArray[np.bool_]
