@@ -35,15 +35,18 @@ def prior_matrix(prior: float | tuple[float, float], n_grades: int) -> NDArray[n
     return matrix
 
 
-def learn_pseudo_counts(counts: NDArray[np.float64], before: NDArray[np.float64]) -> NDArray[np.float64]:
+def learn_pseudo_counts(
+    counts: NDArray[np.float64], before: NDArray[np.float64], right: int = 0
+) -> NDArray[np.float64]:
     """The Dirichlet from which the assessors' answers are drawn, by Minka's fixed point from a guess.
 
     Maximises the likelihood of counts[a, :, c] under Dirichlet-multinomials with parameters [:, c], one assessor of
-    weak answers among them so that a few assessors who agree do not make the prior infinitely strong.
+    weak answers among them so that a few assessors who agree do not make the prior infinitely strong. `right` is the
+    answer that is right for the first true state; the next one is right for the next state, and so on.
     """
     # counts (n_assessors, n_answers, n_true), before (n_answers, n_true) -> as before
     n_answers, n_true = before.shape
-    counts = np.concatenate([counts, prior_matrix(WEAK, n_answers)[None, :, -n_true:]])
+    counts = np.concatenate([counts, prior_matrix(WEAK, n_answers)[None, :, right : right + n_true]])
     pseudo = before
     for _ in range(20):
         seen, asked = kernels.dirichlet_sums(counts, pseudo)

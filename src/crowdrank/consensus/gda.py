@@ -109,7 +109,7 @@ class GDA(Aggregator):
         likelihood, shares = answer_curves(curves), PRIOR
         if self._models_unjudgeable:
             there = counts[:, :, N_NODES:]
-            broken = learn_pseudo_counts(there, broken)
+            broken = learn_pseudo_counts(there, broken, right=len(broken) - 1)
             given = (there + broken) / (there + broken).sum(axis=1, keepdims=True)
             likelihood = np.ascontiguousarray(np.concatenate([likelihood, given], axis=2))
             share = float(statistics["nodes"][N_NODES] / statistics["nodes"].sum())
