@@ -278,7 +278,7 @@ def test_an_interrupt_leaves_the_old_file_and_a_checkpoint(run: Run, tmp_path: P
         "-s",
         "tol=0",
     ]
-    for wait in (8, 20, 60):  # the first iteration may have to wait for kernels to be compiled, on a busy machine for long
+    for wait in (8, 20, 60):  # before the first iteration kernels may have to be compiled
         process = subprocess.Popen([sys.executable, "-m", "crowdrank", *words], cwd=tmp_path, stderr=subprocess.PIPE)
         time.sleep(wait)
         process.send_signal(signal.SIGINT)
