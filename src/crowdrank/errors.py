@@ -41,6 +41,10 @@ class ConvergenceWarning(UserWarning):
     """A model stopped at its largest number of iterations; its estimates may still move."""
 
 
+class DataWarning(UserWarning):
+    """The judgments leave open what a model had to assume; its estimates are to be read with that in mind."""
+
+
 def shown(value: object, most: int = 60) -> str:
     """A value as a sentence quotes it: on one line, and cut where it is long.
 

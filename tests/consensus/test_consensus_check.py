@@ -20,15 +20,16 @@ def test_leaving_out_equals_computing_without(seed: int) -> None:
     likelihood = rng.dirichlet(np.ones(n_answers), (n_assessors, n_states)).transpose(0, 2, 1)
     prior = rng.dirichlet(np.ones(n_states))
     assessor, grade = rng.integers(0, n_assessors, n).astype(np.int32), rng.integers(0, n_answers, n).astype(np.int8)
-    factors = likelihood[assessor, grade]  # (n, n_states)
+    weight = rng.uniform(0.2, 1.0, n)
+    factors = likelihood[assessor, grade] ** weight[:, None]  # (n, n_states)
     posterior = (prior * factors.prod(axis=0))[None]
     posterior /= posterior.sum()
-    found = kernels.predict_left_out(posterior, np.zeros(n, np.int64), assessor, grade, likelihood)
+    found = kernels.predict_left_out(posterior, np.zeros(n, np.int64), assessor, grade, weight, likelihood)
     for j in range(n):
         rest = prior * np.delete(factors, j, axis=0).prod(axis=0)
         assert np.allclose(found[j], likelihood[assessor[j]] @ rest / rest.sum())
     one, other = np.array([0, 2]), np.array([1, 5])
-    agree = kernels.expect_agreement(posterior, np.zeros(2, np.int64), assessor, grade, one, other, likelihood)
+    agree = kernels.expect_agreement(posterior, np.zeros(2, np.int64), assessor, grade, one, other, weight, likelihood)
     for pair in range(2):
         rest = prior * np.delete(factors, [one[pair], other[pair]], axis=0).prod(axis=0)
         both = (likelihood[assessor[one[pair]]] * likelihood[assessor[other[pair]]]).sum(axis=0)

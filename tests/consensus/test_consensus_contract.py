@@ -307,12 +307,15 @@ def test_cannot_judge_answers_are_used_as_chosen(cls: type[Aggregator]) -> None:
 
 
 @each
-def test_mixed_scales_are_refused_without_a_map(cls: type[Aggregator], tmp_path: Path) -> None:
+def test_mixed_scales_are_taken_or_refused_without_a_map(cls: type[Aggregator], tmp_path: Path) -> None:
     frame = pd.DataFrame({"document": ["a", "a"], "assessor": ["crowd", "llm"], "grade": [1, 3]})
     scales = tmp_path / "scales.csv"
     scales.write_text("assessor,grades\ncrowd,0-1\nllm,0-3\n")
-    with pytest.raises(ValueError, match="2 scales"):
-        cls().fit(read_judgments(frame, scales=scales))
+    if cls.takes_scales:
+        assert documents(fitted(cls, read_judgments(frame, scales=scales)))["grade"].isin(range(4)).all()
+    else:
+        with pytest.raises(ValueError, match="2 scales"):
+            cls().fit(read_judgments(frame, scales=scales))
     scales.write_text("assessor,grades,maps_to\ncrowd,0-1,0|3\nllm,0-3,0|1|2|3\n")
     model = fitted(cls, read_judgments(frame, scales=scales))
     assert documents(model)["grade"].tolist() == [3]

@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from crowdrank import GDA, Judgments, evaluate, read_judgments
-from crowdrank.consensus.gda import answer_curves, newton_step
+from crowdrank.consensus.curves import answer_curves, features, first_curves, in_grade_order, newton_step
 from crowdrank.consensus.information import information
 from crowdrank.consensus.latent import N_NODES, NODES, PRIOR, node_quantiles
 from crowdrank.judgments.combine import combine
 from crowdrank.judgments.datasets import dataset
+
+
+STATES, _ = features(np.ones(1), tied_variance=True)
 
 
 def penalised(
@@ -42,7 +45,7 @@ def test_newton_steps_end_at_the_top(seed: int) -> None:
     precision = np.diag(rng.uniform(0.5, 4.0, 2 * n_answers))
     curves = np.tile(mean, (4, 1))
     for _ in range(30):
-        curves, _ = newton_step(counts, curves, mean, precision)
+        curves, _ = newton_step(counts, curves, STATES, mean, precision)
     for a in range(4):
         top = scipy.optimize.minimize(penalised, mean, args=(counts[a], mean, precision), tol=1e-10)
         assert penalised(curves[a], counts[a], mean, precision) <= top.fun + 1e-6
@@ -154,6 +157,6 @@ def test_injected_assessors_are_seen_through_on_rf10(rf10: Judgments) -> None:
 
 def test_a_random_assessor_tells_nothing() -> None:
     curves = np.array([[0.0, 0.0, 0.0, 1.0, 0.5, -1.0]])
-    total, parts = information(PRIOR, answer_curves(curves))
+    total, parts = information(PRIOR, answer_curves(curves, STATES))
     assert total[0] == pytest.approx(0, abs=1e-12)
     assert np.allclose(parts, 0, atol=1e-12)

@@ -74,7 +74,7 @@ def test_repeated_threshold_steps_end_at_the_maximum_with_the_curvature_there(ep
     mean, precision = np.array([-0.5, 0.0, 0.5]), np.diag([1.0, 2.0, 0.5]) + 0.1
     thresholds = np.tile(mean + 3.0, (len(counts), 1))
     for _ in range(30):
-        thresholds, spread = threshold_step(counts, thresholds, 1.2, eps, mean, precision)
+        thresholds, spread = threshold_step(counts, thresholds, 1.2, eps, mean, precision[None])
     for a in range(len(counts)):
 
         def loss(own: NDArray[np.float64], a: int = a) -> float:
@@ -158,7 +158,7 @@ def test_what_the_judgments_were_drawn_from_is_found() -> None:
     truth = relevance[table["document"]]
     assert np.corrcoef(table["relevance"], truth)[0, 1] > 0.93
     assert model.theta_["scale"][0] == pytest.approx(1.5, abs=0.15)
-    assert model.theta_["mean"] == pytest.approx(thresholds.mean(axis=0), abs=0.25)
+    assert model.theta_["mean"][0] == pytest.approx(thresholds.mean(axis=0), abs=0.25)
     drawn = (20 * thresholds.var(axis=0) + FEW * FIRST_VARIANCE) / (20 + FEW)
     assert np.diag(model.theta_["covariance"]) == pytest.approx(drawn, rel=0.25)
     for step in (1, 2):

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import crowdrank
-from crowdrank.consensus import METHODS, crowdkit, kernels, model_class
+from crowdrank.consensus import METHODS, caution, crowdkit, kernels, model_class
 from crowdrank.consensus.checkpoints import Checkpoint, fingerprint
 from crowdrank.consensus.information import information
 from crowdrank.consensus.result import TIE, Consensus, grade_labels, share_names
@@ -23,7 +23,7 @@ from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.engine.base import Arrays, Engine, Passes
 from crowdrank.engine.local import LocalEngine
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import ConvergenceWarning, InputError, NotFittedError, UsageError
+from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, NotFittedError, UsageError
 from crowdrank.files import replacing
 from crowdrank.judgments import combine, ids
 from crowdrank.judgments.gold import Gold
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+ROUNDS = 10
+"""Iterations over everything after judgments were added."""
 MODEL_FILE = "model.json"
 """The file by which a folder is known as a saved model."""
 SHOWN_ROWS = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable")
@@ -59,6 +61,10 @@ class Aggregator(ABC):
     locality: ClassVar[str] = "item"
     learns_prior: ClassVar[bool] = False
     """Whether assessors are shrunk to a prior that is itself learned and cannot be switched off."""
+    on_a_line: ClassVar[bool] = False
+    """Whether relevance is a point of a line that common documents tie the assessors' scales to."""
+    takes_scales: ClassVar[bool] = False
+    """Whether assessors may use different scales; otherwise each needs a map to one."""
     assessor_arrays: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays of theta whose first axis is the assessors."""
 
@@ -108,9 +114,17 @@ class Aggregator(ABC):
         """
         return None
 
-    def newcomers(self, theta: Arrays, name: str, n: int) -> NDArray[Any]:
-        """Rows of theta[name] for `n` assessors of whom nothing is known yet: what the crowd as a whole does."""
-        return np.repeat(theta[name].mean(axis=0, keepdims=True), n, axis=0)
+    def all_states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """As `states`, with the difficulties of documents among the states, where a model has them."""
+        return self.states(theta)
+
+    def weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
+        """What each judgment counts (n,), where not all count alike."""
+        return None
+
+    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
+        """Rows of theta[name] for assessors of whom nothing but the scale is known: what the crowd as a whole does."""
+        return np.repeat(theta[name].mean(axis=0, keepdims=True), len(scale_of), axis=0)
 
     # The loop.
 
@@ -142,11 +156,31 @@ class Aggregator(ABC):
         theta = None if init is None else self._adopted(init, table)
         return self._fit(table, known, theta, engine, progress, checkpoint)
 
-    def add(self, judgments: Any, *, engine: Engine | None = None, progress: bool | Report = False) -> Self:
-        """Fold in more judgments, starting from what is known; a new judgment replaces an old one of its assessor."""
+    def add(
+        self,
+        judgments: Any,
+        *,
+        rounds: int | None = ROUNDS,
+        engine: Engine | None = None,
+        progress: bool | Report = False,
+    ) -> Self:
+        """Fold in more judgments; a new one replaces an old one of its assessor on the same document.
+
+        Documents are known anew from all their judgments with the assessors as they were; then the assessors follow
+        in a few rounds over everything.
+
+        Args:
+            judgments: as in :meth:`fit`.
+            rounds: iterations over everything; 0 leaves the assessors as they are, None goes on until it converges.
+            engine, progress: as in :meth:`fit`.
+
+        """
         self._require_fitted()
+        if rounds is not None and rounds < 0:
+            raise UsageError(f"rounds is a number from 0 up, or None for as many as it takes, not {rounds}.")
         table = combine.combine(self.judgments_, as_judgments(judgments, self.judgments_))
-        return self._fit(table, self.gold_, self._adopted(self, table), engine, progress, None)
+        theta = self._adopted(self, table)
+        return self._fit(table, self.gold_, theta, engine, progress, None, None if theta is None else rounds)
 
     def _fit(
         self,
@@ -156,6 +190,7 @@ class Aggregator(ABC):
         engine: Engine | None,
         progress: bool | Report,
         checkpoint: str | Path | Checkpoint | None,
+        rounds: int | None = None,
     ) -> Self:
         prepared = self._prepared(table)
         gold_codes = None if gold is None else gold.for_items(prepared)
@@ -168,13 +203,15 @@ class Aggregator(ABC):
         if keeper is not None:
             keeper.bind(fingerprint(self, prepared, gold_codes))
         with _reporting(progress, type(self).__name__) as report:
-            theta, statistics = self._iterate(passes, theta, len(prepared), keeper, report)
+            most = self.n_iter if rounds is None else rounds
+            theta, statistics = self._iterate(passes, theta, len(prepared), keeper, report, most)
         rows = passes.finish(theta)
         self.theta_, self.judgments_, self.gold_ = theta, table, gold
         self.consensus_ = self._consensus(prepared, rows, theta, statistics, gold_codes)
         if keeper is not None:
             keeper.remove()
-        if not self.converged_:
+        self._caution(prepared, rows["relevance"], gold_codes)
+        if not self.converged_ and rounds is None:
             warnings.warn(
                 f"{type(self).__name__} stopped after {self.n_iter_} iterations and had not converged; "
                 f"raise n_iter or tol.",
@@ -183,8 +220,14 @@ class Aggregator(ABC):
             )
         return self
 
+    def _caution(self, prepared: Judgments, relevance: NDArray[np.float64], gold: NDArray[np.int8] | None) -> None:
+        told = [caution.disconnected(prepared, gold)] if self.on_a_line else []
+        told += [caution.reversed_ranking(prepared, relevance)] if gold is None and self.assessor_arrays else []
+        for sentence in filter(None, told):
+            warnings.warn(sentence, DataWarning, stacklevel=4)
+
     def _iterate(
-        self, passes: Passes, theta: Arrays | None, n: int, keeper: Checkpoint | None, report: Report
+        self, passes: Passes, theta: Arrays | None, n: int, keeper: Checkpoint | None, report: Report, most: int
     ) -> tuple[Arrays, Arrays]:
         """Maximise, then pass: the local state is always that of the last theta, so `predict` equals `fit_predict`."""
         self.history_, self.n_iter_, self.converged_ = [], 0, False
@@ -196,14 +239,14 @@ class Aggregator(ABC):
             self.history_, self.n_iter_ = kept.history, len(kept.history)
             passes.restore(kept.local)
         try:
-            while self.n_iter_ < self.n_iter and not self.converged_:
+            while self.n_iter_ < most and not self.converged_:
                 new_theta = self.maximise(theta, statistics)
                 statistics = passes.accumulate(new_theta)
                 theta = new_theta
                 self.history_.append(self.objective(theta, statistics, n))
                 self.n_iter_ += 1
                 self.converged_ = self._has_converged()
-                report(self.n_iter_, self.n_iter, self.history_[-1])
+                report(self.n_iter_, most, self.history_[-1])
                 if keeper is not None:
                     keeper.offer(theta, statistics, passes.local_state, self.history_)
         except KeyboardInterrupt:
@@ -219,7 +262,8 @@ class Aggregator(ABC):
         return len(self.history_) > 1 and abs(self.history_[-1] - self.history_[-2]) < self.tol
 
     def _prepared(self, table: Judgments) -> Judgments:
-        return table.on_one_scale().with_unjudgeable(self.unjudgeable_as)
+        as_they_are = self.takes_scales and not table.maps_to_one_scale
+        return (table if as_they_are else table.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
 
     def _check(self) -> None:
         whole = isinstance(self.n_iter, int | np.integer) and not isinstance(self.n_iter, bool)
@@ -236,13 +280,13 @@ class Aggregator(ABC):
             raise UsageError(f"init is a {type(init).__name__}; a {type(self).__name__} starts from its own kind.")
         init._require_fitted()
         prepared = self._prepared(table)
-        if init.consensus_.scale != prepared.scale:
+        if init._prepared(init.judgments_).scales != prepared.scales:
             return None  # parameters of other grades say nothing here
         known = ids.match(init.consensus_.assessor_table["assessor"].combine_chunks(), prepared.assessors)
         theta = dict(init.theta_)
         for name in self.assessor_arrays:
             rows = init.theta_[name][np.maximum(known, 0)]
-            rows[known < 0] = self.newcomers(init.theta_, name, int((known < 0).sum()))
+            rows[known < 0] = self.newcomers(init.theta_, name, prepared.assessor_scale[known < 0])
             theta[name] = rows
         return theta
 
@@ -293,7 +337,8 @@ class Aggregator(ABC):
         prepared = self._prepared(table)
         theta = self._adopted(self, table)
         if theta is None:
-            raise InputError(f"the grades {prepared.scale} are not those fitted ({self.consensus_.scale})")
+            fitted = self._prepared(self.judgments_).scales
+            raise InputError(f"the grades {_told(prepared.scales)} are not those fitted ({_told(fitted)})")
         passes = LocalEngine().open(self, prepared, None if self.gold_ is None else self.gold_.for_items(prepared))
         statistics = passes.accumulate(theta)
         return self._consensus(prepared, passes.finish(theta), theta, statistics, None)
@@ -301,7 +346,7 @@ class Aggregator(ABC):
     def _consensus(
         self, judgments: Judgments, rows: Arrays, theta: Arrays, statistics: Arrays, gold: NDArray[Any] | None
     ) -> Consensus:
-        scale, labels, states = judgments.scale, grade_labels(judgments), self.states(theta)
+        scale, labels, states = judgments.main_scale, grade_labels(judgments), self.states(theta)
         documents: dict[str, Any] = {
             "query": judgments.queries.take(pa.array(judgments.item_query)),
             "document": judgments.documents.take(pa.array(judgments.item_document)),
@@ -312,6 +357,7 @@ class Aggregator(ABC):
         }
         about: dict[str, Any] = {
             "assessor": judgments.assessors,
+            **_family_names(judgments),
             "judgments": np.bincount(judgments.assessor, minlength=judgments.n_assessors),
             **self.assessor_columns(theta, statistics),
             **({} if states is None else {"informativeness": information(*states)[0]}),
@@ -450,11 +496,25 @@ class _reporting:  # noqa: N801 - reads as a word in `with _reporting(...)`
             self._report.__exit__(*problem)
 
 
+def _family_names(judgments: Judgments) -> dict[str, pa.Array]:
+    """The family of each assessor by name, where any has one."""
+    if judgments.families is None or judgments.assessor_family is None or not len(judgments.families):
+        return {}
+    family = judgments.assessor_family
+    return {"family": judgments.families.take(pa.array(np.maximum(family, 0), mask=family < 0))}
+
+
 def _accuracy(judgments: Judgments, gold: NDArray[Any]) -> dict[str, NDArray[Any]]:
     agreed, asked = np.zeros(judgments.n_assessors), np.zeros(judgments.n_assessors)
     kernels.count_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold, agreed, asked)
+    on_main = np.array([scale == judgments.main_scale for scale in judgments.scales])[judgments.assessor_scale]
+    agreed, asked = agreed * on_main, asked * on_main  # experts grade on the main scale
     share = np.divide(agreed, asked, out=np.full(len(asked), np.nan), where=asked > 0)
     return {"gold_judgments": asked.astype(np.int64), "gold_accuracy": share}
+
+
+def _told(scales: tuple[Scale, ...]) -> str:
+    return " / ".join(map(str, scales))
 
 
 def _tuples(parameters: dict[str, Any]) -> dict[str, Any]:

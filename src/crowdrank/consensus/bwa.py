@@ -52,6 +52,7 @@ class BWA(Aggregator):
     """
 
     learns_prior: ClassVar[bool] = True
+    on_a_line: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("shape", "rate", "bias", "doubt")
 
     def __init__(
@@ -174,11 +175,11 @@ class BWA(Aggregator):
         precision = {"precision": theta["shape"] / theta["rate"]}
         return {**precision, "bias": theta["bias"]} if self.bias else precision
 
-    def newcomers(self, theta: Arrays, name: str, n: int) -> NDArray[np.float64]:
+    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
         """What the priors say."""
         doubt = theta["bias_variance"][0] if self.bias else 0.0
         known = {"shape": theta["gamma"][0], "rate": theta["gamma"][1], "bias": 0.0, "doubt": doubt}
-        return np.full(n, known[name])
+        return np.full(len(scale_of), known[name])
 
     def _check(self) -> None:
         super()._check()

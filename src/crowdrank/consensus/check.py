@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus.latent import expect_voices
 from crowdrank.engine.shards import split
-from crowdrank.errors import UsageError
+from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.table import Judgments
 
 MOST_PAIRS = 200_000
@@ -53,19 +54,22 @@ def check(model: Aggregator, judgments: Judgments, *, seed: int = 0) -> Check:
     >>> found.log_score > found.chance_log_score
     True
     """
-    states = model.states(model.theta_)
-    if states is None:
+    if model.states(model.theta_) is None:
         raise UsageError(f"{type(model).__name__} says nothing of single answers, so nothing can be checked.")
     prepared = model._prepared(judgments)
-    likelihood = model._adopted(model, judgments)
-    assert likelihood is not None
-    table = likelihood["likelihood"]
-    posterior = _posterior(prepared, states[0], table)
+    theta = model._adopted(model, judgments)
+    states = None if theta is None else model.all_states(theta)
+    if states is None:
+        raise InputError("the grades are not those that the model was fitted to")
+    shares_of_states, table = states
+    weight = model.weights(prepared)
+    weight = np.ones(len(prepared)) if weight is None else weight
+    posterior = _posterior(prepared, weight, shares_of_states, table)
     item = np.repeat(np.arange(prepared.n_items), np.diff(prepared.offsets))
-    predicted = kernels.predict_left_out(posterior, item, prepared.assessor, prepared.grade, table)
+    predicted = kernels.predict_left_out(posterior, item, prepared.assessor, prepared.grade, weight, table)
     own = predicted[np.arange(len(prepared)), prepared.grade]
     shares = np.bincount(prepared.grade, minlength=table.shape[1]) / len(prepared)
-    agreement = _agreement(prepared, posterior, table, np.random.default_rng(seed))
+    agreement = _agreement(prepared, posterior, weight, table, np.random.default_rng(seed))
     assessors = _use_of_grades(prepared, predicted)
     log_score = float(np.log(np.maximum(own, 1e-300)).mean())
     chance = float((shares * np.log(np.maximum(shares, 1e-300))).sum())
@@ -73,37 +77,26 @@ def check(model: Aggregator, judgments: Judgments, *, seed: int = 0) -> Check:
 
 
 def _posterior(
-    judgments: Judgments, shares: NDArray[np.float64], likelihood: NDArray[np.float64]
+    judgments: Judgments, weight: NDArray[np.float64], shares: NDArray[np.float64], likelihood: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Each item's posterior over the states, from all its judgments."""
     (shard,) = split(judgments, size=len(judgments) + 1)
-    n_answers, n_states = likelihood.shape[1:]
-    posterior = np.empty((shard.n_items, n_states))
-    kernels.expect_states(n_states)(
-        shard.offsets,
-        shard.assessor,
-        shard.grade,
-        shard.gold,
-        n_answers,
-        np.ascontiguousarray(shares),
-        np.ascontiguousarray(likelihood).ravel(),
-        np.ones(n_answers * n_states),
-        posterior.ravel(),
-        np.zeros(likelihood.size),
-        np.zeros(n_states),
-    )
-    return posterior
+    local, _ = expect_voices(shard, weight, likelihood, np.ones(likelihood.shape[1:]), shares)
+    return local["posterior"]
 
 
 def _agreement(
     judgments: Judgments,
     posterior: NDArray[np.float64],
+    weight: NDArray[np.float64],
     likelihood: NDArray[np.float64],
     rng: np.random.Generator,
 ) -> pa.Table:
     """How often two judgments on one document agree: expected from the rest of its judgments, and observed."""
     one, other, item = _pairs(judgments, rng)
-    expected = kernels.expect_agreement(posterior, item, judgments.assessor, judgments.grade, one, other, likelihood)
+    expected = kernels.expect_agreement(
+        posterior, item, judgments.assessor, judgments.grade, one, other, weight, likelihood
+    )
     observed = judgments.grade[one] == judgments.grade[other]
     family = judgments.family_of[judgments.assessor]
     same = family[one] == family[other]

@@ -3,44 +3,71 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank.consensus import curves as curves_of
+from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus.curves import answer_curves, careful_curves
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
-from crowdrank.consensus.information import information
-from crowdrank.consensus.latent import N_NODES, NODES, PRIOR, expect_nodes, gold_curves, rows_on_nodes, softmax
+from crowdrank.consensus.families import find_families
+from crowdrank.consensus.latent import (
+    DIFFICULTIES,
+    N_NODES,
+    NODES,
+    PRIOR,
+    expect_nodes,
+    expect_voices,
+    gold_curves,
+    points,
+    rows_on_nodes,
+    states_prior,
+    use_of_answers,
+)
 from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
+from crowdrank.errors import UsageError
+from crowdrank.judgments import ids
+from crowdrank.judgments.grades import one_of
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
-
-FEW = 5.0
-"""So many assessors of the first guess stand behind the prior that is learned: a crowd of three learns little."""
-
-
-def first_variance(n_answers: int) -> NDArray[np.float64]:
-    """How much slopes and offsets are first thought to vary among assessors."""
-    return np.repeat([0.5**2, 0.7**2], n_answers)
-
 
 UNJUDGEABLE_SHARE = 0.05
 """The share of documents first thought to be such that nobody can judge them."""
+UNJUDGEABLE_SLOPE = -0.5
+"""The slope first thought of the answer 'cannot judge', where a document could be judged."""
+ESTIMATIONS = ("marginal", "joint")
+FAMILIES = ("column", "auto", "none")
 
 
 class GDA(Aggregator):
-    """P(grade g | relevance r) = softmax_g(slope_g r + offset_g), one set of slopes and offsets per assessor.
+    """P(grade g | relevance r) is proportional to alpha_g N(r; mu_g, w_g eps): Gaussians per assessor and grade.
 
-    With Gaussians of one width this is the paper's likelihood of single documents (eq. 1). Relevance is integrated
-    out on nodes, and the curves of assessors have a common normal prior whose mean and covariance are learned
-    (empirical Bayes), so that sparse assessors are drawn to what the crowd does and a random one to no curve at all.
-    `relevance` is on a line of its own (standard normal over documents); `grade` and `p0..` are what a typical careful
-    assessor would give.
+    This is the paper's likelihood of single documents (eq. 1), as a softmax of lines (or parabolas) in r. Relevance is
+    integrated out on nodes, and the curves of assessors have a common normal prior whose mean and covariance are
+    learned (empirical Bayes), so that sparse assessors are drawn to what the crowd does and a random one to no curve at
+    all. `relevance` is on a line of its own (standard normal over documents); `grade` and `p0..` are what a typical
+    careful assessor would give. Assessors may use different scales; each scale has its own prior, and grades are shown
+    on the one with the most grades.
+
+    Assessors of one family (prompts of one language model, copies of one spammer) err together. Their n judgments on a
+    document count as n / (1 + (n - 1) family_correlation), so with 1 a family has one voice, however many members.
 
     Args:
         n_iter, tol: the loop ends after `n_iter` iterations, or when the mean log likelihood per judgment changes by
             less than `tol`.
+        estimation: `marginal`, or `joint`: relevance and curves of the highest posterior together, with a fixed prior
+            (the paper's way; overconfident where assessors are sparse).
+        ordinal: force slopes not to fall from grade to grade; a reversed assessor then counts as a random one.
+        difficulty: let every document have an eps of its own, integrated out on a small grid; the column `difficulty`
+            then shows its mean, and higher is harder.
+        tied_variance: one width w for all grades of an assessor (the paper's choice), or one for each.
+        families: who errs together: as the family `column` of the judgments says, found from the correlation of what
+            the model leaves unexplained (`auto`), or nobody (`none`).
+        family_correlation: how much the errors of a family's members agree, from 0 (independent) to 1 (copies).
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`), left out (`drop`), or as an answer of its
             own (`model`): a document is then either on the line or one that cannot be judged, and these sink.
         interval: the level of `lower` and `upper`.
@@ -54,228 +81,293 @@ class GDA(Aggregator):
     """
 
     learns_prior: ClassVar[bool] = True
-    assessor_arrays: ClassVar[tuple[str, ...]] = ("curves", "likelihood")
+    takes_scales: ClassVar[bool] = True
+    on_a_line: ClassVar[bool] = True
+    assessor_arrays: ClassVar[tuple[str, ...]] = ("curves", "likelihood", "scale_of")
 
     def __init__(
         self,
         n_iter: int = 100,
         tol: float = 1e-5,
         *,
+        estimation: str = "marginal",
+        ordinal: bool = False,
+        difficulty: bool = False,
+        tied_variance: bool = True,
+        families: str = "column",
+        family_correlation: float = 1.0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
     ) -> None:
         self.n_iter = n_iter
         self.tol = tol
+        self.estimation = estimation
+        self.ordinal = ordinal
+        self.difficulty = difficulty
+        self.tied_variance = tied_variance
+        self.families = families
+        self.family_correlation = family_correlation
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
 
+    def _fit(self, table: Judgments, *rest: Any) -> Self:
+        if self.families == "auto":
+            found = find_families(self._prepared(replace(table, families=None, assessor_family=None)))
+            table = _in_families(table, table.assessors, found)
+        return super()._fit(table, *rest)
+
     def _prepared(self, table: Judgments) -> Judgments:
-        """As an answer of its own, 'cannot judge' comes after the grades."""
+        """The families as told, found or none; as an answer of its own, 'cannot judge' comes after the grades."""
         prepared = super()._prepared(table)
-        if self.unjudgeable_as != "model":
+        if self.families == "none":
+            prepared = replace(prepared, families=None, assessor_family=None)
+        if self.families == "auto" and prepared.families is None and hasattr(self, "judgments_"):
+            prepared = _in_families(prepared, self.judgments_.assessors, self.judgments_.family_of)
+        if not self._models_unjudgeable:
             return prepared
-        answer = np.where(prepared.grade == UNJUDGEABLE, len(prepared.scale), prepared.grade)
+        answer = np.where(prepared.grade == UNJUDGEABLE, max(map(len, prepared.scales)), prepared.grade)
         return replace(prepared, grade=answer.astype(np.int8))
 
     @property
     def _models_unjudgeable(self) -> bool:
         return self.unjudgeable_as == "model"
 
+    def _difficulties(self) -> NDArray[np.float64]:
+        return DIFFICULTIES if self.difficulty else np.ones(1)
+
+    def _features(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return curves_of.features(self._difficulties(), self.tied_variance)
+
     def start(self, shard: Shard) -> Arrays:
-        """Nothing is known."""
-        return {"posterior": np.empty((shard.n_items, 0))}
+        """What each judgment counts where families err together."""
+        local = {"posterior": np.empty((shard.n_items, 0))}
+        weight = self._voices(shard.offsets, shard.assessor, shard.family)
+        return local if weight is None else {**local, "weight": weight}
+
+    def _voices(
+        self, offsets: NDArray[np.int64], assessor: NDArray[np.int32], family: NDArray[np.int32]
+    ) -> NDArray[np.float64] | None:
+        if self.family_correlation == 0 or int(family.max(initial=0)) + 1 == len(family):
+            return None  # everybody is alone
+        counted: NDArray[np.float64] = kernels.voices(offsets, assessor, family, self.family_correlation)
+        return counted
+
+    def weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
+        """The voice of each judgment, where families share one."""
+        return self._voices(prepared.offsets, prepared.assessor, prepared.family_of)
 
     def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """Posteriors on the nodes and the answers given there; before the first pass, how often each answer is used."""
+        """Posteriors on the states and the answers given there; before the first pass, how answers are used."""
         if theta is None:
-            used = np.bincount(shard.grade, minlength=shard.n_grades + self._models_unjudgeable).astype(float)
-            return local, {"used": used, "assessors": np.zeros(shard.n_assessors)}
-        return expect_nodes(shard, theta["likelihood"], self._gold(shard.n_grades), theta["shares"])
+            return local, use_of_answers(shard, more=int(self._models_unjudgeable))
+        gold = self._gold(shard)
+        if "weight" in local:
+            new, statistics = expect_voices(shard, local["weight"], theta["likelihood"], gold, theta["shares"])
+        else:
+            new, statistics = expect_nodes(shard, theta["likelihood"], gold, theta["shares"])
+        if self.estimation == "joint":
+            statistics["counts"][:] = 0.0
+            at = points(new["posterior"], len(self._difficulties()))
+            kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
+        return {**local, **new}, statistics
 
-    def _gold(self, n_grades: int) -> NDArray[np.float64]:
+    def _gold(self, shard: Shard) -> NDArray[np.float64]:
         """The expert's curves, who never says that a document cannot be judged."""
-        curves = gold_curves(n_grades)
+        curves = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
         return np.pad(curves, ((0, 1), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
 
     def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
-        """Each assessor's curves by a Newton step, then the prior that the curves come from."""
+        """Each assessor's curves by a Newton step, then the prior that the curves of each scale come from."""
         if theta is None:
             return self._initial(statistics)
-        counts = statistics["counts"]
-        precision = np.linalg.inv(theta["covariance"])
-        curves, spread = newton_step(counts[:, :, :N_NODES], theta["curves"], theta["mean"], precision)
-        mean, covariance = learn_curves(curves, spread, theta["first_mean"])
-        broken = theta["broken"]
-        likelihood, shares = answer_curves(curves), PRIOR
+        counts, scale_of = statistics["counts"], theta["scale_of"]
+        states, sds = self._features()
+        missing, on_states = theta["missing"][scale_of], counts[:, :, : len(states)]
+        precision = np.linalg.inv(theta["covariance"])[scale_of]
+        curves, spread = curves_of.newton_step(
+            on_states, theta["curves"], states, theta["mean"][scale_of], precision, missing
+        )
+        if self.ordinal:
+            sizes = (~theta["missing"]).sum(axis=1)[scale_of] - self._models_unjudgeable
+            curves = curves_of.in_grade_order(curves, spread, sizes)
+        mean, covariance = theta["mean"].copy(), theta["covariance"].copy()
+        if self.estimation == "marginal":
+            first_variance = np.repeat(sds**2, counts.shape[1])
+            for number in np.unique(scale_of):
+                of = scale_of == number
+                mean[number], covariance[number] = curves_of.learn_prior(
+                    curves[of], spread[of], theta["first_mean"][number], first_variance
+                )
+        broken, shares = theta["broken"], theta["shares"]
         if self._models_unjudgeable:
-            there = counts[:, :, N_NODES:]
-            broken = learn_pseudo_counts(there, broken, right=len(broken) - 1)
-            given = (there + broken) / (there + broken).sum(axis=1, keepdims=True)
-            likelihood = np.ascontiguousarray(np.concatenate([likelihood, given], axis=2))
-            share = float(statistics["nodes"][N_NODES] / statistics["nodes"].sum())
-            shares = np.append(PRIOR * (1 - share), share)
+            broken = learn_pseudo_counts(counts[:, :, -1:], broken, right=len(broken) - 1)
+            share = float(statistics["nodes"][-1] / statistics["nodes"].sum())
+            shares = np.append(states_prior(self._difficulties()) * (1 - share), share)
+        there = counts[:, :, -1:] if self._models_unjudgeable else None
         return {
+            **theta,
             "curves": curves,
             "mean": mean,
             "covariance": covariance,
-            "likelihood": likelihood,
+            "likelihood": self._likelihood(curves, missing, broken, there),
             "shares": shares,
             "broken": broken,
-            "typical": careful_curves(counts.sum(axis=(1, 2)), likelihood[:, :, :N_NODES]),
-            "first_mean": theta["first_mean"],
+            "typical": self._typical(curves, missing, counts.sum(axis=(1, 2))),
         }
 
     def _initial(self, statistics: Arrays) -> Arrays:
-        """Slopes in the order of the grades, or the ranking may come out reversed; offsets by the use of the grades."""
-        n_answers, n_assessors = len(statistics["used"]), len(statistics["assessors"])
-        n_grades = n_answers - self._models_unjudgeable
-        log_used = np.log(statistics["used"] + 1.0)
-        slopes = np.append(np.linspace(-1.2, 1.2, n_grades), [-0.5] * (n_answers - n_grades))
-        mean = np.concatenate([slopes, log_used - log_used.mean()])
-        curves = np.tile(mean, (n_assessors, 1))
-        likelihood, shares = answer_curves(curves), PRIOR
-        broken = np.where(np.arange(n_answers) == n_grades, 4.0, 0.5)[:, None]
-        if self._models_unjudgeable:
-            given = np.broadcast_to(broken / broken.sum(), (n_assessors, n_answers, 1))
-            likelihood = np.ascontiguousarray(np.concatenate([likelihood, given], axis=2))
-            shares = np.append(PRIOR * (1 - UNJUDGEABLE_SHARE), UNJUDGEABLE_SHARE)
+        """Everyone alike, by the use of the answers on the scale."""
+        used, scale_of = statistics["used"], statistics["given"].argmax(axis=1)
+        states, sds = self._features()
+        n_scales, n_answers = used.shape
+        missing = np.isnan(used)
+        mean = np.zeros((n_scales, states.shape[1], n_answers))
+        for number in range(n_scales):
+            has, n_grades = ~missing[number], int((~missing[number]).sum()) - self._models_unjudgeable
+            first = curves_of.first_curves(used[number, has], states.shape[1], self.difficulty)
+            if self._models_unjudgeable:
+                graded = curves_of.first_curves(used[number, has][:-1], states.shape[1], self.difficulty)
+                first[0, :n_grades], first[0, n_grades] = graded[0], UNJUDGEABLE_SLOPE
+            mean[number][:, has] = first
+        mean = mean.reshape(n_scales, -1)
+        curves = mean[scale_of]
+        broken = np.where(np.arange(n_answers) == n_answers - 1, 4.0, 0.5)[:, None]
+        prior = states_prior(self._difficulties())
+        shares = np.append(prior * (1 - UNJUDGEABLE_SHARE), UNJUDGEABLE_SHARE) if self._models_unjudgeable else prior
         return {
             "curves": curves,
+            "scale_of": scale_of,
+            "missing": missing,
             "mean": mean,
-            "covariance": np.diag(first_variance(n_answers)),
-            "likelihood": likelihood,
+            "covariance": np.tile(np.diag(np.repeat(sds**2, n_answers)), (n_scales, 1, 1)),
+            "likelihood": self._likelihood(curves, missing[scale_of], broken, None),
             "shares": shares,
             "broken": broken,
-            "typical": answer_curves(mean[None])[0],
+            "typical": self._typical(curves, missing[scale_of], statistics["given"].sum(axis=1)),
             "first_mean": mean,
         }
 
+    def _likelihood(
+        self,
+        curves: NDArray[np.float64],
+        missing: NDArray[np.bool_],
+        broken: NDArray[np.float64],
+        there: NDArray[np.float64] | None,
+    ) -> NDArray[np.float64]:
+        """P(answer | state), the last state being a document that cannot be judged, where these are modelled.
+
+        What was answered `there` (n_assessors, n_answers, 1) adds to the pseudo-counts `broken`.
+        """
+        likelihood = answer_curves(curves, self._features()[0], missing)
+        if not self._models_unjudgeable:
+            return likelihood
+        counted = np.where(missing[:, :, None], 0.0, broken + (0.0 if there is None else there))
+        given = counted / counted.sum(axis=1, keepdims=True)
+        return np.ascontiguousarray(np.concatenate([likelihood, given], axis=2))
+
+    def _plain(self, curves: NDArray[np.float64], missing: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """P(answer | node) for documents of middling difficulty."""
+        n_difficulties = len(self._difficulties())
+        middle = n_difficulties // 2 * N_NODES
+        return answer_curves(curves, self._features()[0][middle : middle + N_NODES], missing)
+
+    def _typical(
+        self, curves: NDArray[np.float64], missing: NDArray[np.bool_], judgments: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """P(grade | node) of a typical careful assessor with the main scale."""
+        on_main = (~missing).sum(axis=1) == missing.shape[1]
+        return careful_curves(judgments * on_main, self._plain(curves, missing))
+
     def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
-        """The log likelihood per judgment, relevance integrated out."""
-        return float(statistics["log_likelihood"][0]) / n
+        """The log likelihood per judgment, relevance integrated out; of the joint estimate, the log posterior."""
+        if self.estimation == "marginal":
+            return float(statistics["log_likelihood"][0]) / n
+        counts, at = statistics["counts"], statistics["nodes"]
+        gain = (counts * np.log(np.maximum(theta["likelihood"], 1e-300))).sum()
+        off = theta["curves"] - theta["mean"][theta["scale_of"]]
+        penalty = 0.5 * (off**2 / np.diagonal(theta["covariance"], axis1=1, axis2=2)[theta["scale_of"]]).sum()
+        return float(gain + at @ np.log(theta["shares"]) - penalty) / n
 
     def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """Relevance and its spread on the latent line; grades as a typical careful assessor would give them."""
-        posterior = local["posterior"][:, :N_NODES].copy()
+        eps, n_states = self._difficulties(), len(states_prior(self._difficulties()))
+        split = local["posterior"][:, :n_states].reshape(shard.n_items, len(eps), N_NODES)
+        posterior = split.sum(axis=1)
         if self._models_unjudgeable:  # what cannot be judged counts as the least relevant there is
-            posterior[:, 0] += local["posterior"][:, N_NODES]
+            posterior[:, 0] += local["posterior"][:, -1]
         typical = theta["typical"][: shard.n_grades]
         rows = rows_on_nodes(posterior, typical / typical.sum(axis=0), self.interval)
+        if self.estimation == "joint":
+            rows["relevance"] = points(posterior, 1) @ NODES
+            rows["lower"] = np.minimum(rows["lower"], rows["relevance"])
+            rows["upper"] = np.maximum(rows["upper"], rows["relevance"])
         known = shard.gold >= 0
         rows["grade"][known] = shard.gold[known]
         rows["p"][known] = np.eye(shard.n_grades)[shard.gold[known]]
         if self._models_unjudgeable:
-            rows["unjudgeable"] = local["posterior"][:, N_NODES]
+            rows["unjudgeable"] = local["posterior"][:, -1]
+        if self.difficulty:
+            shares = split.sum(axis=2)
+            rows["difficulty"] = shares @ eps / shares.sum(axis=1)
         return rows
 
     def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Points of the latent line, and the state of what cannot be judged."""
+        """Points of the latent line (for documents of middling difficulty), and the state of what cannot be judged."""
+        if not self.difficulty:
+            return theta["shares"], theta["likelihood"]
+        plain = self._plain(theta["curves"], theta["missing"][theta["scale_of"]])
+        if not self._models_unjudgeable:
+            return PRIOR, plain
+        share = theta["shares"][-1]
+        return np.append(PRIOR * (1 - share), share), np.concatenate([plain, theta["likelihood"][:, :, -1:]], axis=2)
+
+    def all_states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Points of the latent line for every difficulty."""
         return theta["shares"], theta["likelihood"]
 
     def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """How the answers rise with relevance, and how many grades above a careful assessor they lie."""
-        n_grades = len(theta["mean"]) // 2 - self._models_unjudgeable
-        grades = np.arange(n_grades)
-        curves = theta["likelihood"][:, :n_grades, :N_NODES]
-        expected = np.einsum("g,agm->am", grades, curves) / curves.sum(axis=1)
+        n_answers = theta["missing"].shape[1]
+        n_grades = n_answers - self._models_unjudgeable
+        missing = theta["missing"][theta["scale_of"]]
+        highest = (~missing[:, :n_grades]).sum(axis=1) - 1
+        slopes = theta["curves"][:, :n_grades]
+        curves = self._plain(theta["curves"], missing)[:, :n_grades]
+        expected = np.einsum("g,agm->am", np.arange(n_grades), curves) / curves.sum(axis=1)
         typical = theta["typical"][:n_grades]
-        usual = grades @ typical / typical.sum(axis=0)
+        usual = np.arange(n_grades) @ typical / typical.sum(axis=0)
+        # On another scale a grade is another step: there the bias is in steps of the assessor's own.
+        steps = np.maximum(highest, 1) / max(n_grades - 1, 1)
         return {
-            "slope": theta["curves"][:, n_grades - 1] - theta["curves"][:, 0],
-            "bias": (expected - usual) @ PRIOR,
+            "slope": slopes[np.arange(len(slopes)), highest] - slopes[:, 0],
+            "bias": (expected - usual * steps[:, None]) @ PRIOR,
         }
 
-    def newcomers(self, theta: Arrays, name: str, n: int) -> NDArray[np.float64]:
+    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
         """What the prior says."""
-        curves = np.repeat(theta["mean"][None], n, axis=0)
+        if name == "scale_of":
+            return scale_of
+        curves = theta["mean"][scale_of]
         if name == "curves":
             return curves
-        likelihood = answer_curves(curves)
-        if not self._models_unjudgeable:
-            return likelihood
-        given = np.broadcast_to(theta["broken"] / theta["broken"].sum(), (*likelihood.shape[:2], 1))
-        return np.concatenate([likelihood, given], axis=2)
+        return self._likelihood(curves, theta["missing"][scale_of], theta["broken"], None)
+
+    def _check(self) -> None:
+        super()._check()
+        one_of(ESTIMATIONS, self.estimation, "estimation")
+        one_of(FAMILIES, self.families, "families")
+        for name in ("ordinal", "difficulty", "tied_variance"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise UsageError(f"{name} is True or False, not {getattr(self, name)!r}.")
+        if not isinstance(self.family_correlation, int | float) or not 0 <= self.family_correlation <= 1:
+            raise UsageError(f"family_correlation is a number from 0 to 1, not {self.family_correlation!r}.")
 
 
-def careful_curves(judgments: NDArray[np.float64], likelihood: NDArray[np.float64]) -> NDArray[np.float64]:
-    """P(answer | node) of a typical careful assessor: the mean over assessors, by judgments and informativeness.
-
-    The square of the informativeness: a crowd may be mostly careless, and its mean curve then hardly rises.
-    """
-    # judgments (n_assessors,), likelihood (n_assessors, n_answers, n_nodes) -> (n_answers, n_nodes)
-    informativeness, _ = information(PRIOR, likelihood)
-    weights = judgments * (informativeness**2 + 1e-9)
-    curves: NDArray[np.float64] = np.einsum("a,agm->gm", weights / weights.sum(), likelihood)
-    return curves
-
-
-def learn_curves(
-    curves: NDArray[np.float64], spread: NDArray[np.float64], first_mean: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and covariance of the assessors' curves, as if a few assessors of the first guess were among them."""
-    n, n_answers = len(curves), curves.shape[1] // 2
-    mean = (curves.sum(axis=0) + FEW * first_mean) / (n + FEW)
-    off = curves - mean
-    total = off.T @ off + spread.sum(axis=0) + FEW * np.diag(first_variance(n_answers))
-    return mean, total / (n + FEW)
-
-
-def answer_curves(curves: NDArray[np.float64]) -> NDArray[np.float64]:
-    """P(answer | node) from slopes and offsets (n_assessors, 2 n_answers): (n_assessors, n_answers, n_nodes)."""
-    n_answers = curves.shape[1] // 2
-    slopes, offsets = curves[:, :n_answers, None], curves[:, n_answers:, None]
-    return np.ascontiguousarray(softmax(slopes * NODES + offsets, axis=1))
-
-
-def newton_step(
-    counts: NDArray[np.float64],
-    curves: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    precision: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """One Newton step of every assessor's penalised multinomial regression on the nodes, and the Laplace covariances.
-
-    The problem is concave; a step that would lower it is halved until it does not.
-    """
-    # counts (n_assessors, n_answers, n_nodes), curves (n_assessors, 2 n_answers)
-    n_answers = counts.shape[1]
-    shares = answer_curves(curves)
-    total = counts.sum(axis=1)  # (n_assessors, n_nodes)
-    residual = counts - total[:, None, :] * shares
-    off = curves - mean
-    slope = np.concatenate([residual @ NODES, residual.sum(axis=2)], axis=1) - off @ precision
-    weighted = shares * total[:, None, :]
-    design = np.stack([NODES, np.ones(N_NODES)])  # slope and offset see the node and 1
-    curvature = np.empty((len(counts), 2 * n_answers, 2 * n_answers))
-    for i in range(2):
-        for j in range(2):
-            power = design[i] * design[j]
-            block = -np.einsum("agm,ahm->agh", weighted * power, shares)
-            place = np.arange(n_answers)
-            block[:, place, place] += (weighted * power).sum(axis=2)
-            curvature[:, i * n_answers : (i + 1) * n_answers, j * n_answers : (j + 1) * n_answers] = block
-    curvature += precision
-    spread = np.linalg.inv(curvature)
-    step = np.einsum("aij,aj->ai", spread, slope)
-    before = _penalised(counts, curves, mean, precision)
-    size = np.ones(len(curves))
-    for _ in range(8):
-        tried = curves + size[:, None] * step
-        worse = _penalised(counts, tried, mean, precision) < before - 1e-9
-        if not worse.any():
-            break
-        size[worse] /= 2
-    return curves + size[:, None] * step, spread
-
-
-def _penalised(
-    counts: NDArray[np.float64],
-    curves: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    precision: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    off = curves - mean
-    penalty = 0.5 * np.einsum("ai,ij,aj->a", off, precision, off)
-    gain = np.einsum("agm,agm->a", counts, np.log(np.maximum(answer_curves(curves), 1e-300)))
-    value: NDArray[np.float64] = gain - penalty
-    return value
+def _in_families(table: Judgments, assessors: pa.Array, family: NDArray[np.int32]) -> Judgments:
+    """The judgments with the families (n_assessors,) of those `assessors`; others, and who is alone, have none."""
+    place = ids.match(assessors, table.assessors)
+    shared = np.bincount(family)[family] > 1
+    number = np.where(shared, np.cumsum(np.bincount(family) > 1)[family] - 1, -1)
+    of = np.where(place < 0, -1, number[np.maximum(place, 0)]).astype(np.int32)
+    names = pa.array([f"family {one + 1}" for one in range(int(number.max(initial=-1)) + 1)], pa.string())
+    return replace(table, families=names, assessor_family=of)

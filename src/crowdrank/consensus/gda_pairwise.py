@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crowdrank.consensus import pairwise_kernels
 from crowdrank.consensus.base import Aggregator
-from crowdrank.consensus.gda import careful_curves
+from crowdrank.consensus.curves import careful_curves
 from crowdrank.consensus.latent import NODES, PRIOR, softmax
 from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.base import Arrays
@@ -68,6 +68,7 @@ class GDAPairwise(Aggregator):
 
     locality: ClassVar[str] = "query"
     learns_prior: ClassVar[bool] = True  # it is fixed, but there it is: without it neither scale nor sign is known
+    on_a_line: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "base", "step")
 
     def __init__(
@@ -241,10 +242,10 @@ class GDAPairwise(Aggregator):
             "slope": (params[:, n_grades - 1] - params[:, 0]) / width,
         }
 
-    def newcomers(self, theta: Arrays, name: str, n: int) -> NDArray[np.float64]:
+    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
         """What the prior says."""
         mean, _ = prior(theta["params"].shape[1] // 2)
-        return np.zeros((n, len(mean))) if name == "step" else np.tile(mean, (n, 1))
+        return np.zeros((len(scale_of), len(mean))) if name == "step" else np.tile(mean, (len(scale_of), 1))
 
     def _adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """Other judgments have another posterior: the search begins anew from the parameters."""

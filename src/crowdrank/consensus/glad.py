@@ -56,21 +56,22 @@ class GLAD(Aggregator):
         self.interval = interval
 
     def start(self, shard: Shard) -> Arrays:
-        """Every item as easy as the prior says."""
-        return {"beta": np.ones(shard.n_items)}
+        """Nothing is known."""
+        return {}
 
     def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Posteriors of the grades, betas one step up, and the bound's terms per assessor."""
         ability = np.ones(shard.n_assessors) if theta is None else theta["ability"]
         linear, quadratic = np.zeros(shard.n_assessors), np.zeros(shard.n_assessors)
-        beta, posterior = np.empty(shard.n_items), np.empty((shard.n_items, shard.n_grades))
+        before, posterior = self._betas(shard, local, theta), np.empty((shard.n_items, shard.n_grades))
+        beta = np.empty(shard.n_items)
         log_posterior = kernels.expect_abilities(
             shard.offsets,
             shard.assessor,
             shard.grade,
             shard.gold,
             ability,
-            local["beta"],
+            before,
             beta,
             posterior,
             linear,
@@ -78,6 +79,19 @@ class GLAD(Aggregator):
         )
         statistics = {"linear": linear, "quadratic": quadratic, "log_posterior": np.array([log_posterior])}
         return {"beta": beta}, statistics
+
+    @staticmethod
+    def _betas(shard: Shard, local: Arrays, theta: Arrays | None) -> NDArray[np.float64]:
+        """Before the first pass items are as easy as the prior says, or as known assessors make them."""
+        if "beta" in local:
+            return local["beta"]
+        beta = np.ones(shard.n_items)
+        if theta is not None:
+            posterior = np.empty((shard.n_items, shard.n_grades))
+            kernels.settle_items(
+                shard.offsets, shard.assessor, shard.grade, shard.gold, theta["ability"], beta, posterior
+            )
+        return beta
 
     def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """The top of the bound: a ridge towards 1."""
@@ -112,9 +126,9 @@ class GLAD(Aggregator):
         betas[:] = -np.log(difficulty)
         return betas.rename("beta")
 
-    def newcomers(self, theta: Arrays, name: str, n: int) -> NDArray[np.float64]:
+    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
         """The prior's mean."""
-        return np.ones(n)
+        return np.ones(len(scale_of))
 
     def _check(self) -> None:
         super()._check()

@@ -51,6 +51,29 @@ def count_family_votes(
 
 
 @njit(cache=True, nogil=True)
+def connect(
+    offsets: NDArray[np.int64], assessor: NDArray[np.int32], gold: NDArray[np.int8], n_assessors: int
+) -> NDArray[np.int64]:
+    """The group of each assessor, by its lowest member, where a common item joins two; all expert grades are one's."""
+    # gold (n_items,), -1 where there is none -> (n_assessors + 1,), the last being the expert
+    parent = np.arange(n_assessors + 1)
+    for item in range(len(offsets) - 1):
+        first = n_assessors if gold[item] >= 0 else assessor[offsets[item]]
+        for j in range(offsets[item], offsets[item + 1]):
+            a, b = first, assessor[j]
+            while parent[a] != a:
+                parent[a] = parent[parent[a]]
+                a = parent[a]
+            while parent[b] != b:
+                parent[b] = parent[parent[b]]
+                b = parent[b]
+            parent[max(a, b)] = min(a, b)
+    for a in range(n_assessors + 1):
+        parent[a] = parent[parent[a]]
+    return parent
+
+
+@njit(cache=True, nogil=True)
 def count_confusions(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
@@ -137,6 +160,66 @@ def expect_states(n_states: int) -> Kernel:
         return float(total_log + np.log(pending))
 
     return cast(Kernel, expect)
+
+
+@njit(cache=True, nogil=True)
+def voices(
+    offsets: NDArray[np.int64], assessor: NDArray[np.int32], family: NDArray[np.int32], correlation: float
+) -> NDArray[np.float64]:
+    """What each judgment counts: n judgments of one family on an item count as n / (1 + (n - 1) correlation)."""
+    # family (n_assessors,) -> (n,)
+    weight, members = np.empty(len(assessor)), np.zeros(family.max() + 1)
+    for item in range(len(offsets) - 1):
+        for j in range(offsets[item], offsets[item + 1]):
+            members[family[assessor[j]]] += 1.0
+        for j in range(offsets[item], offsets[item + 1]):
+            weight[j] = 1.0 / (1.0 + (members[family[assessor[j]]] - 1.0) * correlation)
+        for j in range(offsets[item], offsets[item + 1]):
+            members[family[assessor[j]]] = 0.0
+    return weight
+
+
+@njit(cache=True, nogil=True)
+def expect_weighted(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    gold: NDArray[np.int8],
+    weight: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    log_likelihood: NDArray[np.float64],
+    gold_likelihood: NDArray[np.float64],
+    posterior: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    state_counts: NDArray[np.float64],
+) -> float:
+    """As expect_states, where a judgment's likelihood is raised to its weight; the counts are of whole judgments."""
+    # weight (n,); shares, state_counts (n_states,); log_likelihood, counts (n_assessors, n_grades, n_states);
+    # gold_likelihood (n_grades, n_states); posterior (n_items, n_states)
+    n_states = len(shares)
+    scores, total = np.empty(n_states), 0.0
+    for item in range(len(offsets) - 1):
+        start, stop = offsets[item], offsets[item + 1]
+        for s in range(n_states):
+            scores[s] = np.log(shares[s])
+        for j in range(start, stop):
+            for s in range(n_states):
+                scores[s] += weight[j] * log_likelihood[assessor[j], grade[j], s]
+        if gold[item] >= 0:
+            for s in range(n_states):
+                scores[s] += np.log(gold_likelihood[gold[item], s])
+        highest, norm = scores.max(), 0.0
+        for s in range(n_states):
+            posterior[item, s] = np.exp(scores[s] - highest)
+            norm += posterior[item, s]
+        total += highest + np.log(norm)
+        for s in range(n_states):
+            posterior[item, s] /= norm
+            state_counts[s] += posterior[item, s]
+        for j in range(start, stop):
+            for s in range(n_states):
+                counts[assessor[j], grade[j], s] += posterior[item, s]
+    return float(total)
 
 
 @njit(cache=True, nogil=True)
@@ -442,16 +525,17 @@ def predict_left_out(
     item: NDArray[np.int64],
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
+    weight: NDArray[np.float64],
     likelihood: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """P(each answer) of every judgment from the other judgments on its item: its own factor is divided out."""
-    # posterior (n_items, n_states); item, assessor, grade (n,); likelihood (n_assessors, n_answers, n_states)
+    # posterior (n_items, n_states); item, assessor, grade, weight (n,); likelihood (n_assessors, n_answers, n_states)
     _, n_answers, n_states = likelihood.shape
     out = np.zeros((len(item), n_answers))
     for j in range(len(item)):
         norm = 0.0
         for s in range(n_states):
-            rest = posterior[item[j], s] / max(likelihood[assessor[j], grade[j], s], 1e-12)
+            rest = posterior[item[j], s] / max(likelihood[assessor[j], grade[j], s], 1e-12) ** weight[j]
             norm += rest
             for g in range(n_answers):
                 out[j, g] += rest * likelihood[assessor[j], g, s]
@@ -468,6 +552,7 @@ def expect_agreement(
     grade: NDArray[np.int8],
     one: NDArray[np.int64],
     other: NDArray[np.int64],
+    weight: NDArray[np.float64],
     likelihood: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """The probability that two judgments on an item agree, from the other judgments on it."""
@@ -479,7 +564,8 @@ def expect_agreement(
         g, h = grade[one[pair]], grade[other[pair]]
         norm, agree = 0.0, 0.0
         for s in range(n_states):
-            rest = posterior[item[pair], s] / max(likelihood[a, g, s] * likelihood[b, h, s], 1e-18)
+            rest = posterior[item[pair], s] / max(likelihood[a, g, s], 1e-12) ** weight[one[pair]]
+            rest /= max(likelihood[b, h, s], 1e-12) ** weight[other[pair]]
             norm += rest
             for answer in range(n_answers):
                 agree += rest * likelihood[a, answer, s] * likelihood[b, answer, s]

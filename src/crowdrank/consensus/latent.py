@@ -21,6 +21,18 @@ REACH = 3.2
 NODES: NDArray[np.float64] = np.linspace(-REACH, REACH, N_NODES)
 PRIOR: NDArray[np.float64] = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 """Relevance is standard normal within a query."""
+DIFFICULTIES: NDArray[np.float64] = np.exp(0.5 * np.array([-2.0, -1.0, 0.0, 1.0, 2.0]))
+"""The grid of document difficulties; their logarithms are normal of mean 0 and standard deviation 0.5."""
+
+
+def states_prior(difficulties: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The prior of the states: nodes, for each difficulty in turn.
+
+    >>> states_prior(np.ones(1)).shape, states_prior(DIFFICULTIES).shape
+    ((21,), (105,))
+    """
+    shares = np.exp(-0.5 * (np.log(difficulties) / 0.5) ** 2)
+    return np.outer(shares / shares.sum(), PRIOR).ravel()
 
 
 def softmax(scores: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
@@ -28,6 +40,21 @@ def softmax(scores: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     raised = np.exp(scores - scores.max(axis=axis, keepdims=True))
     shares: NDArray[np.float64] = raised / raised.sum(axis=axis, keepdims=True)
     return shares
+
+
+def use_of_answers(shard: Shard, more: int = 0) -> Arrays:
+    """How often each answer of each scale was given, NaN where a scale has no such answer; and each assessor's scale.
+
+    `more` answers come after the grades of all scales.
+    """
+    n_grades, n_scales = max(shard.scale_sizes), len(shard.scale_sizes)
+    used, given = np.zeros((n_scales, n_grades + more)), np.zeros((shard.n_assessors, n_scales))
+    scale = shard.scale_of[shard.assessor]
+    np.add.at(used, (scale, shard.grade), 1.0)
+    np.add.at(given, (shard.assessor, scale), 1.0)
+    for number, size in enumerate(shard.scale_sizes):
+        used[number, size:n_grades] = np.nan
+    return {"used": used, "given": given}
 
 
 def expect_nodes(
@@ -52,6 +79,45 @@ def expect_nodes(
         nodes,
     )
     return {"posterior": posterior}, {"counts": counts, "nodes": nodes, "log_likelihood": np.array([log_likelihood])}
+
+
+def expect_voices(
+    shard: Shard,
+    weight: NDArray[np.float64],
+    likelihood: NDArray[np.float64],
+    gold: NDArray[np.float64],
+    prior: NDArray[np.float64],
+) -> tuple[Arrays, Arrays]:
+    """As expect_nodes, where each judgment has a weight (n,)."""
+    posterior, counts = np.empty((shard.n_items, len(prior))), np.zeros(likelihood.shape)
+    nodes, logs = np.zeros(len(prior)), np.log(np.maximum(likelihood, 1e-300))
+    log_likelihood = kernels.expect_weighted(
+        shard.offsets, shard.assessor, shard.grade, shard.gold, weight, prior, logs, gold, posterior, counts, nodes
+    )
+    return {"posterior": posterior}, {"counts": counts, "nodes": nodes, "log_likelihood": np.array([log_likelihood])}
+
+
+def points(posterior: NDArray[np.float64], n_difficulties: int) -> NDArray[np.float64]:
+    """Each posterior drawn together at its highest point, shared between the two nodes that it lies between.
+
+    A parabola through the highest node and its neighbours, in logarithms, tells where between the nodes it is.
+
+    >>> at = points(PRIOR[None], 1)
+    >>> float(at.max()), int(at.argmax())
+    (1.0, 10)
+    """
+    # (n_items, n_states), of which nodes for each difficulty come first -> the same
+    row, best = np.arange(len(posterior)), posterior.argmax(axis=1)
+    node, on_line = best % N_NODES, best < n_difficulties * N_NODES
+    inner = on_line & (node > 0) & (node < N_NODES - 1)
+    logs = [np.log(np.maximum(posterior[row, best + side * inner], 1e-300)) for side in (-1, 0, 1)]
+    bend = 2 * logs[1] - logs[0] - logs[2]
+    offset = np.where(inner & (bend > 0), 0.5 * (logs[2] - logs[0]) / np.where(bend > 0, bend, 1.0), 0.0)
+    offset = np.clip(offset, -0.5, 0.5)
+    at = np.zeros_like(posterior)
+    at[row, best] = 1 - np.abs(offset)
+    at[row, best + np.sign(offset).astype(np.int64) * inner] += np.abs(offset)
+    return at
 
 
 def gold_curves(n_grades: int) -> NDArray[np.float64]:

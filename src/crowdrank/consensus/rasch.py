@@ -8,8 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank.consensus.base import Aggregator
-from crowdrank.consensus.gda import careful_curves
-from crowdrank.consensus.latent import NODES, PRIOR, expect_nodes, gold_curves, rows_on_nodes, softmax
+from crowdrank.consensus.curves import careful_curves
+from crowdrank.consensus.latent import (
+    DIFFICULTIES,
+    NODES,
+    PRIOR,
+    expect_nodes,
+    gold_curves,
+    rows_on_nodes,
+    softmax,
+    states_prior,
+    use_of_answers,
+)
 from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import UsageError
@@ -23,8 +33,8 @@ LEAST_SCALE = 0.05
 """The scale of relevance stays above this: its sign tells better from worse."""
 ROUNDING = 1e-9
 """A loss smaller than this is rounding, not a step that is too long."""
-DIFFICULTIES: NDArray[np.float64] = np.exp(0.5 * np.array([-2.0, -1.0, 0.0, 1.0, 2.0]))
-"""The grid of document difficulties; their logarithms are normal of mean 0 and standard deviation 0.5."""
+UNREACHED = 1e3
+"""The threshold of a grade that an assessor's scale does not have."""
 
 
 class Rasch(Aggregator):
@@ -32,7 +42,8 @@ class Rasch(Aggregator):
 
     Slopes are 1, so assessors differ in how strict they are but not in how reliable: what one answer tells is the
     scale of relevance, which is learned. Relevance is integrated out on nodes, and the thresholds have a common normal
-    prior whose mean and covariance are learned (empirical Bayes). Relevance is shown in standard deviations.
+    prior whose mean and covariance are learned (empirical Bayes). Relevance is shown in standard deviations. Assessors
+    may use different scales; each scale has its own prior, and grades are shown on the one with the most grades.
 
     Args:
         n_iter, tol: the loop ends after `n_iter` iterations, or when the mean log likelihood per judgment changes by
@@ -53,7 +64,9 @@ class Rasch(Aggregator):
     """
 
     learns_prior: ClassVar[bool] = True
-    assessor_arrays: ClassVar[tuple[str, ...]] = ("thresholds",)
+    takes_scales: ClassVar[bool] = True
+    on_a_line: ClassVar[bool] = True
+    assessor_arrays: ClassVar[tuple[str, ...]] = ("thresholds", "scale_of")
 
     def __init__(
         self,
@@ -73,11 +86,6 @@ class Rasch(Aggregator):
     def _difficulties(self) -> NDArray[np.float64]:
         return DIFFICULTIES if self.difficulty else np.ones(1)
 
-    def _prior(self) -> NDArray[np.float64]:
-        """The prior of the states: nodes, for each difficulty in turn."""
-        shares = np.exp(-0.5 * (np.log(self._difficulties()) / 0.5) ** 2)
-        return np.outer(shares / shares.sum(), PRIOR).ravel()
-
     def start(self, shard: Shard) -> Arrays:
         """Nothing is known."""
         return {"posterior": np.empty((shard.n_items, 0))}
@@ -85,30 +93,34 @@ class Rasch(Aggregator):
     def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Posteriors on the nodes and the answers given there; before the first pass, how often each grade is used."""
         if theta is None:
-            used = np.bincount(shard.grade, minlength=shard.n_grades).astype(float)
-            return local, {"used": used, "assessors": np.zeros(shard.n_assessors)}
+            return local, use_of_answers(shard)
         gold = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
-        return expect_nodes(shard, theta["likelihood"], gold, self._prior())
+        return expect_nodes(shard, theta["likelihood"], gold, theta["shares"])
 
     def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """Thresholds and scale by a Newton step each, then the prior that the thresholds come from."""
         if theta is None:
             return self._initial(statistics)
-        counts, eps = statistics["counts"], self._difficulties()
+        counts, eps, scale_of = statistics["counts"], self._difficulties(), theta["scale_of"]
+        precision = np.linalg.inv(theta["covariance"])[scale_of]
         thresholds, spread = threshold_step(
-            counts, theta["thresholds"], theta["scale"][0], eps, theta["mean"], np.linalg.inv(theta["covariance"])
+            counts, theta["thresholds"], theta["scale"][0], eps, theta["mean"][scale_of], precision
         )
         scale = scale_step(counts, thresholds, theta["scale"][0], eps)
-        mean, covariance = self._learn_prior(thresholds, spread, theta["first_mean"])
-        plain = threshold_curves(thresholds, scale, np.ones(1))
+        mean, covariance = theta["mean"].copy(), theta["covariance"].copy()
+        for number in np.unique(scale_of):
+            of = scale_of == number
+            mean[number], covariance[number] = self._learn_prior(
+                thresholds[of], spread[of], theta["first_mean"][number]
+            )
         return {
+            **theta,
             "thresholds": thresholds,
             "scale": np.array([scale]),
             "mean": mean,
             "covariance": covariance,
             "likelihood": threshold_curves(thresholds, scale, eps),
-            "typical": careful_curves(counts.sum(axis=(1, 2)), plain),
-            "first_mean": theta["first_mean"],
+            "typical": self._typical(thresholds, scale, counts.sum(axis=(1, 2))),
         }
 
     @staticmethod
@@ -122,18 +134,28 @@ class Rasch(Aggregator):
         total = off.T @ off + spread.sum(axis=0) + FEW * FIRST_VARIANCE * np.eye(n_steps)
         return mean, total / (n + FEW)
 
+    @staticmethod
+    def _typical(
+        thresholds: NDArray[np.float64], scale: float, judgments: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """P(grade | node) of a typical careful assessor with the main scale."""
+        on_main = (thresholds < UNREACHED).all(axis=1)
+        return careful_curves(judgments * on_main, threshold_curves(thresholds, scale, np.ones(1)))
+
     def _initial(self, statistics: Arrays) -> Arrays:
-        """Everyone alike, with thresholds by the use of the grades."""
-        log_used = np.log(statistics["used"] + 1.0)
-        mean, scale = -np.diff(log_used), first_scale(len(log_used))
-        thresholds = np.tile(mean, (len(statistics["assessors"]), 1))
+        """Everyone alike, with thresholds by the use of the grades on the scale."""
+        log_used, scale_of = np.log(statistics["used"] + 1.0), statistics["given"].argmax(axis=1)
+        mean, scale = np.nan_to_num(-np.diff(log_used), nan=UNREACHED), first_scale(log_used.shape[1])
+        thresholds = mean[scale_of]
         return {
             "thresholds": thresholds,
+            "scale_of": scale_of,
             "scale": np.array([scale]),
             "mean": mean,
-            "covariance": FIRST_VARIANCE * np.eye(len(mean)),
+            "covariance": np.tile(FIRST_VARIANCE * np.eye(mean.shape[1]), (len(mean), 1, 1)),
             "likelihood": threshold_curves(thresholds, scale, self._difficulties()),
-            "typical": threshold_curves(mean[None], scale, np.ones(1))[0],
+            "shares": states_prior(self._difficulties()),
+            "typical": self._typical(thresholds, scale, statistics["given"].sum(axis=1)),
             "first_mean": mean,
         }
 
@@ -155,20 +177,25 @@ class Rasch(Aggregator):
         """Points of the latent line, for documents of middling difficulty."""
         return PRIOR, threshold_curves(theta["thresholds"], theta["scale"][0], np.ones(1))
 
+    def all_states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Points of the latent line for every difficulty."""
+        return theta["shares"], theta["likelihood"]
+
     def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The relevance at which each grade becomes as likely as the one below it."""
-        places = theta["thresholds"] / theta["scale"]
+        places = np.where(theta["thresholds"] < UNREACHED, theta["thresholds"] / theta["scale"], np.nan)
         return {f"threshold_{step}": place for step, place in enumerate(places.T, start=1)}
 
-    def newcomers(self, theta: Arrays, name: str, n: int) -> NDArray[np.float64]:
+    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
         """What the prior says."""
-        return np.repeat(theta["mean"][None], n, axis=0)
+        return scale_of if name == "scale_of" else theta["mean"][scale_of]
 
     def _adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """The curves are drawn anew: the other model may have been without difficulties."""
         theta = super()._adopted(init, table)
         if theta is not None:
             theta["likelihood"] = threshold_curves(theta["thresholds"], theta["scale"][0], self._difficulties())
+            theta["shares"] = states_prior(self._difficulties())
         return theta
 
     def _check(self) -> None:
@@ -217,14 +244,15 @@ def threshold_step(
 
     The problem is concave; a step that would lower it is halved until it does not.
     """
-    # counts (n_assessors, n_answers, n_states), thresholds (n_assessors, n_answers - 1)
+    # counts (n_assessors, n_answers, n_states), thresholds, mean (n_assessors, n_answers - 1), precision (n_assessors,
+    # that, that)
     slope, curvature = threshold_slopes(counts, thresholds, scale, difficulties)
     spread = np.asarray(np.linalg.inv(curvature + precision), np.float64)
-    step = np.einsum("ahk,ak->ah", spread, slope - (thresholds - mean) @ precision)
+    step = np.einsum("ahk,ak->ah", spread, slope - np.einsum("ah,ahk->ak", thresholds - mean, precision))
 
     def penalised(tried: NDArray[np.float64]) -> NDArray[np.float64]:
         off = tried - mean
-        penalty: NDArray[np.float64] = 0.5 * np.einsum("ah,hk,ak->a", off, precision, off)
+        penalty: NDArray[np.float64] = 0.5 * np.einsum("ah,ahk,ak->a", off, precision, off)
         return expected_log(counts, threshold_curves(tried, scale, difficulties)) - penalty
 
     before, size = penalised(thresholds), np.ones((len(thresholds), 1))

@@ -73,7 +73,7 @@ def grade_labels(judgments: Judgments) -> tuple[Any, ...]:
     """What each grade is called: as in the frame it came from, or its number, or its name."""
     if judgments.labels is not None:
         return judgments.labels
-    scale = judgments.scale
+    scale = judgments.main_scale
     return tuple(int(value) for value in scale.values) if scale.numeric else scale.names
 
 

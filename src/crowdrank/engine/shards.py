@@ -26,7 +26,9 @@ class Shard:
     item_query: NDArray[np.int32]  # (n_items,)
     gold: NDArray[np.int8]  # (n_items,) code of the expert grade, or -1
     family: NDArray[np.int32]  # (n_assessors,) number of each assessor's family
-    values: NDArray[np.float64]  # (n_grades,) what each grade is worth
+    scale_of: NDArray[np.int8]  # (n_assessors,) number of each assessor's scale
+    scale_sizes: tuple[int, ...]  # how many grades each scale has
+    values: NDArray[np.float64]  # (n_grades,) what each grade of the main scale is worth
 
     @property
     def n_assessors(self) -> int:
@@ -35,7 +37,7 @@ class Shard:
 
     @property
     def n_grades(self) -> int:
-        """Number of grades."""
+        """Number of grades, of the main scale where there are several."""
         return len(self.values)
 
     @property
@@ -56,7 +58,8 @@ def split(
     [1, 1, 1]
     """
     gold = np.full(judgments.n_items, -1, np.int8) if gold is None else gold
-    values = np.array(max(judgments.scales, key=len).values)
+    values = np.array(judgments.main_scale.values)
+    sizes = tuple(len(scale) for scale in judgments.scales)
     family = judgments.family_of
     bounds = _bounds(judgments, locality, size)
     shards = []
@@ -71,6 +74,8 @@ def split(
                 item_query=judgments.item_query[start:stop],
                 gold=gold[start:stop],
                 family=family,
+                scale_of=judgments.assessor_scale,
+                scale_sizes=sizes,
                 values=values,
             )
         )

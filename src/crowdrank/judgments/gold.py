@@ -83,14 +83,14 @@ class Gold:
         >>> read_gold(pd.DataFrame({"document": ["b"], "grade": [1]})).for_items(judgments).tolist()
         [-1, 1]
         """
-        onto = [judgments.scale.code(name) for name in self.scale.names]
+        onto = [judgments.main_scale.code(name) for name in self.scale.names]
         codes = np.array([-1 if code is None else code for code in onto], dtype=np.int8)[self.code]
         position = judgments.positions(self.query, self.document)
         off = (codes < 0) & (position >= 0)
         if off.any():
             name = self.scale.names[self.code[int(np.argmax(off))]]
             raise InputError(
-                f"the expert grade {name} is not on the judgments' scale {judgments.scale}",
+                f"the expert grade {name} is not on the judgments' scale {judgments.main_scale}",
                 remedy="give both the same scale with --grades",
             )
         found = np.full(judgments.n_items, -1, np.int8)

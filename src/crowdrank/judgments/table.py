@@ -130,11 +130,21 @@ class Judgments:
             )
         return self.scales[0]
 
+    @property
+    def main_scale(self) -> Scale:
+        """The scale with the most grades (of equals the first): what a consensus over several is shown on."""
+        return max(self.scales, key=len)
+
+    @property
+    def maps_to_one_scale(self) -> bool:
+        """Whether there is one scale, or a map to one for each."""
+        return len(self.scales) == 1 or (self.common_scale is not None and all(self.scale_maps))
+
     def on_one_scale(self) -> Judgments:
         """The same judgments with every grade on one scale, by the maps given when reading."""
         if len(self.scales) == 1 and not any(self.scale_maps):
             return self
-        if self.common_scale is None or not all(self.scale_maps):
+        if not self.maps_to_one_scale or self.common_scale is None:
             _ = self.scale  # says what is missing
             return self
         widest = max(len(scale) for scale in self.scales)
