@@ -77,16 +77,13 @@ def test_grade_order_is_the_nearest_by_the_curvature(seed: int) -> None:
     for a, n_grades in enumerate((4, 4, 2)):
         assert (np.diff(found[a, :n_grades]) > -1e-6).all()
         precision = np.linalg.inv(spread[a])
-        rises = [{"type": "ineq", "fun": lambda x, g=g: x[g + 1] - x[g]} for g in range(n_grades - 1)]
-        best = scipy.optimize.minimize(
-            lambda x, a=a, precision=precision: (x - curves[a]) @ precision @ (x - curves[a]),
-            np.zeros(8),
-            constraints=rises,
-            method="SLSQP",
-            options={"maxiter": 500, "ftol": 1e-12},
-        )
-        cost = (found[a] - curves[a]) @ precision @ (found[a] - curves[a])
-        assert cost <= best.fun + 1e-4 * (1 + abs(best.fun))
+
+        def cost(x: NDArray[np.float64], a: int = a, precision: NDArray[np.float64] = precision) -> float:
+            return float((x - curves[a]) @ precision @ (x - curves[a]))
+
+        rises = scipy.optimize.LinearConstraint(np.diff(np.eye(8), axis=0)[: n_grades - 1], 0.0, np.inf)
+        best = scipy.optimize.minimize(cost, np.zeros(8), constraints=rises, method="SLSQP", options={"maxiter": 500})
+        assert cost(found[a]) <= best.fun + 1e-4 * (1 + abs(best.fun))
 
 
 def test_first_curves_rise_with_the_grades_and_follow_their_use() -> None:

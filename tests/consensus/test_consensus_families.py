@@ -118,7 +118,7 @@ def copied(times: int) -> Judgments:
 
 def relevance(model: GDA) -> NDArray[np.float64]:
     table = model.consensus_.document_table.sort_by([("query", "ascending"), ("document", "ascending")])
-    return table["relevance"].to_numpy()
+    return np.asarray(table["relevance"].to_numpy(), np.float64)
 
 
 def test_a_family_of_copies_has_one_voice() -> None:
@@ -148,6 +148,7 @@ def test_found_families_are_shown_saved_and_used_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.data
+@pytest.mark.usefixtures("data_folder")
 def test_one_voice_beats_the_mean_of_family_means_on_dl20() -> None:
     """The goals of DL20: nDCG@10, AP and Tau, without gold; and what is found without being told."""
     data = dataset("trec-dl20")

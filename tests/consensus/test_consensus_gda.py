@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from crowdrank import GDA, Judgments, evaluate, read_judgments
-from crowdrank.consensus.curves import answer_curves, features, first_curves, in_grade_order, newton_step
+from crowdrank import GDA, Judgments, Rasch, assess, evaluate, read_judgments
+from crowdrank.consensus.curves import answer_curves, features, newton_step
 from crowdrank.consensus.information import information
 from crowdrank.consensus.latent import N_NODES, NODES, PRIOR, node_quantiles
+from crowdrank.errors import UsageError
 from crowdrank.judgments.combine import combine
 from crowdrank.judgments.datasets import dataset
-
 
 STATES, _ = features(np.ones(1), tied_variance=True)
 
@@ -160,3 +162,129 @@ def test_a_random_assessor_tells_nothing() -> None:
     total, parts = information(PRIOR, answer_curves(curves, STATES))
     assert total[0] == pytest.approx(0, abs=1e-12)
     assert np.allclose(parts, 0, atol=1e-12)
+
+
+def on_two_scales(seed: int, flipped: bool = False) -> tuple[pd.DataFrame, NDArray[np.float64], dict[str, str]]:
+    """Half of the assessors answer yes or no, half on five grades, about the same relevance."""
+    rng = np.random.default_rng(seed)
+    relevance = rng.standard_normal(600)
+    rows = []
+    for a in range(12):
+        binary = a % 2 == 0
+        cuts = [0.3] if binary else [-1.0, -0.3, 0.4, 1.1]
+        items = rng.choice(600, 300, replace=False)
+        seen = relevance[items] + rng.normal(0, 0.6, 300)
+        grade = np.searchsorted(cuts, -seen if flipped and a == 0 else seen)
+        name = f"{'yesno' if binary else 'stars'}-{a}"
+        rows.append(pd.DataFrame({"document": items, "assessor": name, "grade": grade}))
+    frame = pd.concat(rows, ignore_index=True)
+    return frame, relevance, {name: "0-1" if name.startswith("yesno") else "0-4" for name in frame["assessor"].unique()}
+
+
+def read_two_scales(path: Path, frame: pd.DataFrame, scales: dict[str, str]) -> Judgments:
+    lines = ["assessor,grades", *(f"{name},{grades}" for name, grades in scales.items())]
+    path.write_text("\n".join(lines) + "\n")
+    return read_judgments(frame, scales=path)
+
+
+@pytest.mark.parametrize("cls", [GDA, Rasch])
+def test_assessors_with_scales_of_their_own_meet_on_one_line(cls: type[GDA], tmp_path: Path) -> None:
+    frame, relevance, scales = on_two_scales(0)
+    judgments = read_two_scales(tmp_path / "scales.csv", frame, scales)
+    model = cls().fit(judgments)
+    table = model.consensus_.documents.set_index("document")
+    assert np.corrcoef(table["relevance"], relevance[table.index])[0, 1] > 0.9
+    assert set(table["grade"]) <= set(range(5))
+    assert str(model.consensus_.scale) == "0-4"
+    stars = cls().fit(read_judgments(frame[frame["assessor"].str.startswith("stars")]))
+    alone = stars.consensus_.documents.set_index("document")
+    both = np.corrcoef(table.loc[alone.index, "relevance"], relevance[alone.index])[0, 1]
+    assert both > np.corrcoef(alone["relevance"], relevance[alone.index])[0, 1]
+    model.save(tmp_path / "model")
+    again = cls.load(tmp_path / "model").infer(judgments).documents.set_index("document")
+    assert np.allclose(again["relevance"], table["relevance"], atol=1e-9)
+
+
+def test_a_reversed_assessor_on_a_scale_of_its_own_is_seen(tmp_path: Path) -> None:
+    frame, _, scales = on_two_scales(1, flipped=True)
+    report = assess(GDA().fit(read_two_scales(tmp_path / "scales.csv", frame, scales)))
+    flags = report.frame.set_index("assessor")["flag"]
+    assert flags["yesno-0"] == "reversed"
+    assert not flags.drop("yesno-0").isin(["reversed", "random"]).any()
+
+
+def test_an_ordinal_reversed_assessor_counts_as_noise() -> None:
+    frame, relevance = drawn(0, items=800)
+    flipped = frame.assign(grade=np.where(frame["assessor"] == 7, 2 - frame["grade"], frame["grade"]))
+    model = GDA(ordinal=True).fit(flipped)
+    about = model.consensus_.assessors.set_index("assessor")
+    slopes = model.theta_["curves"][:, :3]
+    assert (np.diff(slopes, axis=1) > -1e-6).all()
+    assert (
+        about.loc[7, "informativeness"]
+        < 0.02
+        < GDA().fit(flipped).consensus_.assessors.set_index("assessor").loc[7, "informativeness"]
+    )
+    table = model.consensus_.documents.set_index("document").loc[range(800)]
+    assert np.corrcoef(table["relevance"], relevance)[0, 1] > 0.8
+
+
+def test_hard_documents_are_told_from_easy_ones() -> None:
+    rng = np.random.default_rng(0)
+    hard = rng.random(800) < 0.3
+    relevance = rng.standard_normal(800)
+    item, assessor = np.repeat(np.arange(800), 12), np.tile(np.arange(12), 800)
+    scores = np.array([-3.0, 0.0, 3.0]) * relevance[item, None] + np.array([-1.5, 0.0, -1.5])
+    scores = scores / np.where(hard, 4.0, 0.8)[item, None]
+    grade = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    frame = pd.DataFrame({"document": item, "assessor": assessor, "grade": grade})
+    table = GDA(difficulty=True).fit(frame).consensus_.documents.set_index("document").loc[range(800)]
+    assert table.loc[hard, "difficulty"].mean() > 1.2 * table.loc[~hard, "difficulty"].mean()
+
+
+def test_joint_estimation_is_overconfident_and_marginal_is_not() -> None:
+    """What METHODS tells of the paper's way: curves too steep, intervals too narrow."""
+    frame, relevance = drawn(0, assessors=1000)  # sparse: 15 judgments each
+    covered = {}
+    for estimation in ("joint", "marginal"):
+        model = GDA(estimation=estimation).fit(frame)
+        table = model.consensus_.documents.set_index("document").loc[range(len(relevance))]
+        covered[estimation] = ((table["lower"] <= relevance) & (relevance <= table["upper"])).mean()
+        assert np.corrcoef(table["relevance"], relevance)[0, 1] > 0.75
+    assert covered["joint"] < covered["marginal"] - 0.02
+    assert covered["marginal"] == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.parametrize("options", [{}, {"difficulty": True}, {"unjudgeable_as": "model"}])
+def test_the_whole_posterior_has_the_mean_and_the_interval_shown(options: dict[str, Any]) -> None:
+    frame, _ = drawn(0, items=200)
+    model = GDA(**options).fit(frame)
+    whole, table = model.posterior(), model.consensus_.documents
+    points = whole.columns[2:].astype(float).to_numpy()
+    shares = whole.iloc[:, 2:].to_numpy()
+    assert np.allclose(shares.sum(axis=1), 1)
+    assert np.allclose(shares @ points, table["relevance"], atol=1e-9)
+    assert whole[["query", "document"]].equals(table[["query", "document"]])
+
+
+def test_adding_without_rounds_leaves_the_assessors_and_knows_the_documents_exactly() -> None:
+    frame, _ = drawn(0, items=400)
+    old, new = frame[frame["document"] < 300], frame[frame["document"] >= 250]
+    model = GDA().fit(old)
+    curves = model.theta_["curves"].copy()
+    expected = model.infer(frame).documents
+    model.add(new, rounds=0)
+    assert np.array_equal(model.theta_["curves"], curves)
+    assert np.allclose(model.consensus_.documents["relevance"], expected["relevance"], atol=1e-12)
+    with pytest.raises(UsageError, match="rounds"):
+        model.add(new, rounds=-1)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("estimation", "map"), ("families", "some"), ("family_correlation", 2), ("ordinal", "yes"), ("difficulty", 3)],
+)
+def test_settings_that_mean_nothing_are_refused(setting: str, value: object) -> None:
+    frame, _ = drawn(0, items=20)
+    with pytest.raises(UsageError, match=setting):
+        GDA().set_params(**{setting: value}).fit(frame)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +29,7 @@ from crowdrank.errors import InputError, NotFittedError
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale
-from crowdrank.judgments.table import NO_HONEYPOT, Judgments, counted
+from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, counted
 
 Floats = NDArray[np.float64]
 Columns = dict[str, Any]
@@ -95,11 +95,12 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     if not hasattr(model, "consensus_"):
         raise NotFittedError(f"This {type(model).__name__} is not fitted yet; call fit first.")
     given = model.judgments_ if judgments is None else as_judgments(judgments, model.judgments_)
-    answers = given.on_one_scale()
+    answers, states = _on_main_scale(given, _states_of(model, given))
     table = answers.with_unjudgeable(model.unjudgeable_as)
     if table.scale != model.consensus_.scale:
         raise InputError(f"the grades {table.scale} are not those fitted ({model.consensus_.scale})")
-    states = _states_of(model, table)
+    if states is not None and len(table.assessors) < len(answers.assessors):
+        states = states[0], states[1][ids.match(answers.assessors, table.assessors)]
     columns: Columns = {
         "assessor": table.assessors,
         "judgments": np.bincount(table.assessor, minlength=table.n_assessors),
@@ -132,6 +133,33 @@ def _states_of(model: Aggregator, table: Judgments) -> States | None:
     counts = met["judgments"].to_numpy()
     rows[place < 0] = np.tensordot(counts / counts.sum(), likelihood, axes=1)
     return prior, rows
+
+
+def _on_main_scale(given: Judgments, states: States | None) -> tuple[Judgments, States | None]:
+    """Judgments on scales of their own, and the answers of the states, stretched to the scale with the most grades."""
+    if given.maps_to_one_scale:
+        return given.on_one_scale(), states
+    scale = given.main_scale
+    widest = len(scale)
+    onto = np.full((len(given.scales), widest + 1), UNJUDGEABLE, np.int8)  # the last column is UNJUDGEABLE's
+    for number, own in enumerate(given.scales):
+        onto[number, : len(own)] = np.round(np.linspace(0, widest - 1, len(own)))
+    scale_of = given.assessor_scale[given.assessor]
+    stretched = replace(
+        given.with_honeypots(lambda codes: onto[scale_of, codes]),
+        grade=onto[scale_of, given.grade],
+        scales=(scale,),
+        assessor_scale=np.zeros(given.n_assessors, np.int8),
+    )
+    if states is None:
+        return stretched, None
+    prior, likelihood = states
+    moved = likelihood.copy()  # 'cannot judge' comes after the grades of all scales and stays there
+    moved[:, :widest] = 0.0
+    for number, own in enumerate(given.scales):
+        of = np.flatnonzero(given.assessor_scale == number)
+        moved[np.ix_(of, onto[number, : len(own)])] = likelihood[of, : len(own)]
+    return stretched, (prior, moved)
 
 
 def _quality(table: Judgments, states: States | None) -> Columns:

@@ -18,6 +18,7 @@ import crowdrank
 from crowdrank.consensus import METHODS, caution, crowdkit, kernels, model_class
 from crowdrank.consensus.checkpoints import Checkpoint, fingerprint
 from crowdrank.consensus.information import information
+from crowdrank.consensus.latent import NODES
 from crowdrank.consensus.result import TIE, Consensus, grade_labels, share_names
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.engine.base import Arrays, Engine, Passes
@@ -25,7 +26,7 @@ from crowdrank.engine.local import LocalEngine
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, NotFittedError, UsageError
 from crowdrank.files import replacing
-from crowdrank.judgments import combine, ids
+from crowdrank.judgments import combine, frames, ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.read import read_gold, read_judgments
@@ -63,6 +64,8 @@ class Aggregator(ABC):
     """Whether assessors are shrunk to a prior that is itself learned and cannot be switched off."""
     on_a_line: ClassVar[bool] = False
     """Whether relevance is a point of a line that common documents tie the assessors' scales to."""
+    on_nodes: ClassVar[bool] = False
+    """Whether the posterior of relevance is kept on the nodes of `latent.py`."""
     takes_scales: ClassVar[bool] = False
     """Whether assessors may use different scales; otherwise each needs a map to one."""
     assessor_arrays: ClassVar[tuple[str, ...]] = ()
@@ -222,7 +225,10 @@ class Aggregator(ABC):
 
     def _caution(self, prepared: Judgments, relevance: NDArray[np.float64], gold: NDArray[np.int8] | None) -> None:
         told = [caution.disconnected(prepared, gold)] if self.on_a_line else []
-        told += [caution.reversed_ranking(prepared, relevance)] if gold is None and self.assessor_arrays else []
+        if gold is not None:
+            told.append(caution.against_experts(prepared, gold))
+        elif self.assessor_arrays:
+            told.append(caution.reversed_ranking(prepared, relevance))
         for sentence in filter(None, told):
             warnings.warn(sentence, DataWarning, stacklevel=4)
 
@@ -333,23 +339,47 @@ class Aggregator(ABC):
         self._require_fitted()
         if judgments is None:
             return self.consensus_
-        table = as_judgments(judgments, self.judgments_)
-        prepared = self._prepared(table)
-        theta = self._adopted(self, table)
+        prepared, theta, passes = self._opened(as_judgments(judgments, self.judgments_))
+        statistics = passes.accumulate(theta)
+        return self._consensus(prepared, passes.finish(theta), theta, statistics, None)
+
+    def _opened(self, table: Judgments) -> tuple[Judgments, Arrays, Passes]:
+        """Judgments ready for a pass with the assessors as they were estimated."""
+        prepared, theta = self._prepared(table), self._adopted(self, table)
         if theta is None:
             fitted = self._prepared(self.judgments_).scales
             raise InputError(f"the grades {_told(prepared.scales)} are not those fitted ({_told(fitted)})")
-        passes = LocalEngine().open(self, prepared, None if self.gold_ is None else self.gold_.for_items(prepared))
-        statistics = passes.accumulate(theta)
-        return self._consensus(prepared, passes.finish(theta), theta, statistics, None)
+        gold = None if self.gold_ is None else self.gold_.for_items(prepared)
+        return prepared, theta, LocalEngine().open(self, prepared, gold)
+
+    def posterior(self, judgments: Any = None) -> Any:
+        """The whole posterior of each document: its probability at each point of the line, or of each grade.
+
+        One row per (query, document), one column per point, named by its relevance (or per grade, p0..); a DataFrame
+        of the library that the judgments came in.
+        """
+        self._require_fitted()
+        table = self.judgments_ if judgments is None else as_judgments(judgments, self.judgments_)
+        if not self.on_nodes:
+            consensus = self.infer(judgments)
+            shown = consensus.document_table.select(["query", "document", *consensus.share_names])
+            return frames.from_arrow(shown, consensus.backend)
+        prepared, theta, passes = self._opened(table)
+        passes.accumulate(theta)
+        shares = np.concatenate([self.line_posterior(local) for local in passes.local_state()])
+        places = {f"{node + 0.0:.2f}": share for node, share in zip(NODES, shares.T, strict=True)}
+        return frames.from_arrow(pa.table({**_item_ids(prepared), **places}), prepared.backend)
+
+    def line_posterior(self, local: Arrays) -> NDArray[np.float64]:
+        """Of a model on nodes, each item's probability at each node (n_items, n_nodes)."""
+        return local["posterior"]
 
     def _consensus(
         self, judgments: Judgments, rows: Arrays, theta: Arrays, statistics: Arrays, gold: NDArray[Any] | None
     ) -> Consensus:
         scale, labels, states = judgments.main_scale, grade_labels(judgments), self.states(theta)
         documents: dict[str, Any] = {
-            "query": judgments.queries.take(pa.array(judgments.item_query)),
-            "document": judgments.documents.take(pa.array(judgments.item_document)),
+            **_item_ids(judgments),
             **{name: rows[name] for name in SHOWN_ROWS if name in rows},
             "grade": pa.array(labels).take(pa.array(np.minimum(rows["grade"], len(labels) - 1))),
             **dict(zip(share_names(scale), rows["p"].T, strict=True)),
@@ -494,6 +524,13 @@ class _reporting:  # noqa: N801 - reads as a word in `with _reporting(...)`
     def __exit__(self, *problem: Any) -> None:
         if isinstance(self._report, ProgressBar):
             self._report.__exit__(*problem)
+
+
+def _item_ids(judgments: Judgments) -> dict[str, pa.Array]:
+    return {
+        "query": judgments.queries.take(pa.array(judgments.item_query)),
+        "document": judgments.documents.take(pa.array(judgments.item_document)),
+    }
 
 
 def _family_names(judgments: Judgments) -> dict[str, pa.Array]:

@@ -44,17 +44,38 @@ def reversed_ranking(judgments: Judgments, relevance: NDArray[np.float64]) -> st
     >>> reversed_ranking(votes, np.array([0.0, 1.0])) is None, reversed_ranking(votes, np.array([1.0, 0.0])) is None
     (True, False)
     """
-    highest = np.array([len(scale) - 1 for scale in judgments.scales])[judgments.assessor_scale[judgments.assessor]]
-    graded = (judgments.grade != UNJUDGEABLE) & (judgments.grade <= highest)
-    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))[graded]
-    share = judgments.grade[graded] / np.maximum(highest[graded], 1)
-    n = np.bincount(item, minlength=judgments.n_items)
-    mean = np.bincount(item, share, minlength=judgments.n_items)[n > 0] / n[n > 0]
-    shown_relevance = relevance[n > 0]
-    together = float(((mean - mean.mean()) * (shown_relevance - shown_relevance.mean())).sum())
-    if together >= -1e-9 * len(mean):
+    if not _against(mean_grades(judgments), relevance):
         return None
     return (
         "Relevance runs against the mean grades: most assessors are read in reverse, which nothing but their "
         "agreement with each other decides; give expert grades (gold) for a few documents to settle it."
     )
+
+
+def against_experts(judgments: Judgments, gold: NDArray[np.int8]) -> str | None:
+    """A crowd whose grades fall where the experts' rise."""
+    known = gold >= 0
+    if not _against(mean_grades(judgments)[known], gold[known].astype(np.float64)):
+        return None
+    return (
+        "The mean grades run against the expert grades: either the crowd or the experts use the scale in reverse; "
+        "check the order of the grades of both."
+    )
+
+
+def mean_grades(judgments: Judgments) -> NDArray[np.float64]:
+    """The mean grade of each item as a share of its scale; NaN where nobody could judge."""
+    highest = np.array([len(scale) - 1 for scale in judgments.scales])[judgments.assessor_scale[judgments.assessor]]
+    graded = (judgments.grade != UNJUDGEABLE) & (judgments.grade <= highest)
+    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))[graded]
+    total = np.bincount(item, judgments.grade[graded] / np.maximum(highest[graded], 1), minlength=judgments.n_items)
+    n = np.bincount(item, minlength=judgments.n_items)
+    mean: NDArray[np.float64] = np.divide(total, n, out=np.full(judgments.n_items, np.nan), where=n > 0)
+    return mean
+
+
+def _against(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    """Whether the covariance is below 0, by more than rounding."""
+    known = np.isfinite(one)
+    one, other = one[known], other[known]
+    return len(one) > 1 and float(((one - one.mean()) * (other - other.mean())).sum()) < -1e-9 * len(one)

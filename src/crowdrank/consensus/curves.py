@@ -89,7 +89,7 @@ def newton_step(
     slope, curvature = _derivatives(counts, shares, states)
     off = curves - mean
     slope -= (precision @ off[:, :, None])[:, :, 0]
-    spread = np.linalg.inv(curvature + precision)
+    spread = np.asarray(np.linalg.inv(curvature + precision), np.float64)
     step = (spread @ slope[:, :, None])[:, :, 0]
 
     def penalised(tried: NDArray[np.float64], tried_shares: NDArray[np.float64]) -> NDArray[np.float64]:

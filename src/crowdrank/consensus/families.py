@@ -56,9 +56,7 @@ def find_families(judgments: Judgments) -> NDArray[np.int32]:
     return order[number].astype(np.int32)
 
 
-def correlations(
-    judgments: Judgments, assessors: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def correlations(judgments: Judgments, assessors: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The correlation of the answers of two assessors over the items both judged, and how many these are."""
     # (n, n) each; 0 where either gave the same answer throughout
     item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))

@@ -39,6 +39,8 @@ UNJUDGEABLE_SHARE = 0.05
 """The share of documents first thought to be such that nobody can judge them."""
 UNJUDGEABLE_SLOPE = -0.5
 """The slope first thought of the answer 'cannot judge', where a document could be judged."""
+GOLD_STEPS = 20
+"""Newton steps on the gold documents alone, where the rest starts from: a crowd in reverse is seen in time."""
 ESTIMATIONS = ("marginal", "joint")
 FAMILIES = ("column", "auto", "none")
 
@@ -83,6 +85,7 @@ class GDA(Aggregator):
     learns_prior: ClassVar[bool] = True
     takes_scales: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
+    on_nodes: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("curves", "likelihood", "scale_of")
 
     def __init__(
@@ -159,7 +162,7 @@ class GDA(Aggregator):
     def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Posteriors on the states and the answers given there; before the first pass, how answers are used."""
         if theta is None:
-            return local, use_of_answers(shard, more=int(self._models_unjudgeable))
+            return local, {**use_of_answers(shard, more=int(self._models_unjudgeable)), **self._on_gold(shard)}
         gold = self._gold(shard)
         if "weight" in local:
             new, statistics = expect_voices(shard, local["weight"], theta["likelihood"], gold, theta["shares"])
@@ -171,6 +174,18 @@ class GDA(Aggregator):
             kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
         return {**local, **new}, statistics
 
+    def _on_gold(self, shard: Shard) -> Arrays:
+        """The answers given on documents that experts graded, at the states that their grades tell of."""
+        prior = states_prior(self._difficulties())
+        expert = self._gold(shard)[:, : len(prior)] * prior
+        known = np.flatnonzero(shard.gold >= 0)
+        posterior = np.zeros((shard.n_items, len(prior)))
+        posterior[known] = (expert / expert.sum(axis=1, keepdims=True))[shard.gold[known]]
+        n_answers = max(shard.scale_sizes) + self._models_unjudgeable
+        counts = np.zeros((shard.n_assessors, n_answers, len(prior)))
+        kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
+        return {"on_gold": counts}
+
     def _gold(self, shard: Shard) -> NDArray[np.float64]:
         """The expert's curves, who never says that a document cannot be judged."""
         curves = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
@@ -180,15 +195,37 @@ class GDA(Aggregator):
         """Each assessor's curves by a Newton step, then the prior that the curves of each scale come from."""
         if theta is None:
             return self._initial(statistics)
-        counts, scale_of = statistics["counts"], theta["scale_of"]
+        counts, missing = statistics["counts"], theta["missing"][theta["scale_of"]]
+        learned = self._curves_from(theta, counts)
+        broken, shares = theta["broken"], theta["shares"]
+        if self._models_unjudgeable:
+            broken = learn_pseudo_counts(counts[:, :, -1:], broken, right=len(broken) - 1)
+            share = float(statistics["nodes"][-1] / statistics["nodes"].sum())
+            shares = np.append(states_prior(self._difficulties()) * (1 - share), share)
+        there = counts[:, :, -1:] if self._models_unjudgeable else None
+        return {
+            **theta,
+            **learned,
+            "likelihood": self._likelihood(learned["curves"], missing, broken, there),
+            "shares": shares,
+            "broken": broken,
+            "typical": self._typical(learned["curves"], missing, counts.sum(axis=(1, 2))),
+        }
+
+    def _curves_from(self, theta: Arrays, counts: NDArray[np.float64]) -> Arrays:
+        """Curves, and their prior, a step nearer to the answers counted at each state."""
         states, sds = self._features()
-        missing, on_states = theta["missing"][scale_of], counts[:, :, : len(states)]
-        precision = np.linalg.inv(theta["covariance"])[scale_of]
+        scale_of, missing = theta["scale_of"], theta["missing"][theta["scale_of"]]
         curves, spread = curves_of.newton_step(
-            on_states, theta["curves"], states, theta["mean"][scale_of], precision, missing
+            counts[:, :, : len(states)],
+            theta["curves"],
+            states,
+            theta["mean"][scale_of],
+            np.linalg.inv(theta["covariance"])[scale_of],
+            missing,
         )
         if self.ordinal:
-            sizes = (~theta["missing"]).sum(axis=1)[scale_of] - self._models_unjudgeable
+            sizes = (~missing).sum(axis=1) - self._models_unjudgeable
             curves = curves_of.in_grade_order(curves, spread, sizes)
         mean, covariance = theta["mean"].copy(), theta["covariance"].copy()
         if self.estimation == "marginal":
@@ -198,54 +235,49 @@ class GDA(Aggregator):
                 mean[number], covariance[number] = curves_of.learn_prior(
                     curves[of], spread[of], theta["first_mean"][number], first_variance
                 )
-        broken, shares = theta["broken"], theta["shares"]
-        if self._models_unjudgeable:
-            broken = learn_pseudo_counts(counts[:, :, -1:], broken, right=len(broken) - 1)
-            share = float(statistics["nodes"][-1] / statistics["nodes"].sum())
-            shares = np.append(states_prior(self._difficulties()) * (1 - share), share)
-        there = counts[:, :, -1:] if self._models_unjudgeable else None
-        return {
-            **theta,
-            "curves": curves,
-            "mean": mean,
-            "covariance": covariance,
-            "likelihood": self._likelihood(curves, missing, broken, there),
-            "shares": shares,
-            "broken": broken,
-            "typical": self._typical(curves, missing, counts.sum(axis=(1, 2))),
-        }
+        return {"curves": curves, "mean": mean, "covariance": covariance}
 
     def _initial(self, statistics: Arrays) -> Arrays:
-        """Everyone alike, by the use of the answers on the scale."""
+        """Everyone alike, by the use of the answers on the scale; then what the answers on gold documents tell."""
         used, scale_of = statistics["used"], statistics["given"].argmax(axis=1)
-        states, sds = self._features()
         n_scales, n_answers = used.shape
-        missing = np.isnan(used)
-        mean = np.zeros((n_scales, states.shape[1], n_answers))
-        for number in range(n_scales):
-            has, n_grades = ~missing[number], int((~missing[number]).sum()) - self._models_unjudgeable
-            first = curves_of.first_curves(used[number, has], states.shape[1], self.difficulty)
-            if self._models_unjudgeable:
-                graded = curves_of.first_curves(used[number, has][:-1], states.shape[1], self.difficulty)
-                first[0, :n_grades], first[0, n_grades] = graded[0], UNJUDGEABLE_SLOPE
-            mean[number][:, has] = first
-        mean = mean.reshape(n_scales, -1)
+        missing, (_, sds) = np.isnan(used), self._features()
+        mean = np.stack([self._first_mean(use) for use in used])
         curves = mean[scale_of]
         broken = np.where(np.arange(n_answers) == n_answers - 1, 4.0, 0.5)[:, None]
         prior = states_prior(self._difficulties())
         shares = np.append(prior * (1 - UNJUDGEABLE_SHARE), UNJUDGEABLE_SHARE) if self._models_unjudgeable else prior
-        return {
+        theta = {
             "curves": curves,
             "scale_of": scale_of,
             "missing": missing,
             "mean": mean,
             "covariance": np.tile(np.diag(np.repeat(sds**2, n_answers)), (n_scales, 1, 1)),
-            "likelihood": self._likelihood(curves, missing[scale_of], broken, None),
-            "shares": shares,
-            "broken": broken,
-            "typical": self._typical(curves, missing[scale_of], statistics["given"].sum(axis=1)),
             "first_mean": mean,
         }
+        if statistics["on_gold"].any():
+            for _ in range(GOLD_STEPS):
+                theta |= self._curves_from(theta, statistics["on_gold"])
+        return {
+            **theta,
+            "likelihood": self._likelihood(theta["curves"], missing[scale_of], broken, None),
+            "shares": shares,
+            "broken": broken,
+            "typical": self._typical(theta["curves"], missing[scale_of], statistics["given"].sum(axis=1)),
+        }
+
+    def _first_mean(self, used: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What the curves of a scale are first thought to be; the answers that it has not (NaN) stay at 0."""
+        # (n_answers,) -> (n_features * n_answers,)
+        n_features = self._features()[0].shape[1]
+        has = ~np.isnan(used)
+        first = np.zeros((n_features, len(used)))
+        first[:, has] = curves_of.first_curves(used[has], n_features, self.difficulty)
+        if self._models_unjudgeable:
+            graded = np.flatnonzero(has)[:-1]
+            first[0, graded] = curves_of.first_curves(used[graded], n_features, self.difficulty)[0]
+            first[0, -1] = UNJUDGEABLE_SLOPE
+        return first.ravel()
 
     def _likelihood(
         self,
@@ -290,11 +322,7 @@ class GDA(Aggregator):
 
     def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """Relevance and its spread on the latent line; grades as a typical careful assessor would give them."""
-        eps, n_states = self._difficulties(), len(states_prior(self._difficulties()))
-        split = local["posterior"][:, :n_states].reshape(shard.n_items, len(eps), N_NODES)
-        posterior = split.sum(axis=1)
-        if self._models_unjudgeable:  # what cannot be judged counts as the least relevant there is
-            posterior[:, 0] += local["posterior"][:, -1]
+        posterior = self.line_posterior(local)
         typical = theta["typical"][: shard.n_grades]
         rows = rows_on_nodes(posterior, typical / typical.sum(axis=0), self.interval)
         if self.estimation == "joint":
@@ -307,9 +335,22 @@ class GDA(Aggregator):
         if self._models_unjudgeable:
             rows["unjudgeable"] = local["posterior"][:, -1]
         if self.difficulty:
-            shares = split.sum(axis=2)
-            rows["difficulty"] = shares @ eps / shares.sum(axis=1)
+            shares = self._split(local).sum(axis=2)
+            rows["difficulty"] = shares @ self._difficulties() / np.maximum(shares.sum(axis=1), 1e-300)
         return rows
+
+    def _split(self, local: Arrays) -> NDArray[np.float64]:
+        """The posterior by difficulty and node: (n_items, n_difficulties, n_nodes)."""
+        n_difficulties = len(self._difficulties())
+        on_line = local["posterior"][:, : n_difficulties * N_NODES]
+        return on_line.reshape(len(on_line), n_difficulties, N_NODES)
+
+    def line_posterior(self, local: Arrays) -> NDArray[np.float64]:
+        """Over all difficulties; what cannot be judged counts as the least relevant there is."""
+        posterior: NDArray[np.float64] = self._split(local).sum(axis=1)
+        if self._models_unjudgeable:
+            posterior[:, 0] += local["posterior"][:, -1]
+        return posterior
 
     def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Points of the latent line (for documents of middling difficulty), and the state of what cannot be judged."""
@@ -343,7 +384,7 @@ class GDA(Aggregator):
             "bias": (expected - usual * steps[:, None]) @ PRIOR,
         }
 
-    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
+    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
         """What the prior says."""
         if name == "scale_of":
             return scale_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,7 @@ class Rasch(Aggregator):
     learns_prior: ClassVar[bool] = True
     takes_scales: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
+    on_nodes: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("thresholds", "scale_of")
 
     def __init__(
@@ -135,9 +136,7 @@ class Rasch(Aggregator):
         return mean, total / (n + FEW)
 
     @staticmethod
-    def _typical(
-        thresholds: NDArray[np.float64], scale: float, judgments: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _typical(thresholds: NDArray[np.float64], scale: float, judgments: NDArray[np.float64]) -> NDArray[np.float64]:
         """P(grade | node) of a typical careful assessor with the main scale."""
         on_main = (thresholds < UNREACHED).all(axis=1)
         return careful_curves(judgments * on_main, threshold_curves(thresholds, scale, np.ones(1)))
@@ -165,13 +164,22 @@ class Rasch(Aggregator):
 
     def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """Relevance and its spread on the latent line; grades as a typical careful assessor would give them."""
-        eps = self._difficulties()
-        split = local["posterior"].reshape(shard.n_items, len(eps), len(NODES))
-        rows = rows_on_nodes(split.sum(axis=1), theta["typical"], self.interval)
+        rows = rows_on_nodes(self.line_posterior(local), theta["typical"], self.interval)
         known = shard.gold >= 0
         rows["grade"][known] = shard.gold[known]
         rows["p"][known] = np.eye(shard.n_grades)[shard.gold[known]]
-        return {**rows, "difficulty": split.sum(axis=2) @ eps} if self.difficulty else rows
+        return (
+            {**rows, "difficulty": self._split(local).sum(axis=2) @ self._difficulties()} if self.difficulty else rows
+        )
+
+    def _split(self, local: Arrays) -> NDArray[np.float64]:
+        """The posterior by difficulty and node: (n_items, n_difficulties, n_nodes)."""
+        return local["posterior"].reshape(-1, len(self._difficulties()), len(NODES))
+
+    def line_posterior(self, local: Arrays) -> NDArray[np.float64]:
+        """Over all difficulties."""
+        over_all: NDArray[np.float64] = self._split(local).sum(axis=1)
+        return over_all
 
     def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Points of the latent line, for documents of middling difficulty."""
@@ -186,7 +194,7 @@ class Rasch(Aggregator):
         places = np.where(theta["thresholds"] < UNREACHED, theta["thresholds"] / theta["scale"], np.nan)
         return {f"threshold_{step}": place for step, place in enumerate(places.T, start=1)}
 
-    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
+    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
         """What the prior says."""
         return scale_of if name == "scale_of" else theta["mean"][scale_of]
 

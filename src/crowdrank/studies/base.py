@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crowdrank.consensus import METHODS, model_class
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import DataWarning, InputError, UsageError
 from crowdrank.evaluation.comparison import Comparison, compare
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.judgments.gold import Gold
@@ -95,9 +96,11 @@ Chosen = dict[str, "Callable[[], Aggregator]"]
 """How to make the model of each run."""
 
 
-def choose(
-    methods: Sequence[str] | None = None, variants: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None
-) -> Chosen:
+Variants = Mapping[str, tuple[str, Mapping[str, Any]]]
+"""Methods with other settings, by the names of their runs: the method and the settings."""
+
+
+def choose(methods: Sequence[str] | None = None, variants: Variants | None = None) -> Chosen:
     """The methods to run, all that there are unless named, each followed by its variants: name to (method, options).
 
     >>> [*choose(["gda", "average"], {"mine": ("gda", {"n_iter": 5})})]
@@ -135,19 +138,23 @@ def fit_all(chosen: Chosen, judgments: Judgments, *, on: str, tell: Tell = quiet
     >>> sorted(fit_all(choose(["average", "majority"]), votes, on="two votes").models)
     ['average', 'majority']
     """
-    models, notes = {}, []
+    models, notes, cautions = {}, [], dict[str, None]()
     for name, make in chosen.items():
         tell(f"{name} on {on}")
         try:
-            models[name] = make().fit(judgments)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("always", DataWarning)
+                models[name] = make().fit(judgments)
         except (InputError, UsageError) as problem:
             notes.append(f"{name} was left out: {problem}")
             continue
+        cautions |= dict.fromkeys(str(caution.message) for caution in caught)
         if not models[name].converged_:
             notes.append(f"{name} had not converged after {models[name].n_iter_} iterations.")
     if not models:
         raise InputError(f"no method can be fitted on {on} ({notes[0]})")
-    return Fits(models, tuple(notes))
+    return Fits(models, (*notes, *cautions))
 
 
 def ranking(model: Aggregator) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from crowdrank.studies.base import (
     Study,
     Table,
     Tell,
+    Variants,
     averaged,
     choose,
     compared,
@@ -34,11 +35,16 @@ BASELINE = "family-mean"
 COVERED = 8_000
 """A judge of more items than this judged nearly all of them."""
 PER_FAMILY = (1, 3, 9)
+VARIANTS: Variants = {
+    "gda-difficulty": ("gda", {"difficulty": True, "tied_variance": False}),
+    "gda-found": ("gda", {"families": "auto"}),
+    "gda-independent": ("gda", {"families": "none"}),
+}
 
 
 def study(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Study:
     """All tables on DL20, for the methods named or for all."""
-    chosen = choose(methods)
+    chosen = choose(methods, VARIANTS)
     data = dataset("trec-dl20")
     everyone, gold = data.read_judgments(), data.read_gold()
     judges = thorough(everyone, COVERED)
@@ -62,7 +68,9 @@ def _protocol(everyone: Judgments, judges: Judgments, gold: Gold, table: Table) 
         f"Only judges of more than {COVERED:,} items take part ({judges.n_assessors}: {sizes_told(judges)}): the "
         "others judged a part that is richer in relevant passages, so that how many judged one would tell of its gold.",
         "A family is a language model, a judge one of its prompts; family-mean gives each family one voice, however "
-        "few judges it has, and most other methods take judges as independent.",
+        "few judges it has, and so does gda (gda-difficulty: with difficulties and widths of their own; gda-found: "
+        "families found from correlations, the column not read; gda-independent: no families); the other methods take "
+        "judges as independent.",
         "In AP a passage is relevant from grade 2 up; Tau is (concordant - discordant) / pairs of different gold.",
         ONE_CONFIGURATION,
         *testing_protocol(table),

@@ -17,18 +17,26 @@ from crowdrank.studies.base import (
     Study,
     Table,
     Tell,
+    Variants,
     choose,
     compared,
     fit_all,
     quiet,
     testing_protocol,
 )
+from crowdrank.studies.halves import split_half_table
 from crowdrank.studies.injected import injected_table
 from crowdrank.studies.subsample import equal_count_table
 
 MEASURES = ("AP", "nDCG", "Tau")
 BASELINE = "dawid-skene"
-VARIANTS = {"gda-unjudgeable": ("gda", {"unjudgeable_as": "model"})}
+VARIANTS: Variants = {
+    "gda-unjudgeable": ("gda", {"unjudgeable_as": "model"}),
+    "gda-difficulty": ("gda", {"unjudgeable_as": "model", "difficulty": True}),
+    "gda-widths": ("gda", {"tied_variance": False}),
+    "gda-joint": ("gda", {"estimation": "joint"}),
+    "rasch-difficulty": ("rasch", {"difficulty": True}),
+}
 LABELS = 3
 
 
@@ -45,6 +53,7 @@ def study(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS,
             *tables,
             injected_table(chosen, fits, crowd, gold, seeds=seeds, tell=tell),
             agreement_table(fits, crowd, {"all gold": gold, "NIST-judged": judged}),
+            split_half_table(chosen, fits, crowd, seeds=seeds, tell=tell),
             equal_count_table(chosen, crowd, gold, MEASURES, labels=LABELS, seeds=seeds, tell=tell),
         ),
         tuple(_protocol(crowd, gold, judged, tables[0])),
@@ -58,14 +67,16 @@ def _protocol(crowd: Judgments, gold: Gold, judged: Gold, table: Table) -> list[
         f"one assessor on one document the last is kept ({counted(crowd.report.repeats, 'judgment')} left out).",
         f"Gold: {counted(len(gold), 'document')}, of which NIST judged {len(judged):,}; the other "
         f"{len(gold) - len(judged):,} are planted broken links, which count as grade 0.",
-        "The crowd's 'broken link' answers count as grade 0, but for gda-unjudgeable, where they are an answer of "
-        "their own.",
+        "The crowd's 'broken link' answers count as grade 0, but for gda-unjudgeable and gda-difficulty, where they "
+        "are an answer of their own; gda-difficulty and rasch-difficulty let documents differ in difficulty, "
+        "gda-widths gives every grade a width of its own, and gda-joint is the paper's estimate.",
         "There are no families here, so family-mean is the average.",
         "A document is relevant from grade 1 up; Tau is (concordant - discordant) / pairs of different gold.",
         ONE_CONFIGURATION,
         "The numbers of all topics are even, so topics are halved by their place in the order of the numbers: odd "
-        "places are for choices, even places for reporting; the library's defaults may have been settled with all "
-        "topics in view, so the even places are not unseen.",
+        "places are for choices, even places for reporting. Twelve settings of gda were compared on the odd places "
+        "(the variants, with and without the unjudgeable class); some of the library's defaults were settled earlier "
+        "with all topics in view, so the even places are not unseen.",
         "The number of labels of a document tells of its gold in this data; no score uses it, and the equal-count "
         "table takes it away.",
         *testing_protocol(table),

@@ -16,6 +16,7 @@ from crowdrank.studies.base import (
     Study,
     Table,
     Tell,
+    Variants,
     choose,
     compared_runs,
     figures,
@@ -31,7 +32,10 @@ MEASURES = ("GradeAccuracy", "GradeMAE", "TauB")
 TESTED = ("GradeAccuracy", "GradeMAE")
 """Measures that have a value for every document; a rank correlation has one for all of them together."""
 BASELINE = "dawid-skene"
-VARIANTS = {"dawid-skene-no-prior": ("dawid-skene", {"prior": 0})}
+VARIANTS: Variants = {
+    "dawid-skene-no-prior": ("dawid-skene", {"prior": 0}),
+    "gda-widths": ("gda", {"tied_variance": False}),
+}
 LABELS = 3
 
 
@@ -55,8 +59,8 @@ def _protocol(crowd: Judgments, gold: Gold, table: Table) -> list[str]:
         "of the two in grades, TauB Kendall's tau-b of relevance and gold over all documents together.",
         "Without queries, runs are paired and tested document by document: each document stands as a query of its "
         "own, and documents are taken as independent; TauB has no test.",
-        "dawid-skene-no-prior is plain maximum likelihood (prior=0), which is crowd-kit's Dawid-Skene; there are no "
-        "families, so family-mean is the average.",
+        "dawid-skene-no-prior is plain maximum likelihood (prior=0), which is crowd-kit's Dawid-Skene; gda-widths "
+        "gives every grade a width of its own; there are no families, so family-mean is the average.",
         ONE_CONFIGURATION,
         *testing_protocol(table),
     ]
