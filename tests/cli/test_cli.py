@@ -327,3 +327,11 @@ def test_what_is_not_a_number_is_null_in_json(run: Run, tmp_path: Path) -> None:
     (tmp_path / "scores.csv").write_text("query,document,score\nq,a,1\nq,b,2\n")
     done = run("evaluate", "scores.csv", "--gold", "gold.csv", "--measures", "AP(rel=9)", "--json")
     assert json.loads(done.stdout)["means"] == {"AP(rel=9)": None}
+
+
+def test_aggregate_writes_the_whole_posterior(world: Path, run: Run, tmp_path: Path) -> None:
+    done = run("aggregate", world / "judgments.csv", "-m", "gda", "--posterior", "posterior.csv")
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(tmp_path / "posterior.csv")
+    assert table.columns[2:].astype(float).is_monotonic_increasing
+    assert table.iloc[:, 2:].sum(axis=1).to_numpy() == pytest.approx(1)

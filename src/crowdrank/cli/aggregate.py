@@ -31,6 +31,14 @@ def aggregate(
     assessors: Annotated[
         Path | None, typer.Option(help="Write the table of assessors here.", rich_help_panel=o.OUTPUT)
     ] = None,
+    posterior: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the whole posterior here: each document's probability at each point of the line, or of each "
+            "grade.",
+            rich_help_panel=o.OUTPUT,
+        ),
+    ] = None,
     save: Annotated[
         Path | None, typer.Option(help="Save the fitted model into this folder.", rich_help_panel=o.OUTPUT)
     ] = None,
@@ -68,7 +76,7 @@ def aggregate(
 
     model = _model(method, setting or [], unjudgeable_as)
     engine = LocalEngine(threads)
-    check_outputs({"-o": output, "--assessors": assessors}, [judgments, gold])
+    check_outputs({"-o": output, "--assessors": assessors, "--posterior": posterior}, [judgments, gold])
     if save is not None:
         require_folder(save)
         require_ours(save, MODEL_FILE)
@@ -93,9 +101,11 @@ def aggregate(
         write_table(consensus.document_table, output)
     if assessors is not None:
         write_table(consensus.assessor_table, assessors)
+    if posterior is not None:
+        write_table(model.posterior_table(), posterior)
     if save is not None:
         model.save(save)
-    written = {"output": output, "assessors_output": assessors, "saved": save}
+    written = {"output": output, "assessors_output": assessors, "posterior": posterior, "saved": save}
     summary = _summary(method, model, table, written)
     if json:
         say_json(summary)
@@ -152,7 +162,7 @@ def _say_summary(summary: dict[str, Any], what: str) -> None:
     parts = [f"{summary['method']} on {what.strip('<>').removeprefix('Judgments: ')}", *left_out]
     if summary["iterations"] > 1:
         parts.append(f"{'converged' if summary['converged'] else 'stopped'} after {summary['iterations']} iterations")
-    written = [summary[name] for name in ("assessors_output", "saved", "output") if summary[name]]
+    written = [summary[name] for name in ("assessors_output", "posterior", "saved", "output") if summary[name]]
     if written:
         parts.append(f"written to {', '.join(written)}")
     say("; ".join(parts) + ".")

@@ -357,18 +357,27 @@ class Aggregator(ABC):
 
         One row per (query, document), one column per point, named by its relevance (or per grade, p0..); a DataFrame
         of the library that the judgments came in.
+
+        >>> import pandas as pd
+        >>> from crowdrank import GDA
+        >>> votes = pd.DataFrame({"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "grade": [1, 1, 0]})
+        >>> list(GDA().fit(votes).posterior().columns)[:4]
+        ['query', 'document', '-3.20', '-2.88']
         """
         self._require_fitted()
-        table = self.judgments_ if judgments is None else as_judgments(judgments, self.judgments_)
+        return frames.from_arrow(self.posterior_table(judgments), self.consensus_.backend)
+
+    def posterior_table(self, judgments: Any = None) -> pa.Table:
+        """As `posterior`, in Arrow."""
         if not self.on_nodes:
             consensus = self.infer(judgments)
-            shown = consensus.document_table.select(["query", "document", *consensus.share_names])
-            return frames.from_arrow(shown, consensus.backend)
+            return consensus.document_table.select(["query", "document", *consensus.share_names])
+        table = self.judgments_ if judgments is None else as_judgments(judgments, self.judgments_)
         prepared, theta, passes = self._opened(table)
         passes.accumulate(theta)
         shares = np.concatenate([self.line_posterior(local) for local in passes.local_state()])
         places = {f"{node + 0.0:.2f}": share for node, share in zip(NODES, shares.T, strict=True)}
-        return frames.from_arrow(pa.table({**_item_ids(prepared), **places}), prepared.backend)
+        return pa.table({**_item_ids(prepared), **places})
 
     def line_posterior(self, local: Arrays) -> NDArray[np.float64]:
         """Of a model on nodes, each item's probability at each node (n_items, n_nodes)."""

@@ -24,8 +24,8 @@ MOST = 2_000
 """Only so many assessors, the most active, are compared: the work grows with the square."""
 LEAST_COMMON = 30
 """Two assessors are compared if they judged so many documents in common."""
-NEAREST = 10
-"""Two are of one family only if each is among the nearest so many of the other."""
+NEAREST, NEAREST_PART = 10, 4
+"""Two are of one family only if each is among the nearest so many of the other: ten, or a quarter of a small crowd."""
 TRIADS_OF = 4
 """Reliability is the median over the triads with so many nearest."""
 GAP, ERRORS = 0.05, 4.0
@@ -87,7 +87,7 @@ def _alike(correlation: NDArray[np.float64], common: NDArray[np.float64]) -> NDA
     likeness = np.where(np.isfinite(known), known, np.nan) / both
     usual = np.array([_usual(row[np.isfinite(row)]) for row in likeness])
     near = np.zeros((n, n), dtype=bool)
-    np.put_along_axis(near, order[:, :NEAREST], values=True, axis=1)
+    np.put_along_axis(near, order[:, : min(NEAREST, max(n // NEAREST_PART, 2))], values=True, axis=1)
     error = 1 / (np.sqrt(np.maximum(common, 1.0)) * both)
     beyond = likeness > (usual[:, None] + usual[None, :]) / 2 + GAP + ERRORS * error
     alike: NDArray[np.bool_] = near & near.T & beyond
