@@ -28,8 +28,16 @@ LONGEST = 1.0
 """A step is at most so many standard deviations of the prior: Newton's quadratic holds no further."""
 SHORTEST = 2.0**-10
 """A step is not halved below this part of itself: what is left is rounding."""
-LEVEL_STEPS = 15
-"""Newton steps of the queries' levels."""
+LEVEL_STEPS, ENOUGH = 15, 1e-4
+"""Newton steps of the queries' levels, at most; one this short is the last."""
+FEW = 3.0
+"""So many judgments of each grade stand behind the prior in the first guess."""
+DEPTH = 4
+"""So many steps are remembered, to guess where they lead."""
+STRETCH_STEPS = 20
+"""Newton steps of one number."""
+UNITS = np.geomspace(0.5, 8.0, 24)
+"""So many times its estimate relevance may turn out to be."""
 PAIRS = ("all", "same-assessor")
 
 
@@ -68,7 +76,7 @@ class GDAPairwise(Aggregator):
 
     locality: ClassVar[str] = "query"
     learns_prior: ClassVar[bool] = True  # it is fixed, but there it is: without it neither scale nor sign is known
-    assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "base", "step")
+    assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "base", "step", "moves", "turns")
 
     def __init__(
         self,
@@ -117,18 +125,30 @@ class GDAPairwise(Aggregator):
         """One Newton step of relevance, then slope and curvature of the assessors' parameters."""
         n_params = 2 * shard.n_grades + 1
         slope, curve = np.zeros((shard.n_assessors, n_params)), np.zeros((shard.n_assessors, n_params, n_params))
-        value = 0.0
+        value, precision = 0.0, np.ones(shard.n_items)
         if theta is not None:
-            local = {**local, "relevance": local["relevance"].copy(), "hardness": local["hardness"].copy()}
-            value, _ = self._climb(shard, local, theta["params"], 1, slope, curve)
-        given = np.bincount(shard.assessor, minlength=shard.n_assessors).astype(float)
-        return local, {"slope": slope, "curve": curve, "value": np.array([value]), "given": given}
+            stretched = local["relevance"] * theta["stretch"][0]
+            local = {**local, "relevance": stretched, "hardness": local["hardness"].copy()}
+            value, precision = self._climb(shard, local, theta["params"], float(theta["unit"][0]), 1, slope, curve)
+        squares = np.append(spreads(local["relevance"], precision), [(local["relevance"] ** 2).sum(), shard.n_items])
+        use = shard.assessor.astype(np.int64) * shard.n_grades + shard.grade
+        r = local["relevance"][local["item"]]
+        seen = [np.bincount(use, part, shard.n_assessors * shard.n_grades) for part in (np.ones(len(r)), r, r**2)]
+        moments = np.stack(seen).reshape(3, shard.n_assessors, shard.n_grades)
+        return local, {
+            "slope": slope,
+            "curve": curve,
+            "value": np.array([value]),
+            "moments": moments,
+            "squares": squares,
+        }
 
     def _climb(
         self,
         shard: Shard,
         local: Arrays,
         params: NDArray[np.float64],
+        unit: float,
         n_steps: int,
         slope: NDArray[np.float64],
         curve: NDArray[np.float64],
@@ -145,8 +165,9 @@ class GDAPairwise(Aggregator):
             shard.assessor,
             shard.grade,
             shard.gold,
+            tuple(range(shard.n_grades)),
             params,
-            expert_lines(shard.n_grades),
+            expert_lines(shard.n_grades) * np.array([[unit], [1.0]]),
             LOG_EPS_SD**-2 if self.difficulty else 0.0,
             self.partners,
             self.seed,
@@ -160,46 +181,43 @@ class GDAPairwise(Aggregator):
         return float(value), precision
 
     def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
-        """A Newton step of every assessor's parameters; one that turns out too long is taken back by half."""
-        n_assessors, n_params = statistics["slope"].shape
-        mean, sd = prior(n_params // 2)
-        if theta is None:
-            params = np.tile(mean, (n_assessors, 1))
-            return self._with_curves(params, params, np.zeros_like(params), -np.inf, 1.0, statistics["given"])
-        value, params = self._log_posterior(theta, statistics), theta["params"]
-        if value < theta["best"][0] and theta["length"][0] > SHORTEST:
-            length = theta["length"][0] / 2
-            tried = theta["base"] + length * theta["step"]
-            return self._with_curves(tried, theta["base"], theta["step"], theta["best"][0], length, statistics["given"])
-        lower = np.tril(statistics["curve"])
-        whole = lower + np.tril(lower, -1).transpose(0, 2, 1)
-        slope = statistics["slope"] - (params - mean) / sd**2
-        step = np.linalg.solve(whole + np.diag(sd**-2), slope[:, :, None])[:, :, 0]
-        step /= np.maximum((np.abs(step) / sd).max(axis=1, keepdims=True) / LONGEST, 1.0)
-        length = min(1.0, 1.5 * theta["length"][0])
-        return self._with_curves(params + length * step, params, step, value, length, statistics["given"])
+        """A Newton step of every assessor's parameters, bent by what came of the steps before.
 
-    @staticmethod
-    def _with_curves(
-        params: NDArray[np.float64],
-        base: NDArray[np.float64],
-        step: NDArray[np.float64],
-        best: float,
-        length: float,
-        given: NDArray[np.float64],
-    ) -> Arrays:
-        """Theta, with the typical curve; all centres moved together leave the likelihood as it is, not the prior."""
-        n_grades = params.shape[1] // 2
-        params = params.copy()
-        params[:, :n_grades] -= (params[:, :n_grades] - prior(n_grades)[0][:n_grades]).mean()
-        return {
-            "params": params,
-            "base": base,
-            "step": step,
-            "best": np.array([best]),
-            "length": np.array([length]),
-            "typical": careful_curves(given, answer_curves(params)),
-        }
+        One that turns out to lower the posterior is taken back: the bent one for the plain, the plain by half.
+        """
+        n_params = statistics["slope"].shape[1]
+        mean, sd = prior(n_params // 2)
+        given, squares = statistics["moments"][0].sum(axis=1), statistics["squares"]
+        if theta is None:
+            return started(first_guess(statistics["moments"]), given)
+        value, params, length = self._log_posterior(theta, statistics), theta["params"], float(theta["length"][0])
+        if value < theta["best"][0] and length > SHORTEST:
+            bent = bool(theta["depth"][0] > 0)
+            kept = {
+                "depth": np.zeros(1, np.int64),
+                "stretch": np.ones(1),
+                "length": np.array([1.0 if bent else length / 2]),
+            }
+            return with_curves({**theta, **kept, "params": theta["base"] + kept["length"] * theta["step"]}, given)
+        lower = np.tril(statistics["curve"])
+        whole = lower + np.tril(lower, -1).transpose(0, 2, 1) + np.diag(sd**-2)
+        slope = statistics["slope"] - (params - mean) / sd**2
+        step = np.linalg.solve(whole, slope[:, :, None])[:, :, 0]
+        step /= np.maximum((np.abs(step) / sd).max(axis=1, keepdims=True) / LONGEST, 1.0)
+        depth = min(int(theta["depth"][0]), DEPTH)
+        stretch = best_stretch(params + step, squares[-2])
+        step = stretched(params + step, stretch) - params
+        moves, turns = (
+            np.roll(theta[name], 1, axis=1) for name in ("moves", "turns")
+        )  # (n_assessors, DEPTH, n_params)
+        moves[:, 0], turns[:, 0] = params - theta["base"], step - theta["step"]
+        scale = np.sqrt(np.einsum("aii->ai", whole))
+        length = min(1.0, 1.5 * length)
+        tried = params + (accelerated(step, moves[:, :depth], turns[:, :depth], scale) if depth else length * step)
+        new = {"params": tried, "base": params, "step": step, "moves": moves, "turns": turns}
+        new |= {"best": np.array([value]), "length": np.array([length]), "depth": np.array([depth + 1])}
+        new |= {"stretch": np.array([stretch]), "unit": np.array([best_unit(squares[:-2] / squares[-1])])}
+        return with_curves(new, given)
 
     @staticmethod
     def _log_posterior(theta: Arrays, statistics: Arrays) -> float:
@@ -212,12 +230,14 @@ class GDAPairwise(Aggregator):
 
     def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """Relevance at its highest posterior given the assessors, however the loop came to them."""
-        local = self.start(shard)
-        nothing = np.empty((0, theta["params"].shape[1]))
-        _, precision = self._climb(shard, local, theta["params"], SETTLED, nothing, nothing[:, :, None])
+        if self.difficulty:  # there may be several highest points: the way to one of them is always the same
+            local = self.start(shard)
+        local = {**local, "relevance": local["relevance"] * theta["unit"][0]}
+        params, nothing = on_the_line(theta), np.empty((0, theta["params"].shape[1]))
+        _, precision = self._climb(shard, local, params, 1.0, SETTLED, nothing, nothing[:, :, None])
         relevance, sd = local["relevance"], 1 / np.sqrt(precision)
         reach = NormalDist().inv_cdf((1 + self.interval) / 2) * sd
-        place = relevance + query_levels(shard, local, theta["params"])
+        place = relevance + query_levels(shard, local, params)
         shares = np.stack([np.interp(place, NODES, curve) for curve in theta["typical"]], axis=1)
         grade, known = modal_grades(shares), shard.gold >= 0
         grade[known] = shard.gold[known]
@@ -228,11 +248,11 @@ class GDAPairwise(Aggregator):
 
     def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Points of the latent line, for documents of middling difficulty."""
-        return PRIOR, answer_curves(theta["params"])
+        return PRIOR, answer_curves(on_the_line(theta))
 
     def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """Where each grade lies on the line, how wide, and how the answers rise with relevance."""
-        params = theta["params"]
+        params = on_the_line(theta)
         n_grades = params.shape[1] // 2
         width = np.exp(params[:, -1])
         return {
@@ -274,6 +294,111 @@ def prior(n_grades: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return mean, np.repeat([MU_SD, LOG_ALPHA_SD, LOG_W_SD], [n_grades, n_grades, 1])
 
 
+def started(params: NDArray[np.float64], given: NDArray[np.float64]) -> Arrays:
+    """Theta before the first step."""
+    past = np.zeros((len(params), DEPTH, params.shape[1]))
+    theta = {"params": params, "base": params, "step": np.zeros_like(params), "moves": past, "turns": past}
+    theta |= {"best": np.array([-np.inf]), "length": np.ones(1), "stretch": np.ones(1)}
+    theta |= {"depth": np.zeros(1, np.int64), "unit": np.ones(1)}
+    return with_curves(theta, given)
+
+
+def with_curves(theta: Arrays, given: NDArray[np.float64]) -> Arrays:
+    """Theta, with the typical curve; all centres moved together leave the likelihood as it is, not the prior."""
+    params = theta["params"].copy()
+    n_grades = params.shape[1] // 2
+    params[:, :n_grades] -= (params[:, :n_grades] - prior(n_grades)[0][:n_grades]).mean()
+    return {
+        **theta,
+        "params": params,
+        "typical": careful_curves(given, answer_curves(on_the_line({**theta, "params": params}))),
+    }
+
+
+def spreads(relevance: NDArray[np.float64], precision: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum of relevance's squares, doubt included, in each of UNITS, with a prior of variance 1 there."""
+    # relevance, precision (n_items,) with a prior of variance 1 as it is -> (n_units,)
+    there = precision[:, None] - 1.0 + UNITS**2
+    spread: NDArray[np.float64] = ((relevance * precision)[:, None] ** 2 / there**2 + 1 / there).sum(axis=0) * UNITS**2
+    return spread
+
+
+def best_unit(variance: NDArray[np.float64]) -> float:
+    """The unit in which relevance has the variance of its prior; where documents cannot be told apart, the largest.
+
+    >>> best_unit(np.linspace(0.5, 1.5, len(UNITS))) == (UNITS[len(UNITS) // 2 - 1] * UNITS[len(UNITS) // 2]) ** 0.5
+    True
+    """
+    above = np.flatnonzero(variance > 1.0)
+    if len(above) == 0 or above[0] == 0:
+        return float(UNITS[-1] if len(above) == 0 else UNITS[0])
+    last = above[0]
+    share = (1.0 - variance[last - 1]) / (variance[last] - variance[last - 1])
+    return float(UNITS[last - 1] * (UNITS[last] / UNITS[last - 1]) ** share)
+
+
+def on_the_line(theta: Arrays) -> NDArray[np.float64]:
+    """The parameters where relevance, its doubt included, has variance 1.
+
+    Pairs say nothing of the scale, and where documents and assessors are both at their most likely it comes out far
+    too small: the density of relevance is highest where all is 0, though hardly any of its mass is there.
+    """
+    return stretched(theta["params"], float(theta["unit"][0]))
+
+
+def stretched(params: NDArray[np.float64], by: float) -> NDArray[np.float64]:
+    """The line drawn out: with relevance drawn out too, every pair is as likely as before."""
+    n_grades = params.shape[1] // 2
+    return params * np.repeat([by, 1.0, 1.0], [n_grades, n_grades, 1]) + 2 * np.log(by) * np.eye(2 * n_grades + 1)[-1]
+
+
+def best_stretch(params: NDArray[np.float64], squares: float) -> float:
+    """How far the line should be drawn out for the priors to be highest; alternating steps would take long to find it."""
+    # squares: the sum over documents of relevance ** 2
+    n_grades = params.shape[1] // 2
+    mean, sd = prior(n_grades)
+    mu, precision = params[:, :n_grades], sd[0] ** -2
+    square = squares + precision * (mu**2).sum()
+    linear = precision * (mu * mean[:n_grades]).sum()
+    width, n_widths = (params[:, -1] - mean[-1]).sum() / sd[-1] ** 2, len(params) / sd[-1] ** 2
+    by = 0.0  # its logarithm
+    for _ in range(STRETCH_STEPS):
+        slope = -square * np.exp(2 * by) + linear * np.exp(by) - 2 * (width + 2 * by * n_widths)
+        curve = 2 * square * np.exp(2 * by) + abs(linear) * np.exp(by) + 4 * n_widths
+        by += slope / curve
+    return float(np.exp(by))
+
+
+def accelerated(
+    step: NDArray[np.float64],
+    moves: NDArray[np.float64],
+    turns: NDArray[np.float64],
+    scale: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Anderson's mixing: the step from where, by how steps turned as parameters moved, the next one would be shortest."""
+    # step, scale (n_assessors, n_params); moves, turns (n_assessors, depth, n_params): the last differences
+    flat = (turns * scale[:, None]).transpose(1, 0, 2).reshape(turns.shape[1], -1)
+    matrix = flat @ flat.T
+    shares = np.linalg.lstsq(matrix, flat @ (step * scale).ravel(), rcond=1e-10)[0]
+    return step - np.einsum("d,adp->ap", shares, moves + turns)
+
+
+def first_guess(moments: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Parameters from how often each assessor gave each grade, and the sums of relevance and its squares there.
+
+    Drawn to the prior as if a few judgments more had followed it.
+    """
+    # moments (3, n_assessors, n_grades) -> (n_assessors, 2 n_grades + 1)
+    n, total, squares = moments
+    n_grades = n.shape[1]
+    mean, _ = prior(n_grades)
+    mu = (total + FEW * mean[:n_grades]) / (n + FEW)
+    within = (squares - 2 * mu * total + n * mu**2).sum(axis=1)
+    w = (within + FEW * n_grades * FIRST_W) / (n.sum(axis=1) + FEW * n_grades)
+    share = np.log(n + FEW)
+    return np.concatenate([mu, share - share.mean(axis=1, keepdims=True), np.log(w)[:, None]], axis=1)
+
+
 def answer_curves(params: NDArray[np.float64]) -> NDArray[np.float64]:
     """P(answer | node) of assessors: (n_assessors, n_answers, n_nodes)."""
     n_grades = params.shape[1] // 2
@@ -305,7 +430,10 @@ def query_levels(shard: Shard, local: Arrays, params: NDArray[np.float64]) -> ND
         mean = (shares * slopes).sum(axis=1)
         variance = (shares * (slopes - mean[:, None]) ** 2).sum(axis=1)
         slope = np.bincount(of, chosen - mean, minlength=n_queries) - level
-        level += np.clip(slope / (1.0 + np.bincount(of, variance, minlength=n_queries)), -0.5, 0.5)
+        step = np.clip(slope / (1.0 + np.bincount(of, variance, minlength=n_queries)), -0.5, 0.5)
+        level += step
+        if np.abs(step).max() < ENOUGH:
+            break
     return level[query]
 
 
