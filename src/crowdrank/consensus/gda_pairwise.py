@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from crowdrank.consensus import pairwise_kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.gda import careful_curves
+from crowdrank.consensus.information import pair_information
 from crowdrank.consensus.latent import NODES, PRIOR, softmax
 from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.base import Arrays
@@ -36,8 +37,12 @@ DEPTH = 4
 """So many steps are remembered, to guess where they lead."""
 STRETCH_STEPS = 20
 """Newton steps of one number."""
-UNITS = np.geomspace(0.5, 8.0, 24)
+UNITS = np.geomspace(0.5, 8.0, 16)
 """So many times its estimate relevance may turn out to be."""
+USUAL_UNIT, USUAL_ITEMS, USUAL_INFORMATION = 2.0, 10.0, 10.0
+"""What is first thought of the unit: as if of so many documents, each with estimates of that precision."""
+CHUNK = 4096
+"""So many assessors at a time where each takes much room."""
 PAIRS = ("all", "same-assessor")
 
 
@@ -48,7 +53,8 @@ class GDAPairwise(Aggregator):
     per assessor and grade, one w per assessor and one eps per document; every judgment is explained by each of its
     partners, and these explanations have weight 1 in all. Relevance and parameters are those of the highest
     posterior, with normal priors that are fixed. Only differences within a query count: `relevance` compares documents
-    of one query, whose mean is about 0. `grade` and `p0..` are what a typical careful assessor would give; for them
+    of one query, whose mean is about 0. Pairs say nothing of its scale either: it is in the unit in which documents
+    vary as their prior says, standard normal, and in that unit the prior draws it to 0. `grade` and `p0..` are what a typical careful assessor would give; for them
     the level of the query is found from its judgments taken one by one.
 
     A query of up to ten times `partners` judgments (or an assessor's part of it, where pairs are of the same assessor)
@@ -64,7 +70,8 @@ class GDAPairwise(Aggregator):
             is harder.
         seed: of the partners.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
-        interval: the level of `lower` and `upper`, by the normal approximation around the highest posterior.
+        interval: the level of `lower` and `upper`, by the normal approximation around the highest posterior. They are
+            of relevance within the query; that the assessors' parameters are estimates too is not in them.
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "a", "b", "b", "b"], "assessor": ["x", "y", "z"] * 2,
@@ -76,7 +83,7 @@ class GDAPairwise(Aggregator):
 
     locality: ClassVar[str] = "query"
     learns_prior: ClassVar[bool] = True  # it is fixed, but there it is: without it neither scale nor sign is known
-    assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "base", "step", "moves", "turns")
+    assessor_arrays: ClassVar[tuple[str, ...]] = ("params",)
 
     def __init__(
         self,
@@ -127,21 +134,16 @@ class GDAPairwise(Aggregator):
         slope, curve = np.zeros((shard.n_assessors, n_params)), np.zeros((shard.n_assessors, n_params, n_params))
         value, precision = 0.0, np.ones(shard.n_items)
         if theta is not None:
-            stretched = local["relevance"] * theta["stretch"][0]
-            local = {**local, "relevance": stretched, "hardness": local["hardness"].copy()}
+            relevance = local["relevance"] * theta["stretch"][0]
+            local = {**local, "relevance": relevance, "hardness": local["hardness"].copy()}
             value, precision = self._climb(shard, local, theta["params"], float(theta["unit"][0]), 1, slope, curve)
-        squares = np.append(spreads(local["relevance"], precision), [(local["relevance"] ** 2).sum(), shard.n_items])
-        use = shard.assessor.astype(np.int64) * shard.n_grades + shard.grade
-        r = local["relevance"][local["item"]]
-        seen = [np.bincount(use, part, shard.n_assessors * shard.n_grades) for part in (np.ones(len(r)), r, r**2)]
-        moments = np.stack(seen).reshape(3, shard.n_assessors, shard.n_grades)
-        return local, {
-            "slope": slope,
-            "curve": curve,
-            "value": np.array([value]),
-            "moments": moments,
-            "squares": squares,
-        }
+        statistics = {"slope": slope, "curve": curve, "value": np.array([value])}
+        statistics["given"] = np.bincount(shard.assessor, minlength=shard.n_assessors).astype(float)
+        statistics["squares"] = np.array([(local["relevance"] ** 2).sum(), shard.n_items])
+        statistics["spreads"] = spreads(local["relevance"], precision)
+        if theta is None:
+            statistics["moments"] = moments(shard, local["relevance"][local["item"]])
+        return local, statistics
 
     def _climb(
         self,
@@ -187,36 +189,32 @@ class GDAPairwise(Aggregator):
         """
         n_params = statistics["slope"].shape[1]
         mean, sd = prior(n_params // 2)
-        given, squares = statistics["moments"][0].sum(axis=1), statistics["squares"]
+        given, (squares, n_items) = statistics["given"], statistics["squares"]
         if theta is None:
-            return started(first_guess(statistics["moments"]), given)
+            params = first_guess(statistics["moments"])
+            return with_curves({**search_from(params), "unit": np.ones(1)}, given)
         value, params, length = self._log_posterior(theta, statistics), theta["params"], float(theta["length"][0])
         if value < theta["best"][0] and length > SHORTEST:
             bent = bool(theta["depth"][0] > 0)
-            kept = {
-                "depth": np.zeros(1, np.int64),
-                "stretch": np.ones(1),
-                "length": np.array([1.0 if bent else length / 2]),
-            }
-            return with_curves({**theta, **kept, "params": theta["base"] + kept["length"] * theta["step"]}, given)
+            length = 1.0 if bent else length / 2
+            kept = {"depth": np.zeros(1, np.int64), "stretch": np.ones(1), "length": np.array([length])}
+            return with_curves({**theta, **kept, "params": theta["base"] + length * theta["step"]}, given)
         lower = np.tril(statistics["curve"])
         whole = lower + np.tril(lower, -1).transpose(0, 2, 1) + np.diag(sd**-2)
         slope = statistics["slope"] - (params - mean) / sd**2
         step = np.linalg.solve(whole, slope[:, :, None])[:, :, 0]
         step /= np.maximum((np.abs(step) / sd).max(axis=1, keepdims=True) / LONGEST, 1.0)
         depth = min(int(theta["depth"][0]), DEPTH)
-        stretch = best_stretch(params + step, squares[-2])
+        stretch = best_stretch(params + step, squares)
         step = stretched(params + step, stretch) - params
-        moves, turns = (
-            np.roll(theta[name], 1, axis=1) for name in ("moves", "turns")
-        )  # (n_assessors, DEPTH, n_params)
+        moves, turns = (np.roll(theta[name], 1, axis=1) for name in ("moves", "turns"))
         moves[:, 0], turns[:, 0] = params - theta["base"], step - theta["step"]
         scale = np.sqrt(np.einsum("aii->ai", whole))
         length = min(1.0, 1.5 * length)
         tried = params + (accelerated(step, moves[:, :depth], turns[:, :depth], scale) if depth else length * step)
         new = {"params": tried, "base": params, "step": step, "moves": moves, "turns": turns}
         new |= {"best": np.array([value]), "length": np.array([length]), "depth": np.array([depth + 1])}
-        new |= {"stretch": np.array([stretch]), "unit": np.array([best_unit(squares[:-2] / squares[-1])])}
+        new |= {"stretch": np.array([stretch]), "unit": np.array([best_unit(statistics["spreads"], n_items)])}
         return with_curves(new, given)
 
     @staticmethod
@@ -251,7 +249,7 @@ class GDAPairwise(Aggregator):
         return PRIOR, answer_curves(on_the_line(theta))
 
     def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """Where each grade lies on the line, how wide, and how the answers rise with relevance."""
+        """Where each grade lies on the line, how wide, how the answers rise with relevance, what two of them tell."""
         params = on_the_line(theta)
         n_grades = params.shape[1] // 2
         width = np.exp(params[:, -1])
@@ -259,19 +257,18 @@ class GDAPairwise(Aggregator):
             **{f"mu_{grade}": params[:, grade] for grade in range(n_grades)},
             "width": width,
             "slope": (params[:, n_grades - 1] - params[:, 0]) / width,
+            "pairwise_informativeness": pairwise_informativeness(params),
         }
 
     def newcomers(self, theta: Arrays, name: str, n: int) -> NDArray[np.float64]:
         """What the prior says."""
         mean, _ = prior(theta["params"].shape[1] // 2)
-        return np.zeros((n, len(mean))) if name == "step" else np.tile(mean, (n, 1))
+        return np.tile(mean, (n, 1))
 
     def _adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """Other judgments have another posterior: the search begins anew from the parameters."""
         theta = super()._adopted(init, table)
-        if theta is not None:
-            theta |= {"base": theta["params"], "best": np.array([-np.inf]), "length": np.ones(1)}
-        return theta
+        return None if theta is None else {**theta, **search_from(theta["params"])}
 
     def _check(self) -> None:
         super()._check()
@@ -294,13 +291,12 @@ def prior(n_grades: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return mean, np.repeat([MU_SD, LOG_ALPHA_SD, LOG_W_SD], [n_grades, n_grades, 1])
 
 
-def started(params: NDArray[np.float64], given: NDArray[np.float64]) -> Arrays:
-    """Theta before the first step."""
+def search_from(params: NDArray[np.float64]) -> Arrays:
+    """The parts of theta that know how the search goes, before its first step."""
     past = np.zeros((len(params), DEPTH, params.shape[1]))
     theta = {"params": params, "base": params, "step": np.zeros_like(params), "moves": past, "turns": past}
     theta |= {"best": np.array([-np.inf]), "length": np.ones(1), "stretch": np.ones(1)}
-    theta |= {"depth": np.zeros(1, np.int64), "unit": np.ones(1)}
-    return with_curves(theta, given)
+    return {**theta, "depth": np.zeros(1, np.int64)}
 
 
 def with_curves(theta: Arrays, given: NDArray[np.float64]) -> Arrays:
@@ -318,17 +314,26 @@ def with_curves(theta: Arrays, given: NDArray[np.float64]) -> Arrays:
 def spreads(relevance: NDArray[np.float64], precision: NDArray[np.float64]) -> NDArray[np.float64]:
     """The sum of relevance's squares, doubt included, in each of UNITS, with a prior of variance 1 there."""
     # relevance, precision (n_items,) with a prior of variance 1 as it is -> (n_units,)
-    there = precision[:, None] - 1.0 + UNITS**2
-    spread: NDArray[np.float64] = ((relevance * precision)[:, None] ** 2 / there**2 + 1 / there).sum(axis=0) * UNITS**2
-    return spread
+    sums = []
+    for unit in UNITS:
+        there = precision - 1.0 + unit**2
+        sums.append((((relevance * precision / there) ** 2 + 1 / there) * unit**2).sum())
+    return np.array(sums)
 
 
-def best_unit(variance: NDArray[np.float64]) -> float:
+def best_unit(sums: NDArray[np.float64], n_items: float) -> float:
     """The unit in which relevance has the variance of its prior; where documents cannot be told apart, the largest.
 
-    >>> best_unit(np.linspace(0.5, 1.5, len(UNITS))) == (UNITS[len(UNITS) // 2 - 1] * UNITS[len(UNITS) // 2]) ** 0.5
+    A few documents of the usual unit count as if they were among them: of very few, nothing can be said.
+
+    >>> round(best_unit(np.zeros(len(UNITS)), 0.0), 1) == USUAL_UNIT
     True
     """
+    # sums (n_units,): see spreads
+    known = USUAL_INFORMATION
+    typical = np.sqrt(known + (known / USUAL_UNIT) ** 2) / (known + 1)  # root mean square of such documents' estimates
+    usual = spreads(np.array([typical]), np.array([known + 1]))
+    variance = (sums + USUAL_ITEMS * usual) / (n_items + USUAL_ITEMS)
     above = np.flatnonzero(variance > 1.0)
     if len(above) == 0 or above[0] == 0:
         return float(UNITS[-1] if len(above) == 0 else UNITS[0])
@@ -353,7 +358,7 @@ def stretched(params: NDArray[np.float64], by: float) -> NDArray[np.float64]:
 
 
 def best_stretch(params: NDArray[np.float64], squares: float) -> float:
-    """How far the line should be drawn out for the priors to be highest; alternating steps would take long to find it."""
+    """How far the line should be drawn out for the priors to be highest: alternating steps take long to find it."""
     # squares: the sum over documents of relevance ** 2
     n_grades = params.shape[1] // 2
     mean, sd = prior(n_grades)
@@ -375,7 +380,7 @@ def accelerated(
     turns: NDArray[np.float64],
     scale: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Anderson's mixing: the step from where, by how steps turned as parameters moved, the next one would be shortest."""
+    """Anderson's mixing: to where, by how steps turned as parameters moved, the next step would be shortest."""
     # step, scale (n_assessors, n_params); moves, turns (n_assessors, depth, n_params): the last differences
     flat = (turns * scale[:, None]).transpose(1, 0, 2).reshape(turns.shape[1], -1)
     matrix = flat @ flat.T
@@ -383,13 +388,19 @@ def accelerated(
     return step - np.einsum("d,adp->ap", shares, moves + turns)
 
 
-def first_guess(moments: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Parameters from how often each assessor gave each grade, and the sums of relevance and its squares there.
+def moments(shard: Shard, relevance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How often each assessor gave each grade, and the sums of relevance and its squares there."""
+    # relevance (n,) by judgment -> (3, n_assessors, n_grades)
+    use = shard.assessor.astype(np.int64) * shard.n_grades + shard.grade
+    size = shard.n_assessors * shard.n_grades
+    sums = [np.bincount(use, minlength=size), *(np.bincount(use, part, size) for part in (relevance, relevance**2))]
+    return np.stack(sums).reshape(3, shard.n_assessors, shard.n_grades)
 
-    Drawn to the prior as if a few judgments more had followed it.
-    """
-    # moments (3, n_assessors, n_grades) -> (n_assessors, 2 n_grades + 1)
-    n, total, squares = moments
+
+def first_guess(seen: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Parameters from the moments, drawn to the prior as if a few judgments more had followed it."""
+    # (3, n_assessors, n_grades) -> (n_assessors, 2 n_grades + 1)
+    n, total, squares = seen
     n_grades = n.shape[1]
     mean, _ = prior(n_grades)
     mu = (total + FEW * mean[:n_grades]) / (n + FEW)
@@ -405,6 +416,21 @@ def answer_curves(params: NDArray[np.float64]) -> NDArray[np.float64]:
     off = NODES - params[:, :n_grades, None]
     scores = params[:, n_grades:-1, None] - 0.5 * off**2 * np.exp(-params[:, -1])[:, None, None]
     return np.ascontiguousarray(softmax(scores, axis=1))
+
+
+def pairwise_informativeness(params: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How much each assessor's grades of two documents tell of their difference, in nats per judgment (eq. 11)."""
+    parts = [params[start : start + CHUNK] for start in range(0, len(params), CHUNK)]
+    return np.concatenate([pair_information(PRIOR, pair_curves(some))[0] for some in parts])
+
+
+def pair_curves(params: NDArray[np.float64]) -> NDArray[np.float64]:
+    """p(g | g', difference) of assessors who judge both documents, on nodes of the difference, which is N(0, 2)."""
+    # (n_assessors, 2 n_grades + 1) -> (n_assessors, n_grades, n_grades, n_nodes) by g, g'
+    n_grades = params.shape[1] // 2
+    mu, scale = params[:, :n_grades], np.exp(-params[:, -1])[:, None, None, None]
+    off = np.sqrt(2.0) * NODES - (mu[:, :, None] - mu[:, None, :])[..., None]
+    return softmax(params[:, n_grades:-1, None, None] - 0.5 * off**2 * scale, axis=1)
 
 
 def expert_lines(n_grades: int) -> NDArray[np.float64]:

@@ -381,9 +381,8 @@ def pair_terms(
     p(g | g', r - r') is a softmax with scores that are linear in r - r': minus the curvature by relevance is the exact
     second derivative, that by all else the expected one.
     """
-    # place (n,) relevance of each judgment's document; mark (n,) = place - mu of its grade; ease (n,) = 1 / sqrt(w eps);
-    # grades (0, 1, ...), whose number is a constant to the compiler; params (n_assessors, 2 n_grades + 1): mu, log alpha,
-    # log w. Written: pull (n_pairs,) curvature by the difference, unless it is empty; sums (n, 1 or 6) slope by place;
+    # place (n,) relevance of each judgment's document; mark (n,) = place - mu of its grade; ease (n,): 1 / sqrt(w eps);
+    # grades (0, 1, ...), whose number is a constant to the compiler; arranged: see arrange. Written: pull (n_pairs,) curvature by the difference, unless it is empty; sums (n, 1 or 6) slope by place;
     # slope and curvature by log w or log eps; slope by mu of the grade given, its curvature, and that with log w.
     # Added to, times sign, unless they are empty: slope (as params), curve (n_assessors, n_params, n_params), its lower
     # triangle, from every `stride`th pair.
