@@ -411,10 +411,13 @@ def first_guess(seen: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def answer_curves(params: NDArray[np.float64]) -> NDArray[np.float64]:
-    """P(answer | node) of assessors: (n_assessors, n_answers, n_nodes)."""
+    """P(answer | node) of assessors, of one document alone: (n_assessors, n_answers, n_nodes).
+
+    The width of a pair is made of the doubt of two documents; one has half of it.
+    """
     n_grades = params.shape[1] // 2
     off = NODES - params[:, :n_grades, None]
-    scores = params[:, n_grades:-1, None] - 0.5 * off**2 * np.exp(-params[:, -1])[:, None, None]
+    scores = params[:, n_grades:-1, None] - 0.5 * off**2 * 2.0 * np.exp(-params[:, -1])[:, None, None]
     return np.ascontiguousarray(softmax(scores, axis=1))
 
 
@@ -446,8 +449,9 @@ def query_levels(shard: Shard, local: Arrays, params: NDArray[np.float64]) -> ND
     # (n_items,); P(grade | place) = softmax of lines in the place: Newton's steps climb a concave posterior
     n_queries, n_grades = len(local["query_items"]) - 1, shard.n_grades
     query = np.repeat(np.arange(n_queries), np.diff(local["query_items"]))
-    slopes = (params[:, :n_grades] * np.exp(-params[:, -1:]))[shard.assessor]
-    offsets = params[:, n_grades:-1] - 0.5 * params[:, :n_grades] ** 2 * np.exp(-params[:, -1:])
+    steep = 2.0 * np.exp(-params[:, -1:])  # as in answer_curves
+    slopes = (params[:, :n_grades] * steep)[shard.assessor]
+    offsets = params[:, n_grades:-1] - 0.5 * params[:, :n_grades] ** 2 * steep
     offsets = offsets[shard.assessor] + slopes * local["relevance"][local["item"], None]
     chosen = np.take_along_axis(slopes, shard.grade.astype(np.int64)[:, None], axis=1)[:, 0]
     of, level = query[local["item"]], np.zeros(n_queries)
