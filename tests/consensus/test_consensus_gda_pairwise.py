@@ -77,9 +77,7 @@ def finite_differences(data: dict[str, Any], name: str, step: float = 1e-5) -> F
     return slope
 
 
-def pair_terms(
-    data: dict[str, Any], stride: int = 1, sign: float = 1.0
-) -> tuple[float, Floats, Floats, Floats, Floats]:
+def pair_terms(data: dict[str, Any], stride: int = 1, sign: float = 1.0) -> tuple[float, Floats, Any, Floats, Floats]:
     """Value, what is summed by judgment, curvature by pair, and the assessors' slope and curvature."""
     doc, params, n = data["doc"], data["params"], len(data["doc"])
     place = data["relevance"][doc]
@@ -94,7 +92,7 @@ def pair_terms(
     return value, sums, pull, slope, curve
 
 
-def by_document(data: dict[str, Any], sums: Floats) -> tuple[Floats, Floats]:
+def by_document(data: dict[str, Any], sums: Floats) -> tuple[Any, Any]:
     """The slopes by relevance and by hardness."""
     n, kernels = len(data["relevance"]), pairwise_kernels
     by_x = sums[:, kernels.LEFT] - sums[:, kernels.RIGHT]
@@ -196,8 +194,10 @@ def test_conjugate_gradients_solve_the_newton_step() -> None:
     for d, other, weight in zip(left, data["doc"][data["partner"]], pull, strict=True):
         off = np.eye(10)[d] - np.eye(10)[other]
         matrix += weight * np.outer(off, off)
-    step = pairwise_kernels.solve(data["first"], data["partner"], data["doc"], pull, own, slope, 30, 1e-10)
+    diagonal = np.empty(10)
+    step = pairwise_kernels.solve(data["first"], data["partner"], data["doc"], pull, own, slope, 30, 1e-10, diagonal)
     assert step == pytest.approx(np.linalg.solve(matrix, slope), rel=1e-4)
+    assert diagonal == pytest.approx(np.diag(matrix), rel=1e-5)
 
 
 @pytest.mark.parametrize(("n", "partners"), [(12, 2), (50, 2), (300, 5)])
@@ -313,7 +313,8 @@ def test_a_random_assessor_tells_little() -> None:
 
 def mirrored(params: Floats) -> Floats:
     """Assessors whose grades lie the other way round."""
-    return params * np.repeat([-1.0, 1.0, 1.0], [N_GRADES, N_GRADES, 1])
+    turned: Floats = params * np.repeat([-1.0, 1.0, 1.0], [N_GRADES, N_GRADES, 1])
+    return turned
 
 
 @settings(max_examples=20)
@@ -328,7 +329,8 @@ def test_pairwise_informativeness_is_the_information_of_two_grades(seed: int) ->
 
     def chance(g: int, given_grade: int, dr: Floats) -> Floats:
         density = [alpha[h] * np.exp(-0.5 * (dr - (mu[h] - mu[given_grade])) ** 2 / w) for h in range(N_GRADES)]
-        return density[g] / sum(density)
+        share: Floats = density[g] / sum(density)
+        return share
 
     pairs = [(g, h) for g in range(N_GRADES) for h in range(N_GRADES)]
     joint = np.array([np.sqrt(chance(g, h, grid) * chance(h, g, -grid)) for g, h in pairs])

@@ -54,8 +54,8 @@ class GDAPairwise(Aggregator):
     partners, and these explanations have weight 1 in all. Relevance and parameters are those of the highest
     posterior, with normal priors that are fixed. Only differences within a query count: `relevance` compares documents
     of one query, whose mean is about 0. Pairs say nothing of its scale either: it is in the unit in which documents
-    vary as their prior says, standard normal, and in that unit the prior draws it to 0. `grade` and `p0..` are what a typical careful assessor would give; for them
-    the level of the query is found from its judgments taken one by one.
+    vary as their prior says, standard normal, and in that unit the prior draws it to 0. `grade` and `p0..` are what a
+    typical careful assessor would give; for them the level of the query is found from its judgments taken one by one.
 
     A query of up to ten times `partners` judgments (or an assessor's part of it, where pairs are of the same assessor)
     has all its pairs. In larger ones the partners are scattered over the documents: they depend on the seed, the number
@@ -354,7 +354,9 @@ def on_the_line(theta: Arrays) -> NDArray[np.float64]:
 def stretched(params: NDArray[np.float64], by: float) -> NDArray[np.float64]:
     """The line drawn out: with relevance drawn out too, every pair is as likely as before."""
     n_grades = params.shape[1] // 2
-    return params * np.repeat([by, 1.0, 1.0], [n_grades, n_grades, 1]) + 2 * np.log(by) * np.eye(2 * n_grades + 1)[-1]
+    drawn: NDArray[np.float64] = params * np.repeat([by, 1.0, 1.0], [n_grades, n_grades, 1])
+    drawn[:, -1] += 2 * np.log(by)
+    return drawn
 
 
 def best_stretch(params: NDArray[np.float64], squares: float) -> float:
@@ -385,7 +387,8 @@ def accelerated(
     flat = (turns * scale[:, None]).transpose(1, 0, 2).reshape(turns.shape[1], -1)
     matrix = flat @ flat.T
     shares = np.linalg.lstsq(matrix, flat @ (step * scale).ravel(), rcond=1e-10)[0]
-    return step - np.einsum("d,adp->ap", shares, moves + turns)
+    mixed: NDArray[np.float64] = step - np.einsum("d,adp->ap", shares, moves + turns)
+    return mixed
 
 
 def moments(shard: Shard, relevance: NDArray[np.float64]) -> NDArray[np.float64]:

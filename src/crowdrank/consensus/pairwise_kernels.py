@@ -20,7 +20,7 @@ CURVED = 4
 """Where partners are drawn, every fourth shows how the assessors' slopes bend: that only guides the steps."""
 CG_STEPS = 30
 """Conjugate gradients of a Newton step: relevance hangs together by so many pairs that a dozen will do."""
-CG_REST = 1e-3
+CG_REST = 1e-2
 CG_LAST = 1e-6
 """They end when the square of what is left is this part: the next Newton step mends it; or, where no other pass comes
 between the steps, this one."""
@@ -382,10 +382,10 @@ def pair_terms(
     second derivative, that by all else the expected one.
     """
     # place (n,) relevance of each judgment's document; mark (n,) = place - mu of its grade; ease (n,): 1 / sqrt(w eps);
-    # grades (0, 1, ...), whose number is a constant to the compiler; arranged: see arrange. Written: pull (n_pairs,) curvature by the difference, unless it is empty; sums (n, 1 or 6) slope by place;
-    # slope and curvature by log w or log eps; slope by mu of the grade given, its curvature, and that with log w.
-    # Added to, times sign, unless they are empty: slope (as params), curve (n_assessors, n_params, n_params), its lower
-    # triangle, from every `stride`th pair.
+    # grades (0, 1, ...), whose number is a constant to the compiler; arranged: see arrange. Written: pull (n_pairs,)
+    # curvature by the difference, unless it is empty; sums (n, 2 or 6): see LEFT and the rest. Added to, times sign,
+    # unless they are empty: slope (as params), curve (n_assessors, n_params, n_params), whose lower triangle is right,
+    # from every `stride`th pair.
     n_grades, with_widths, by_assessor = len(grades), sums.shape[1] > WIDTH, len(slope) > 0
     rows = np.zeros((TILT + 2 * n_grades) * LANES)
     spare = np.empty(n_grades * LANES)
@@ -476,10 +476,12 @@ def solve(
     slope: NDArray[np.float64],
     n_steps: int,
     enough: float,
+    diagonal: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """The Newton step of relevance by conjugate gradients: pairs pull at differences, `own` at each item."""
-    # pull (n_pairs,); own, slope (n_items,)
-    n, diagonal = len(doc), own.copy()
+    # pull (n_pairs,); own, slope (n_items,); diagonal (n_items,) is written: all that pulls at an item
+    n = len(doc)
+    diagonal[:] = own
     for i in range(n):
         here = 0.0
         for pair in range(first[i], first[i + 1]):
@@ -508,6 +510,52 @@ def solve(
         before, left_over = left_over, (rest * scaled).sum()
         towards = scaled + left_over / before * towards
     return step
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def locate(
+    doc: NDArray[np.int32],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    params: NDArray[np.float64],
+    steepness: NDArray[np.float64],
+    r: NDArray[np.float64],
+    e: NDArray[np.float64],
+    place: NDArray[np.float64],
+    mark: NDArray[np.float64],
+    ease: NDArray[np.float64],
+) -> None:
+    """Write each judgment's place, mark and ease: see pair_terms."""
+    easier = np.exp(-0.5 * e)
+    for i in range(len(doc)):
+        place[i] = r[doc[i]]
+        mark[i] = place[i] - params[assessor[i], grade[i]]
+        ease[i] = steepness[assessor[i]] * easier[doc[i]]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def shorter(length: float) -> float:
+    """Half of it, and in the end nothing."""
+    return length / 2 if length > 1e-4 else 0.0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def gather(doc: NDArray[np.int32], sums: NDArray[np.float64], by_r: NDArray[np.float64]) -> None:
+    """Add the slopes by place to those of the documents."""
+    for i in range(len(doc)):
+        by_r[doc[i]] += sums[i, LEFT] - sums[i, RIGHT]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def harden(
+    doc: NDArray[np.int32], sums: NDArray[np.float64], hard_precision: float, e: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The step of hardness; both documents of a pair move: twice the curvature bounds what they do together."""
+    slope, curve = -hard_precision * e, np.full(len(e), hard_precision)
+    for i in range(len(doc)):
+        slope[doc[i]] += sums[i, WIDTH]
+        curve[doc[i]] += sums[i, BENT_WIDTH]
+    return slope / (2.0 * curve)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -544,16 +592,12 @@ def climb_query(
     sums = np.empty((n, 6 if hard else 2))
     all_sums = np.empty((n if len(slope) > 0 else 0, 6))
     no_slope, no_curve = slope[:0], curve[:0]
-    own, by_r, by_e, e_curve = np.empty(len(r)), np.empty(len(r)), np.empty(len(r)), np.empty(len(r))
+    own, by_r = np.empty(len(r)), np.empty(len(r))
     old_r, old_e, r_step, e_step = r.copy(), e.copy(), np.zeros(len(r)), np.zeros(len(r))
     best, length, taken, sign = -np.inf, 1.0, 0, 1.0
+    enough = CG_REST if len(slope) > 0 else CG_LAST
     while True:
-        for i in range(n):
-            place[i] = r[doc[i]]
-            mark[i] = place[i] - params[assessor[i], grade[i]]
-            ease[i] = steepness[assessor[i]]
-            if hard:
-                ease[i] *= np.exp(-0.5 * e[doc[i]])
+        locate(doc, assessor, grade, params, steepness, r, e, place, mark, ease)
         # The last look is the assessors' too: they are told at once, and told off again if the step was too long.
         last = taken == n_steps and len(slope) > 0
         now = pair_terms(
@@ -564,9 +608,9 @@ def climb_query(
         now += expert_terms(gold, r, expert, by_r, own)
         now -= 0.5 * (r**2).sum() + 0.5 * hard_precision * (e**2).sum()
         if sign > 0 and now < best - 1e-12 * abs(best):
-            length = length / 2 if length > 1e-4 else 0.0
-            sign = -1.0 if last else 1.0
+            length = shorter(length)
             if last:
+                sign = -1.0
                 continue
         elif sign > 0:
             best, length = now, 1.0
@@ -574,28 +618,16 @@ def climb_query(
             if taken == n_steps:
                 break
             taken += 1
-            for i in range(n):
-                by_r[doc[i]] += sums[i, LEFT] - sums[i, RIGHT]
-            r_step = solve(first, partner, doc, pull, own, by_r, CG_STEPS, CG_REST if len(slope) > 0 else CG_LAST)
-            if hard:  # both documents of a pair move: twice the curvature bounds what they do together
-                by_e[:], e_curve[:] = -hard_precision * e, hard_precision
-                for i in range(n):
-                    by_e[doc[i]] += sums[i, WIDTH]
-                    e_curve[doc[i]] += sums[i, BENT_WIDTH]
-                e_step = by_e / (2.0 * e_curve)
+            gather(doc, sums, by_r)
+            r_step = solve(first, partner, doc, pull, own, by_r, CG_STEPS, enough, precision)
+            if hard:
+                e_step = harden(doc, sums, hard_precision, e)
             if len(slope) == 0 and max(np.abs(r_step).max(), np.abs(e_step).max()) < SHORT_STEP:
                 r += r_step
                 e += e_step
                 break
         sign = 1.0
         r[:], e[:] = old_r + length * r_step, old_e + length * e_step
-    own[:] = 1.0
-    for i in range(n):
-        for pair in range(first[i], first[i + 1]):
-            own[doc[i]] += pull[pair]
-            own[doc[partner[pair]]] += pull[pair]
-    expert_terms(gold, r, expert, by_r, own)
-    precision[:] = own
     return float(best)
 
 
@@ -647,9 +679,10 @@ def climb(
             judgment = order[bounds[0] + i]
             doc[i], who[i], said[i] = item[judgment] - start, assessor[judgment], grade[judgment]
         draw_partners(doc, bounds, partners, seed, query_number[query], first, partner)
+        stride = CURVED if np.diff(bounds).max() > ALL_PAIRS * partners else 1
         value += climb_query(
-            first[: n + 1], partner[: first[n]], doc[:n], who[:n], said[:n], gold[start:stop], grades, params, arranged, steepness,
-            expert, hard_precision, CURVED if np.diff(bounds).max() > ALL_PAIRS * partners else 1, n_steps, relevance[start:stop],
+            first[: n + 1], partner[: first[n]], doc[:n], who[:n], said[:n], gold[start:stop], grades, params,
+            arranged, steepness, expert, hard_precision, stride, n_steps, relevance[start:stop],
             hardness[start:stop], precision[start:stop], slope, curve,
         )  # fmt: skip
     return value
