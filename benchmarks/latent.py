@@ -59,7 +59,7 @@ def _fit_seconds(name: str, n: int) -> float:
     warnings.simplefilter("ignore")
     judgments = _judgments(n)
     _model(name, n_iter=1, tol=0.0).fit(judgments)
-    return best(lambda: _model(name, n_iter=ITERATIONS, tol=0.0).fit(judgments), 3 if n < 10**6 else 1)
+    return best(lambda: _model(name, n_iter=ITERATIONS, tol=0.0).fit(judgments), 2)
 
 
 def _growth(name: str, n: int) -> Result:
