@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import consensus, encoding
+from benchmarks import consensus, encoding, latent
 from benchmarks.measure import Result, to_json
 
 BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
@@ -20,8 +20,12 @@ BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "encoding": encoding.encoding,
     "memory": consensus.memory,
     "glad": consensus.glad,
+    "gda-rf10": latent.gda_over_dawid_skene,
+    "pairwise-rf10": latent.pairwise_over_gda,
+    "latent-growth": latent.growth,
+    "latent-memory": latent.memory,
 }
-NEEDS_DATA = ("dawid-skene-rf10", "glad")
+NEEDS_DATA = ("dawid-skene-rf10", "glad", "gda-rf10", "pairwise-rf10")
 
 
 def main() -> None:

@@ -157,7 +157,7 @@ def test_duplicating_all_items_leaves_the_assessors_unchanged(cls: type[Aggregat
     once = model.fit(frame)
     parameters = assessors(once).drop(columns="judgments")
     many = clone(once).fit(pd.concat(copies))
-    if cls.learns_prior:  # more data, less shrinkage: nearly the same
+    if cls.shrinks:  # more data, less shrinkage: nearly the same
         assert np.corrcoef(parameters["informativeness"], assessors(many)["informativeness"])[0, 1] > 0.9
     else:
         assert_close(parameters, assessors(many).drop(columns="judgments"), 1e-4)

@@ -60,8 +60,8 @@ class Aggregator(ABC):
     """
 
     locality: ClassVar[str] = "item"
-    learns_prior: ClassVar[bool] = False
-    """Whether assessors are shrunk to a prior that is itself learned and cannot be switched off."""
+    shrinks: ClassVar[bool] = False
+    """Whether assessors are shrunk to a prior, learned or fixed, that cannot be switched off."""
     on_a_line: ClassVar[bool] = False
     """Whether relevance is a point of a line that common documents tie the assessors' scales to."""
     on_nodes: ClassVar[bool] = False

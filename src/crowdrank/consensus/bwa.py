@@ -51,7 +51,7 @@ class BWA(Aggregator):
     'z'
     """
 
-    learns_prior: ClassVar[bool] = True
+    shrinks: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("shape", "rate", "bias", "doubt")
 

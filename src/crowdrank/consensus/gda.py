@@ -82,7 +82,7 @@ class GDA(Aggregator):
     'a'
     """
 
-    learns_prior: ClassVar[bool] = True
+    shrinks: ClassVar[bool] = True
     takes_scales: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
     on_nodes: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""How much an assessor's answers tell of the truth, in nats (GDA eqs. 3-5)."""
+"""How much an assessor's answers tell of the truth, in nats (GDA eqs. 3-5, and 9-11 for pairs)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,29 @@ def information(
     posterior = joint / np.maximum(given, 1e-300)[:, :, None]
     parts = entropy(prior[None, None, :]) - entropy(posterior)
     return np.maximum((given * parts).sum(axis=1), 0.0), parts
+
+
+def pair_information(
+    prior: NDArray[np.float64], given: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """As `information`, of the difference of two documents and an assessor's grades of both, per judgment.
+
+    The pair of grades has the chance p(g, g' | difference) in proportion to sqrt(p(g | g', .) p(g' | g, .)); the result
+    is halved, being of two judgments.
+
+    >>> difference = np.array([-1.0, 1.0])  # the other document is better, or this one
+    >>> steep = np.array([[[0.9, 0.1]] * 2, [[0.1, 0.9]] * 2])  # p(g | g', difference), by g and g'
+    >>> random = np.full((2, 2, 2), 0.5)
+    >>> pair_information(np.array([0.5, 0.5]), np.stack([steep, random]))[0].round(3).tolist()
+    [0.115, 0.0]
+    """
+    # prior (n_states,) of differences that lie evenly around 0; given (n_assessors, n_grades, n_grades, n_states) =
+    # p(g | g', difference) by g, g' -> (n_assessors,), (n_assessors, n_grades, n_grades)
+    n_assessors, n_grades, _, n_states = given.shape
+    other = given.transpose(0, 2, 1, 3)[..., ::-1]  # p(g' | g, difference): the same with the documents exchanged
+    joint = np.sqrt(given * other).reshape(n_assessors, n_grades**2, n_states)
+    total, parts = information(prior, joint / joint.sum(axis=1, keepdims=True))
+    return total / 2, parts.reshape(n_assessors, n_grades, n_grades) / 2
 
 
 def entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:

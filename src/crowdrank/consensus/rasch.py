@@ -63,7 +63,7 @@ class Rasch(Aggregator):
     'z'
     """
 
-    learns_prior: ClassVar[bool] = True
+    shrinks: ClassVar[bool] = True
     takes_scales: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
     on_nodes: ClassVar[bool] = True

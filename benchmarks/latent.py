@@ -1,0 +1,100 @@
+"""Relevance on a line: GDA over Dawid-Skene, GDA by pairs over GDA, how their time grows, and what they hold."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from pathlib import Path
+from typing import Any
+
+from benchmarks import data
+from benchmarks.measure import Result, at_most, best, in_own_process
+from crowdrank.judgments.datasets import dataset
+
+PARTNERS = 20
+ITERATIONS = 5
+DOCUMENTS = 200
+"""Documents of a query; with five judgments each, a query is about as large as one of RF10."""
+
+
+def _model(name: str, **options: Any) -> Any:
+    import crowdrank
+
+    return getattr(crowdrank, name)(**options)
+
+
+def _seconds_on_rf10(*names: str) -> list[float]:
+    """To convergence, from coded judgments; the first fit, which compiles, does not count. Models take turns."""
+    warnings.simplefilter("ignore")
+    crowd = dataset("trec-rf10").read_judgments()
+    models = [_model(name, **({"partners": PARTNERS} if name == "GDAPairwise" else {})) for name in names]
+    for model in models:
+        model.fit(crowd)
+    turns = [[best(lambda model=model: model.fit(crowd), 2) for model in models] for _ in range(5)]
+    return [min(seconds) for seconds in zip(*turns, strict=True)]
+
+
+def gda_over_dawid_skene() -> Result:
+    """GDA to convergence on RF10 over our Dawid-Skene to convergence."""
+    gda, dawid_skene = in_own_process(_seconds_on_rf10, "GDA", "DawidSkene")
+    return at_most("GDA over Dawid-Skene, RF10", gda / dawid_skene, 15, gda=gda, dawid_skene=dawid_skene)
+
+
+def pairwise_over_gda() -> Result:
+    """GDA by pairs with 20 partners to convergence on RF10 over GDA to convergence."""
+    pairwise, gda = in_own_process(_seconds_on_rf10, "GDAPairwise", "GDA")
+    return at_most("GDA by pairs over GDA, RF10", pairwise / gda, 8, pairwise=pairwise, gda=gda)
+
+
+def _judgments(n: int) -> Any:
+    """Drawn labels in queries of a thousand, coded."""
+    from crowdrank import read_judgments
+
+    frame = data.drawn(n, items=n // 5, assessors=1_300)
+    frame = frame.rename(columns={"task": "document", "worker": "assessor", "label": "grade"})
+    return read_judgments(frame.assign(query=frame["document"] // DOCUMENTS))
+
+
+def _fit_seconds(name: str, n: int) -> float:
+    warnings.simplefilter("ignore")
+    judgments = _judgments(n)
+    _model(name, n_iter=1, tol=0.0).fit(judgments)
+    return best(lambda: _model(name, n_iter=ITERATIONS, tol=0.0).fit(judgments), 2)
+
+
+def _growth(name: str, n: int) -> Result:
+    small, large = in_own_process(_fit_seconds, name, n), in_own_process(_fit_seconds, name, 10 * n)
+    what = f"{name}, {ITERATIONS} iterations, {10 * n:,} labels over {n:,}"
+    return at_most(what, large / small, 12, small=small, large=large)
+
+
+def growth() -> list[Result]:
+    """Ten times the labels, assessors and iterations fixed."""
+    return [_growth("GDA", 1_000_000), _growth("GDAPairwise", 100_000)]
+
+
+def _memory_now(field: str) -> int:
+    """Bytes that this process holds (VmRSS), or the most that it has held (VmHWM), as Linux knows them."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field)]
+    return int(line.split()[1]) * 1024
+
+
+def _bytes_per_label(name: str, n: int) -> float:
+    """Peak memory beyond the coded judgments themselves and what the libraries hold once they have run."""
+    warnings.simplefilter("ignore")
+    _model(name, n_iter=1, tol=0.0).fit(_judgments(5_000))
+    judgments = _judgments(n)
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew: reading took more than a fit does
+    before = _memory_now("VmRSS")
+    _model(name, n_iter=2, tol=0.0).fit(judgments)
+    return (_memory_now("VmHWM") - before) / len(judgments)
+
+
+def memory() -> list[Result]:
+    """Peak bytes a label of a fit."""
+    results = []
+    for name in ("GDA", "GDAPairwise"):
+        found = in_own_process(_bytes_per_label, name, 2_000_000)
+        results.append(at_most(f"{name}, peak bytes a label at 2M labels", found, 200))
+    return results
