@@ -253,3 +253,15 @@ def test_calibration_covers(data_folder: Path) -> None:
     assert [row["run"] for row in study.table("coverage").rows] == ["gda"]
     assert [row["run"] for row in study.table("against-gold").rows] == ["dawid-skene", "gda"]
     strict(study)
+
+
+@pytest.mark.data
+def test_auto_is_near_the_best(data_folder: Path) -> None:
+    assert data_folder.is_dir()
+    study = study_named("auto")(["average", "family-mean", "dawid-skene", "gda"], seeds=(0,))
+    table = study.table("regret")
+    assert table.row("mean")["regret"] <= 0.01
+    assert [table.row(f"dl20 {measure}")["chosen"] for measure in ("nDCG@10", "Tau")] == ["family-mean"] * 2
+    assert len(study.table("scores-rf10").rows) == 5  # those named, of which family-mean is of no use, and two variants
+    assert len(study.table("elsewhere").rows) == 9
+    strict(study)

@@ -107,11 +107,11 @@ class Trial:
 
         Where even those are few, it is -1 everywhere.
         """
-        n_queries = self.judgments.n_queries
+        n_queries, rows = self.judgments.n_queries, self.predictable
         query = self.judgments.item_query[self.item].astype(np.int64)
         for whose in (self.judgments.assessor, self.fold):
             group = whose.astype(np.int64) * n_queries + query
-            if comparable(group[self.predictable], self.answer[self.predictable]) >= LEAST:
+            if comparable(group[rows], self.item[rows], self.answer[rows]) >= LEAST:
                 return group
         return np.full(len(group), -1)
 
@@ -131,7 +131,7 @@ class Trial:
             assessor, answer = judgments.assessor[rows], self.answer[rows]
             answers += held_out.answer_counts(assessor, answer, grade, judgments.n_assessors, n_answers)
             _, first, group = np.unique(self.group[rows], return_index=True, return_inverse=True)
-            pairs.append(held_out.pair_counts(group, answer, shares, n_answers))
+            pairs.append(held_out.pair_counts(group, self.item[rows], answer, shares, n_answers))
             folds.append(np.full(len(first), fold))
             families.append(family[assessor[first]])
         answered = answers.sum(axis=(1, 2))
@@ -234,7 +234,7 @@ class Auto(Aggregator):
         if self.candidates is None:
             return list(CANDIDATES.values())
         if isinstance(self.candidates, str) or not self.candidates:
-            raise UsageError(f"candidates is a list of names, not {self.candidates!r}; as in average, gda.")
+            raise UsageError(f'candidates is a list of names, not {self.candidates!r}; write ["average", "gda"].')
         known = {**{method: Candidate(method, method) for method in METHODS if method != "auto"}, **CANDIDATES}
         for name in self.candidates:
             if name not in known:
@@ -297,7 +297,9 @@ class Auto(Aggregator):
         """The default, if it is among the candidates and takes these judgments; else the first that does."""
         for name in sorted(able, key=lambda name: name != DEFAULT):
             try:
-                self._model(able[name]).fit(judgments, engine=engine)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", ConvergenceWarning)  # the fit that counts will say so
+                    self._model(able[name]).fit(judgments, engine=engine)
             except (InputError, UsageError) as problem:
                 notes[name] = f"left out: {problem}"
             else:
@@ -413,15 +415,22 @@ def too_little(trial: Trial) -> str:
     )
 
 
-def comparable(group: NDArray[np.int64], answer: NDArray[np.int8]) -> int:
-    """How many pairs of different answers there are within groups.
+def comparable(group: NDArray[np.int64], item: NDArray[np.int64], answer: NDArray[np.int8]) -> int:
+    """How many pairs of different answers to different documents there are within groups.
 
-    >>> comparable(np.array([0, 0, 0, 1]), np.array([1, 1, 0, 0], np.int8))
-    2
+    >>> comparable(np.array([0, 0, 0, 1]), np.array([3, 4, 4, 5]), np.array([1, 1, 0, 0], np.int8))
+    1
     """
-    _, of_group = np.unique(group, return_inverse=True)
-    _, of_both = np.unique(of_group * 128 + answer, return_inverse=True)
-    return int(((np.bincount(of_group) ** 2).sum() - (np.bincount(of_both) ** 2).sum()) // 2)
+    return _alike(group) - _alike(group, answer) - _alike(group, item) + _alike(group, item, answer)
+
+
+def _alike(*columns: NDArray[Any]) -> int:
+    """How many pairs of rows are the same in all columns."""
+    row = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        row = np.unique(row * (int(column.max()) + 1) + column, return_inverse=True)[1]
+    counts = np.bincount(row)
+    return int((counts * (counts - 1) // 2).sum())
 
 
 def balanced(family: NDArray[np.int32], size: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -77,15 +77,27 @@ def rank_shares(relevance: Numbers, query: Codes, n_bins: int = BINS) -> Numbers
     return shares
 
 
-def pair_counts(group: Codes, answer: Codes, shares: Numbers, n_answers: int) -> Numbers:
+def pair_counts(group: Codes, item: Codes, answer: Codes, shares: Numbers, n_answers: int) -> Numbers:
     """Per group, its pairs of different answers by how many parts the higher answer is ranked above the lower.
 
-    The columns go from -(n_bins - 1), all the way below, to n_bins - 1; every judgment weighs the same, however many
-    its group has.
+    The columns go from -(n_bins - 1), all the way below, to n_bins - 1. A pair is of two documents, and every judgment
+    weighs the same, however many its group has.
 
-    >>> pair_counts(np.array([0, 0]), np.array([2, 0]), np.array([[0.0, 1.0], [1.0, 0.0]]), 3).tolist()
+    >>> shares = np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> pair_counts(np.array([0, 0]), np.array([5, 6]), np.array([2, 0]), shares, 3).tolist()
     [[0.0, 0.0, 1.0]]
     """
+    # (n,), (n,), (n,), (n, n_bins) -> (n_groups, 2 n_bins - 1)
+    pairs = _pairs(group, answer, shares, n_answers)
+    cell = group.astype(np.int64) * (int(item.max()) + 1) + item
+    _, first, cell = np.unique(cell, return_index=True, return_inverse=True)
+    if len(first) < len(cell):  # several judgments of one document are not of two
+        np.subtract.at(pairs, group[first], _pairs(cell, answer, shares, n_answers))
+    counted: Numbers = np.maximum(pairs, 0.0) / np.maximum(np.bincount(group) - 1, 1)[:, None]
+    return counted
+
+
+def _pairs(group: Codes, answer: Codes, shares: Numbers, n_answers: int) -> Numbers:
     # (n,), (n,), (n, n_bins) -> (n_groups, 2 n_bins - 1)
     n_groups, n_bins = int(group.max()) + 1, shares.shape[1]
     cell = group.astype(np.int64) * n_answers + answer
@@ -97,8 +109,7 @@ def pair_counts(group: Codes, answer: Codes, shares: Numbers, n_answers: int) ->
     for high in range(n_bins):
         for low in range(n_bins):
             pairs[:, high - low + n_bins - 1] += (there[:, :, high] * lower[:, :, low]).sum(axis=1)
-    counted: Numbers = pairs / np.maximum(np.bincount(group) - 1, 1)[:, None]
-    return counted
+    return pairs
 
 
 def score_pairs(pairs: Numbers, fold: Codes, weight: Numbers) -> float:
