@@ -173,7 +173,7 @@ class Auto(Aggregator):
     for grades.
 
     Args:
-        candidates: names of methods or of `CANDIDATES`; none, those.
+        candidates: names of methods or of `CANDIDATES`; by default all of `CANDIDATES`.
         folds: how many parts the assessors are held out in; fewer where there are fewer families.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`), in candidates that
             do not say otherwise themselves; with `model` only those take part that can take it as an answer of its own.
@@ -284,9 +284,6 @@ class Auto(Aggregator):
             scores = self._cross_validated(able, notes, trial, engine, report)
             graded = best_first({name: by_grade for name, (_, by_grade) in scores.items()})
             ranked = best_first({name: by_rank for name, (by_rank, _) in scores.items()}) if trial.ranks else graded
-        if not ranked:
-            told = "; ".join(f"{name}: {note}" for name, note in notes.items())
-            raise InputError(f"no candidate can be fitted to these judgments ({told})", remedy="name others")
         self.choice_table = choice_table(scores, notes, ranked[0], graded[0])
         self.reason_ = f"{ranked[0]} by default: {few}." if few else reason(scores, ranked, graded, trial)
         return able[ranked[0]], able[graded[0]]
@@ -304,8 +301,7 @@ class Auto(Aggregator):
                 notes[name] = f"left out: {problem}"
             else:
                 return name
-        told = "; ".join(f"{name}: {note}" for name, note in notes.items())
-        raise InputError(f"no candidate can be fitted to these judgments ({told})", remedy="name others")
+        raise nobody(notes)
 
     def _cross_validated(
         self,
@@ -324,6 +320,8 @@ class Auto(Aggregator):
                 notes[name] = f"left out: {problem}"
                 continue
             self._report(scores[name][0], len(able), report)
+        if not scores:
+            raise nobody(notes)
         return scores
 
     def _report(self, score: float, most: int, report: Report) -> None:
@@ -403,6 +401,12 @@ def pointless(candidate: Candidate, judgments: Judgments) -> str:
     if candidate.needs == "unjudgeable" and not (judgments.grade == UNJUDGEABLE).any():
         return "left out: there is no 'cannot judge' answer to use"
     return ""
+
+
+def nobody(notes: dict[str, str]) -> InputError:
+    """What is said where no candidate is left."""
+    told = "; ".join(f"{name}: {note}" for name, note in notes.items())
+    return InputError(f"no candidate can be fitted to these judgments ({told})", remedy="name others")
 
 
 def too_little(trial: Trial) -> str:
