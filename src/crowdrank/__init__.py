@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from crowdrank.assessors.report import assess as assess
+    from crowdrank.consensus.auto import Auto as Auto
     from crowdrank.consensus.base import Aggregator as Aggregator
     from crowdrank.consensus.bwa import BWA as BWA
     from crowdrank.consensus.dawid_skene import DawidSkene as DawidSkene
@@ -44,6 +45,7 @@ __version__ = "0.1.0"
 # Public names come when they are asked for, so that `import crowdrank` costs nothing and loads no numba.
 _HOMES = {
     "Aggregator": "consensus.base",
+    "Auto": "consensus.auto",
     "Average": "consensus.votes",
     "BWA": "consensus.bwa",
     "Consensus": "consensus.result",

@@ -225,7 +225,8 @@ def test_save_and_load_round_trip(cls: type[Aggregator], tmp_path: Path) -> None
         assert loaded.predict(frame).equals(model.predict(frame))
     more = crowd(seed=1).assign(document=lambda new: new["document"] + "-new")
     assert_close(documents(loaded.add(more)), documents(model.add(more)), 1e-12)
-    assert not [path for path in (tmp_path / "model").iterdir() if path.suffix not in (".json", ".parquet")]
+    written = [path for path in (tmp_path / "model").rglob("*") if path.is_file()]
+    assert not [path for path in written if path.suffix not in (".json", ".parquet")]
 
 
 @each

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from crowdrank import Average, FamilyMean, Highest, MajorityVote, evaluate
 from crowdrank.consensus import kernels
+from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
 
 grades = st.lists(st.integers(0, 4), min_size=1, max_size=9)
@@ -100,3 +101,9 @@ def test_counting_kernels_equal_numpy() -> None:
     known = answer[item] >= 0
     assert (asked == np.bincount(assessor[known], minlength=4)).all()
     assert (agreed == np.bincount(assessor[known & (grade == answer[item])], minlength=4)).all()
+
+
+@pytest.mark.parametrize("cls", [MajorityVote, Average, FamilyMean, Highest])
+def test_cannot_judge_is_no_vote_for_the_highest_grade(cls: type[MajorityVote]) -> None:
+    with pytest.raises(UsageError, match="takes --unjudgeable-as lowest or drop; it has no model of them"):
+        cls(unjudgeable_as="model").fit(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]}))

@@ -95,7 +95,7 @@ def test_every_study_has_its_file() -> None:
 
 
 def test_all_methods_run_unless_named() -> None:
-    assert list(choose()) == list(METHODS)
+    assert [*choose(), "auto"] == list(METHODS)
     with pytest.raises(UsageError, match="no method to run"):
         choose([])
 
@@ -252,4 +252,17 @@ def test_calibration_covers(data_folder: Path) -> None:
     assert all(row["observed"] == pytest.approx(row["expected"], abs=0.04) for row in full)
     assert [row["run"] for row in study.table("coverage").rows] == ["gda"]
     assert [row["run"] for row in study.table("against-gold").rows] == ["dawid-skene", "gda"]
+    strict(study)
+
+
+@pytest.mark.data
+def test_auto_is_near_the_best(data_folder: Path) -> None:
+    assert data_folder.is_dir()
+    study = study_named("auto")(["average", "family-mean", "dawid-skene", "gda"], seeds=(0,))
+    table = study.table("regret")
+    assert table.row("mean")["regret"] <= 0.01
+    assert [table.row(f"dl20 {measure}")["chosen"] for measure in ("nDCG@10", "Tau")] == ["family-mean"] * 2
+    scored = [row["run"] for row in study.table("scores-rf10").rows]
+    assert scored == ["average", "dawid-skene", "gda", "gda-unjudgeable"]  # there are no families
+    assert len(study.table("elsewhere").rows) == 9
     strict(study)

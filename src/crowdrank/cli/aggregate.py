@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import say, say_json, show_table
+from crowdrank.cli.screen import say, say_json, show_cells, show_table
 from crowdrank.consensus import METHODS, model_class
 from crowdrank.errors import UsageError
 
@@ -106,11 +106,12 @@ def aggregate(
     if save is not None:
         model.save(save)
     written = {"output": output, "assessors_output": assessors, "posterior": posterior, "saved": save}
-    summary = _summary(method, model, table, written)
+    summary = {**_summary(method, model, table, written), **_chosen(model)}
     if json:
         say_json(summary)
         return
     show_table(consensus.document_table.select(SHOWN))
+    _show_choice(summary)
     _say_summary(summary, repr(table))
 
 
@@ -151,6 +152,26 @@ def _summary(method: str, model: Aggregator, table: Any, written: dict[str, Path
     }
 
 
+def _chosen(model: Aggregator) -> dict[str, Any]:
+    """The candidates with their scores, and why the winners won, where the model chose."""
+    from crowdrank.consensus.auto import Auto
+
+    return {"choice": model.choice_table.to_pylist(), "reason": model.reason_} if isinstance(model, Auto) else {}
+
+
+def _show_choice(summary: dict[str, Any]) -> None:
+    if "choice" not in summary:
+        return
+    names = ["method", "ranking", "grades", "chosen_for", "note"]
+    scores = [[f"{row[name]:.4f}" if row[name] is not None else "" for name in names[1:3]] for row in summary["choice"]]
+    cells = [
+        [row["method"], *score, row["chosen_for"], row["note"]]
+        for row, score in zip(summary["choice"], scores, strict=True)
+    ]
+    show_cells(names, cells, [True, False, False, True, True], "How well each predicts held-out judgments (log score)")
+    say(summary["reason"])
+
+
 def _say_summary(summary: dict[str, Any], what: str) -> None:
     from crowdrank.judgments.table import counted
 
@@ -160,7 +181,7 @@ def _say_summary(summary: dict[str, Any], what: str) -> None:
         used = {"lowest": "counted as the lowest grade", "drop": "left out", "model": "taken as an answer of its own"}
         left_out.append(f"{summary['unjudgeable']:,} 'cannot judge' {used[summary['unjudgeable_as']]}")
     parts = [f"{summary['method']} on {what.strip('<>').removeprefix('Judgments: ')}", *left_out]
-    if summary["iterations"] > 1:
+    if summary["iterations"] > 1 and "choice" not in summary:
         parts.append(f"{'converged' if summary['converged'] else 'stopped'} after {summary['iterations']} iterations")
     written = [summary[name] for name in ("assessors_output", "posterior", "saved", "output") if summary[name]]
     if written:

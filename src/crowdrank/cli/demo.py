@@ -27,8 +27,8 @@ def demo(
         say(f"A simulated crowd (seed {seed}): {repr(judgments).strip('<>').removeprefix('Judgments: ')}.")
         kinds = world.assessors["kind"].value_counts()
         say("Its assessors: " + ", ".join(f"{count} {kind}" for kind, count in kinds.items()) + ".")
-    # The pairwise model takes longer than all others together, which is no way to be introduced.
-    methods = [method for method in METHODS if method != "gda-pairwise"]
+    # The pairwise model takes longer than all others together, which is no way to be introduced; auto is one of them.
+    methods = [method for method in METHODS if method not in ("gda-pairwise", "auto")]
     complain(f"Aggregating with {', '.join(methods)} (the first time, kernels are compiled: half a minute).")
     runs = {method: model_class(method)().fit(judgments).consensus_.documents for method in methods}
     comparison = compare(runs, world.gold, ["nDCG@10", "AP(rel=2)", "Tau", "GradeAccuracy"], gains="exponential")

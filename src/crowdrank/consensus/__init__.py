@@ -22,6 +22,7 @@ METHODS = {
     "rasch": "rasch.Rasch",
     "gda": "gda.GDA",
     "gda-pairwise": "gda_pairwise.GDAPairwise",
+    "auto": "auto.Auto",
 }
 """The names of the models on the command line, simplest first, and where each lives (loaded when asked for)."""
 

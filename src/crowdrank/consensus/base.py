@@ -205,7 +205,7 @@ class Aggregator(ABC):
         keeper = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         if keeper is not None:
             keeper.bind(fingerprint(self, prepared, gold_codes))
-        with _reporting(progress, type(self).__name__) as report:
+        with reporting(progress, type(self).__name__) as report:
             most = self.n_iter if rounds is None else rounds
             theta, statistics = self._iterate(passes, theta, len(prepared), keeper, report, most)
         rows = passes.finish(theta)
@@ -456,13 +456,20 @@ class Aggregator(ABC):
         }
         with replacing(path, marker=MODEL_FILE) as folder:
             folder.mkdir()
-            (folder / MODEL_FILE).write_text(json.dumps(about, indent=2))
+            (folder / MODEL_FILE).write_text(json.dumps({**about, **self.keep(folder)}, indent=2))
             pq.write_table(self.consensus_.document_table, folder / "documents.parquet")
             pq.write_table(self.consensus_.assessor_table, folder / "assessors.parquet")
             pq.write_table(arrays_to_table(self.theta_), folder / "theta.parquet")
             combine.save(self.judgments_, folder / "judgments.parquet")
             if self.gold_ is not None:
                 combine.save(self.gold_.as_judgments(), folder / "gold.parquet")
+
+    def keep(self, folder: Path) -> dict[str, Any]:
+        """Write what this kind has beside the tables into the folder; what is returned goes to model.json."""
+        return {}
+
+    def recall(self, folder: Path, about: dict[str, Any]) -> None:  # noqa: B027 - most kinds keep nothing else
+        """Read what :meth:`keep` wrote."""
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -478,6 +485,7 @@ class Aggregator(ABC):
             gold = folder / "gold.parquet"
             model.gold_ = Gold.of(combine.load(gold)) if gold.exists() else None
             tables = [pq.read_table(folder / name) for name in ("documents.parquet", "assessors.parquet")]
+            model.recall(folder, about)
         except (OSError, KeyError, ValueError, TypeError) as problem:
             raise InputError(
                 f"it is not a saved model ({problem})", source=str(folder), remedy="name a folder written by save"
@@ -519,7 +527,7 @@ def as_gold(gold: Any, judgments: Judgments) -> Gold | None:
     return read_gold(gold)
 
 
-class _reporting:  # noqa: N801 - reads as a word in `with _reporting(...)`
+class reporting:  # noqa: N801 - reads as a word in `with reporting(...)`
     """The progress report that was asked for, as a context."""
 
     def __init__(self, progress: bool | Report, title: str) -> None:

@@ -14,6 +14,7 @@ from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
+from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +33,11 @@ class _Vote(Aggregator):
     def __init__(self, *, unjudgeable_as: str = "lowest", interval: float = 0.95) -> None:
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
+
+    def _check(self) -> None:
+        super()._check()
+        if self.unjudgeable_as == "model":
+            raise UsageError(f"{type(self).__name__} takes --unjudgeable-as lowest or drop; it has no model of them.")
 
     @abstractmethod
     def relevance(self, votes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:

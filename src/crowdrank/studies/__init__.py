@@ -15,6 +15,7 @@ STUDIES = {
     "rf10": "consensus of a web crowd against NIST's grades (TREC RF10), injected assessors",
     "web5": "consensus on five grades of web pages",
     "dl20": "consensus of LLM judges against NIST's grades (TREC DL20), with fewer judges too",
+    "auto": "what is lost by choosing the method without gold, on all three sets and elsewhere",
     "calibration": "whether intervals and probabilities hold on data drawn from the model",
 }
 """The studies and what each is about; a study lives in the file of its name (loaded when asked for)."""
@@ -25,7 +26,7 @@ def study_named(name: str) -> Callable[..., Study]:
 
     >>> study_named("rf11")
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: There is no study 'rf11'; the studies are: rf10, web5, dl20, calibration.
+    crowdrank.errors.UsageError: There is no study 'rf11'; the studies are: rf10, web5, dl20, auto, calibration.
     """
     if name not in STUDIES:
         raise UsageError(f"There is no study '{name}'; the studies are: {', '.join(STUDIES)}.")

@@ -101,7 +101,9 @@ Variants = Mapping[str, tuple[str, Mapping[str, Any]]]
 
 
 def choose(methods: Sequence[str] | None = None, variants: Variants | None = None) -> Chosen:
-    """The methods to run, all that there are unless named, each followed by its variants: name to (method, options).
+    """The methods to run, each followed by its variants: name to (method, options); unless named, all but auto.
+
+    Auto is one of the others, and has a study of its own.
 
     >>> [*choose(["gda", "average"], {"mine": ("gda", {"n_iter": 5})})]
     ['gda', 'mine', 'average']
@@ -109,7 +111,7 @@ def choose(methods: Sequence[str] | None = None, variants: Variants | None = Non
     if methods is not None and not methods:
         raise UsageError(f"There is no method to run; name some of: {', '.join(METHODS)}.")
     chosen: Chosen = {}
-    for method in METHODS if methods is None else methods:
+    for method in [method for method in METHODS if method != "auto"] if methods is None else methods:
         chosen[method] = model_class(method)
         for name, (of, options) in (variants or {}).items():
             if of == method:

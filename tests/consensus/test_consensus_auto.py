@@ -1,0 +1,308 @@
+"""Auto: what it chooses, on what grounds, and what it says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crowdrank import GDA, Auto, DawidSkene, read_judgments, simulate
+from crowdrank.consensus import held_out
+from crowdrank.consensus.auto import CANDIDATES, LEAST, Trial, comparable
+from crowdrank.errors import InputError, UsageError
+from crowdrank.evaluation.evaluate import evaluate
+from crowdrank.studies.auto import Outcome, Setting, outcome, regret_table, scores_table
+from crowdrank.studies.base import quiet
+
+FAST = ("majority", "average", "bwa", "dawid-skene", "gda")
+
+
+def chosen(model: Auto) -> dict[str, str]:
+    return {row["method"]: row["chosen_for"] for row in model.choice_table.to_pylist() if row["chosen_for"]}
+
+
+def copies(seed: int, copied: int = 12) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Three careful assessors of three families, and one poor one with many copies in a fourth."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, 4, 240)
+    query = np.arange(240) // 12
+    poor = np.where(rng.random(240) < 0.35, truth, rng.integers(0, 4, 240))
+    answers = {
+        f"good{n}": ("family" + str(n), np.clip(truth + rng.choice([-1, 0, 0, 0, 1], 240), 0, 3)) for n in range(3)
+    }
+    for n in range(copied):
+        answers[f"copy{n}"] = ("copies", np.where(rng.random(240) < 0.95, poor, rng.integers(0, 4, 240)))
+    frames = [
+        pd.DataFrame({"query": query, "document": np.arange(240), "assessor": who, "family": family, "grade": grade})
+        for who, (family, grade) in answers.items()
+    ]
+    gold = pd.DataFrame({"query": query, "document": np.arange(240), "grade": truth}).astype({"query": str})
+    return pd.concat(frames), gold.astype({"document": str})
+
+
+# The choice.
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_copies_do_not_vote_for_themselves(seed: int) -> None:
+    frame, gold = copies(seed)
+    model = Auto(candidates=("majority", "average", "family-mean", "dawid-skene")).fit(frame)
+    assert chosen(model)["family-mean"].startswith("ranking")
+    assert "4 folds of whole families" in model.reason_
+    # Were families not told, the copies would hold each other up.
+    blind = Auto(candidates=("majority", "average", "dawid-skene")).fit(frame.drop(columns="family"))
+    outvoted = DawidSkene().fit(frame)
+    tau, *worse = (evaluate(one.consensus_.documents, gold, ["Tau"]).means["Tau"] for one in (model, blind, outvoted))
+    assert tau > max(worse) + 0.1
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_the_choice_is_near_the_best(seed: int) -> None:
+    world = simulate(queries=40, seed=seed)
+    one = Setting("a world", read_judgments(world.judgments), world.gold, ("AP(rel=2)", "Tau"), {})
+    found = outcome(one, FAST, tell=quiet)
+    worst = min(row["Tau"] for row in found.runs.values())
+    assert found.regret("Tau") < 0.02 < found.best("Tau")[1] - worst
+    regret = regret_table([one], {"a world": found})
+    assert regret.row("mean")["regret"] == pytest.approx(np.mean([found.regret("AP(rel=2)"), found.regret("Tau")]))
+    assert [row["run"] for row in scores_table(one, found).rows] == list(FAST)
+
+
+def test_regret_knows_which_way_is_better() -> None:
+    runs = {"a": {"GradeMAE": 0.2}, "b": {"GradeMAE": 0.5}, "auto": {"GradeMAE": 0.3}}
+    assert Outcome(Auto(), runs, ()).best("GradeMAE") == ("a", 0.2)
+    assert Outcome(Auto(), runs, ()).regret("GradeMAE") == pytest.approx(0.1)
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_order_and_names_do_not_matter(seed: int) -> None:
+    frame = simulate(queries=6, documents=8, assessors=12, seed=seed).judgments[
+        ["query", "document", "assessor", "grade"]
+    ]
+    one = Auto(candidates=FAST).fit(frame)
+    named = frame.assign(assessor=[f"{hash((seed, who)) % 10**6}-{who}" for who in frame["assessor"]])
+    other = Auto(candidates=FAST).fit(named.sample(frac=1, random_state=seed))
+    assert chosen(one) == chosen(other)
+    for column in ("ranking", "grades"):
+        assert one.choice_[column].to_numpy() == pytest.approx(other.choice_[column].to_numpy(), abs=1e-6)
+
+
+def test_results_are_those_of_the_winners() -> None:
+    world = simulate(queries=30, documents=10, seed=5)
+    model = Auto(candidates=FAST, interval=0.5).fit(world.judgments)
+    documents = model.consensus_.documents
+    by_rank, by_grade = model.ranking_.consensus_.documents, model.grades_.consensus_.documents
+    assert documents[["relevance", "sd", "lower", "upper"]].equals(by_rank[["relevance", "sd", "lower", "upper"]])
+    assert documents[["grade", "p0", "p4"]].equals(by_grade[["grade", "p0", "p4"]])
+    assert model.ranking_.interval == 0.5
+    assert model.reason_.count(".") > 0
+    assert model.reason_.endswith(").")
+
+
+def test_the_table_has_every_candidate_and_says_who_was_left_out() -> None:
+    frame = simulate(queries=10, seed=1).judgments[["query", "document", "assessor", "grade"]]
+    table = Auto().fit(frame).choice_.set_index("method")
+    assert list(table.index) == list(CANDIDATES)
+    assert table.loc["family-mean", "note"] == "left out: there are no families"
+    assert table.loc["gda-unjudgeable", "note"].startswith("left out: there is no 'cannot judge' answer")
+    assert table["ranking"].notna().sum() == len(CANDIDATES) - 2
+    assert " and ".join(table["chosen_for"][table["chosen_for"] != ""]).split(" and ") in (
+        ["ranking", "grades"],
+        ["grades", "ranking"],
+    )
+
+
+def test_a_candidate_that_cannot_take_the_judgments_is_left_out() -> None:
+    frame = simulate(queries=10, seed=1).judgments[["query", "document", "assessor", "grade"]]
+    broken = frame.assign(grade=np.where(np.arange(len(frame)) % 9, frame["grade"], -2))
+    judgments = read_judgments(broken, unjudgeable=-2)
+    model = Auto(candidates=("average", "dawid-skene", "gda"), unjudgeable_as="model").fit(judgments)
+    assert chosen(model) == {"gda": "ranking and grades"}
+    assert model.choice_["note"].str.contains("it has no model of them").tolist() == [True, True, False]
+    with pytest.raises(InputError, match=r"no candidate can be fitted to these judgments \(average: left out"):
+        Auto(candidates=("average",), unjudgeable_as="model").fit(judgments)
+    both = Auto(candidates=("gda", "gda-unjudgeable")).fit(judgments)
+    assert both.choice_["ranking"].notna().all()
+    dropped = Auto(candidates=("gda", "gda-unjudgeable"), unjudgeable_as="drop").fit(judgments)
+    assert chosen(dropped) == {"gda": "ranking and grades"}
+    assert dropped.consensus_.documents["relevance"].equals(
+        GDA(unjudgeable_as="drop").fit(judgments).consensus_.documents["relevance"]
+    )
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        pytest.param(lambda frame: frame.drop_duplicates(["query", "document"]), id="one judgment per document"),
+        pytest.param(lambda frame: frame[frame["assessor"] == frame["assessor"].iloc[0]], id="one assessor"),
+        pytest.param(lambda frame: frame.head(8), id="eight judgments"),
+        pytest.param(lambda frame: frame.assign(family="one"), id="one family"),
+    ],
+)
+def test_too_little_to_choose_by_is_said(keep: Any) -> None:
+    frame = keep(simulate(queries=10, seed=2).judgments[["query", "document", "assessor", "grade"]])
+    model = Auto().fit(frame)
+    assert chosen(model) == {"dawid-skene": "ranking and grades"}
+    assert model.reason_.startswith(f"dawid-skene by default: to choose, {LEAST} judgments are needed")
+    assert model.choice_["ranking"].isna().all()
+    assert model.consensus_.documents.equals(DawidSkene().fit(frame).consensus_.documents)
+    assert chosen(Auto(candidates=("bwa", "average")).fit(frame)) == {"bwa": "ranking and grades"}
+
+
+def test_documents_that_cannot_be_compared_are_ranked_by_the_grades_winner() -> None:
+    frame = simulate(queries=20, documents=10, seed=3).judgments[["document", "assessor", "grade"]]
+    alone = frame.assign(query=frame["document"])  # every document is a query of its own
+    model = Auto(candidates=("average", "dawid-skene")).fit(alone)
+    assert list(chosen(model).values()) == ["ranking and grades"]
+    assert "by rank none: there are no two to compare" in model.reason_
+
+
+def test_where_an_assessor_has_one_document_a_query_assessors_are_compared() -> None:
+    frame = simulate(queries=60, documents=10, labels=4, assessors=80, seed=4).judgments
+    once = frame.drop_duplicates(["query", "assessor"])
+    trial = Trial.of(read_judgments(once), 5)
+    assert trial.ranks
+    query = trial.judgments.item_query[trial.item]
+    assert (trial.group == trial.fold * trial.judgments.n_queries + query).all()
+    model = Auto(candidates=("majority", "gda")).fit(once)
+    assert model.choice_["ranking"].between(np.log(0.3), -0.1).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"candidates": "gda"}, "candidates is a list of names, not 'gda'"),
+        ({"candidates": ()}, "candidates is a list of names"),
+        ({"candidates": ("gda", "auto")}, "There is no candidate 'auto'; there are: majority"),
+        ({"folds": 1}, "folds is a whole number from 2 up, not 1"),
+        ({"folds": True}, "folds is a whole number from 2 up, not True"),
+    ],
+)
+def test_wrong_settings_are_one_sentence(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        Auto(**options).fit(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]}))
+
+
+def test_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]})
+    with pytest.raises(UsageError, match="Auto keeps no checkpoint"):
+        Auto().fit(frame, checkpoint=tmp_path / "kept")
+
+
+def test_what_was_chosen_is_saved(tmp_path: Path) -> None:
+    model = Auto(candidates=FAST).fit(simulate(queries=10, seed=1).judgments)
+    model.save(tmp_path / "model")
+    loaded = Auto.load(tmp_path / "model")
+    assert loaded.choice_.equals(model.choice_)
+    assert loaded.reason_ == model.reason_
+    assert type(loaded.grades_) is type(model.grades_)
+
+
+def test_the_command_line_tells_the_choice(tmp_path: Path) -> None:
+    simulate(queries=10, seed=1).judgments.to_csv(tmp_path / "labels.csv", index=False)
+    words = [sys.executable, "-m", "crowdrank", "aggregate", "labels.csv", "-m", "auto"]
+    few = ["-s", 'candidates=["average", "gda"]']
+    told = subprocess.run([*words, *few], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "How well each predicts held-out judgments" in told
+    assert "predicts held-out judgments best" in told
+    out = subprocess.run([*words, *few, "--json"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    found = json.loads(out)
+    assert [row["method"] for row in found["choice"]] == ["average", "gda"]
+    assert found["reason"] in told
+
+
+# The yardstick, against slow and obvious twins.
+
+
+def test_whole_families_are_held_out_in_folds_of_about_one_size() -> None:
+    judgments = read_judgments(simulate(queries=30, assessors=40, families=6, seed=1).judgments)
+    fold, family = held_out.folds(judgments, 3), judgments.family_of[judgments.assessor]
+    assert all(len(set(fold[family == one])) == 1 for one in np.unique(family))
+    alone = read_judgments(simulate(queries=30, assessors=40, seed=1).judgments)
+    sizes = np.bincount(held_out.folds(alone, 5))
+    assert sizes.max() < 1.3 * sizes.min()
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), n=st.integers(1, 12), bins=st.integers(1, 5))
+def test_tied_items_share_their_places(seed: int, n: int, bins: int) -> None:
+    rng = np.random.default_rng(seed)
+    relevance, query = rng.integers(0, 4, n).astype(float), np.sort(rng.integers(0, 2, n))
+    found = held_out.rank_shares(relevance, query, bins)
+    for item in range(n):
+        mine = np.flatnonzero(query == query[item])
+        below, tied = (relevance[mine] < relevance[item]).sum(), (relevance[mine] == relevance[item]).sum()
+        # Places are spread evenly over the tie: sample them finely.
+        places = (below + (np.arange(6000) + 0.5) / 6000 * tied) / len(mine)
+        expected = np.bincount(np.minimum((places * bins).astype(int), bins - 1), minlength=bins) / 6000
+        assert found[item] == pytest.approx(expected, abs=2e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), n=st.integers(2, 15))
+def test_pairs_are_counted_as_one_by_one(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    group = np.unique(rng.integers(0, 3, n), return_inverse=True)[1]
+    answer, item = rng.integers(0, 4, n), rng.integers(0, 6, n)
+    place = rng.integers(0, 3, 6)[item]
+    found = held_out.pair_counts(group, item, answer, np.eye(3)[place], 4)
+    expected = np.zeros_like(found)
+    counted = [
+        (i, j)
+        for i, j in combinations(range(n), 2)
+        if group[i] == group[j] and answer[i] != answer[j] and item[i] != item[j]
+    ]
+    for i, j in counted:
+        high, low = (i, j) if answer[i] > answer[j] else (j, i)
+        expected[group[i], place[high] - place[low] + 2] += 1 / max((group == group[i]).sum() - 1, 1)
+    assert found == pytest.approx(expected)
+    assert comparable(group, item, answer.astype(np.int8)) == len(counted)
+
+
+def test_pairs_are_scored_by_the_other_folds() -> None:
+    pairs = np.array([[1.0, 2.0, 5.0], [3.0, 1.0, 4.0], [0.0, 1.0, 9.0]])
+    fold, weight = np.array([0, 1, 1]), np.array([1.0, 2.0, 1.0])
+    right = [(2 * 4 + 9 + 0.5) / (2 * 7 + 9 + 1), (5 + 0.5) / (6 + 1)]  # learned from fold 1, from fold 0
+    gained = 5 * np.log(right[0]) + np.log(1 - right[0]) + 2 * np.log(0.5)
+    gained += (2 * 4 + 9) * np.log(right[1]) + 2 * 3 * np.log(1 - right[1]) + (2 * 1 + 1) * np.log(0.5)
+    assert held_out.score_pairs(pairs, fold, weight) == pytest.approx(gained / (8 + 2 * 8 + 10))
+
+
+def test_grades_are_taken_by_their_word() -> None:
+    rng = np.random.default_rng(0)
+    truth, assessor = rng.integers(0, 4, 2000), rng.integers(0, 20, 2000)
+    answer = np.where(rng.random(2000) < 0.7, truth, rng.integers(0, 4, 2000))
+    shifted, noisy = np.minimum(truth + 1, 3), np.where(rng.random(2000) < 0.2, rng.integers(0, 4, 2000), truth)
+    score = {
+        name: held_out.score_grades(held_out.answer_counts(assessor, answer, grade, 20, 4), np.ones(20))
+        for name, grade in {"true": truth, "noisy": noisy, "a step too high": shifted, "none": 0 * truth}.items()
+    }
+    assert score["true"] > score["noisy"] > score["a step too high"]
+    assert score["noisy"] > score["none"]
+    # 70% known and a quarter of the rest by luck: what a perfect grade can reach.
+    best = 0.775 * np.log(0.775) + 0.225 * np.log(0.075)
+    assert score["true"] == pytest.approx(best, abs=0.05)
+
+
+# On public data.
+
+
+@pytest.mark.data
+def test_what_is_chosen_on_rf10(data_folder: Path) -> None:
+    from crowdrank.judgments.datasets import dataset
+
+    assert data_folder.is_dir()
+    model = Auto().fit(dataset("trec-rf10").read_judgments())
+    assert chosen(model)["gda-unjudgeable"].startswith("ranking")
+    scores = model.choice_.set_index("method")["ranking"]
+    assert scores["gda"] > scores["rasch"] > scores["average"] > scores["one-coin"]
