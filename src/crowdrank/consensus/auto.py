@@ -56,7 +56,6 @@ CANDIDATES = {
         Candidate("glad", "glad"),
         Candidate("rasch", "rasch"),
         Candidate("gda", "gda"),
-        Candidate("gda-widths", "gda", {"tied_variance": False}),
         Candidate("gda-unjudgeable", "gda", {"unjudgeable_as": "model"}, needs="unjudgeable"),
     )
 }
