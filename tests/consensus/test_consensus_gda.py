@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from crowdrank import GDA, Judgments, Rasch, assess, evaluate, read_judgments
+from crowdrank import GDA, GDAPairwise, Judgments, Rasch, assess, evaluate, read_judgments
 from crowdrank.consensus.curves import answer_curves, features, newton_step
 from crowdrank.consensus.information import information
 from crowdrank.consensus.latent import N_NODES, NODES, PRIOR, node_quantiles
@@ -187,7 +187,7 @@ def read_two_scales(path: Path, frame: pd.DataFrame, scales: dict[str, str]) -> 
     return read_judgments(frame, scales=path)
 
 
-@pytest.mark.parametrize("cls", [GDA, Rasch])
+@pytest.mark.parametrize("cls", [GDA, Rasch, GDAPairwise])
 def test_assessors_with_scales_of_their_own_meet_on_one_line(cls: type[GDA], tmp_path: Path) -> None:
     frame, relevance, scales = on_two_scales(0)
     judgments = read_two_scales(tmp_path / "scales.csv", frame, scales)

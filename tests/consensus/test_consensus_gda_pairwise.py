@@ -35,7 +35,7 @@ def random_pairs(seed: int, n: int = 40, items: int = 6, assessors: int = 4) -> 
     rng = np.random.default_rng(seed)
     doc = rng.integers(0, items, n).astype(np.int32)
     partners = [rng.permutation(np.flatnonzero(doc != doc[i]))[: rng.integers(0, 30)] for i in range(n)]
-    mean, sd = prior(N_GRADES)
+    (mean,), sd = prior(np.array([N_GRADES]), N_GRADES)
     return {
         "first": np.cumsum([0, *(len(some) for some in partners)]),
         "partner": np.concatenate(partners).astype(np.int32),
@@ -321,7 +321,7 @@ def mirrored(params: Floats) -> Floats:
 @given(seed=st.integers(0, 10_000))
 def test_pairwise_informativeness_is_the_information_of_two_grades(seed: int) -> None:
     """Against eqs. 7 and 9-11 taken literally, by sums over a fine grid."""
-    mean, sd = prior(N_GRADES)
+    (mean,), sd = prior(np.array([N_GRADES]), N_GRADES)
     params = mean + sd * np.random.default_rng(seed).standard_normal(len(mean))
     mu, alpha, w = params[:N_GRADES], np.exp(params[N_GRADES:-1]), np.exp(params[-1])
     grid = np.linspace(-6, 6, 2001)
@@ -343,7 +343,7 @@ def test_pairwise_informativeness_is_the_information_of_two_grades(seed: int) ->
 @settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), by=st.floats(0.3, 0.8))
 def test_pairwise_informativeness_knows_random_steep_and_reversed(seed: int, by: float) -> None:
-    mean, sd = prior(N_GRADES)
+    (mean,), sd = prior(np.array([N_GRADES]), N_GRADES)
     params = mean + 0.5 * sd * np.random.default_rng(seed).standard_normal((5, len(mean)))
     found = pairwise_informativeness(params)
     assert pairwise_informativeness(mirrored(params)) == pytest.approx(found, rel=1e-9)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import NormalDist
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from crowdrank.consensus import pairwise_kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.curves import careful_curves
 from crowdrank.consensus.information import pair_information
-from crowdrank.consensus.latent import NODES, PRIOR, softmax
+from crowdrank.consensus.latent import NODES, PRIOR, softmax, use_of_answers
 from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
@@ -41,6 +41,8 @@ UNITS = np.geomspace(0.5, 8.0, 16)
 """So many times its estimate relevance may turn out to be."""
 USUAL_UNIT, USUAL_ITEMS, USUAL_INFORMATION = 2.0, 10.0, 10.0
 """What is first thought of the unit: as if of so many documents, each with estimates of that precision."""
+ABSENT = -40.0
+"""The log alpha of a grade that an assessor's scale has not."""
 CHUNK = 4096
 """So many assessors at a time where each takes much room."""
 PAIRS = ("all", "same-assessor")
@@ -56,6 +58,7 @@ class GDAPairwise(Aggregator):
     of one query, whose mean is about 0. Pairs say nothing of its scale either: it is in the unit in which documents
     vary as their prior says, standard normal, and in that unit the prior draws it to 0. `grade` and `p0..` are what a
     typical careful assessor would give; for them the level of the query is found from its judgments taken one by one.
+    Assessors may use different scales; grades are shown on the one with the most grades.
 
     A query of up to ten times `partners` judgments (or an assessor's part of it, where pairs are of the same assessor)
     has all its pairs. In larger ones the partners are scattered over the documents: they depend on the seed, the number
@@ -84,7 +87,8 @@ class GDAPairwise(Aggregator):
     locality: ClassVar[str] = "query"
     shrinks: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
-    assessor_arrays: ClassVar[tuple[str, ...]] = ("params",)
+    takes_scales: ClassVar[bool] = True
+    assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "n_grades")
 
     def __init__(
         self,
@@ -118,7 +122,8 @@ class GDAPairwise(Aggregator):
         order = np.lexsort((shard.assessor, query)) if same else np.arange(len(item))
         key = query[order] * shard.n_assessors + shard.assessor[order] if same else query
         groups = np.flatnonzero(np.diff(key, prepend=-1))
-        mean = np.bincount(item, shard.grade.astype(float), minlength=shard.n_items) / np.maximum(sizes, 1)
+        share = shard.grade / np.maximum(np.array(shard.scale_sizes)[shard.scale_of[shard.assessor]] - 1, 1)
+        mean = np.bincount(item, share, minlength=shard.n_items) / np.maximum(sizes, 1)
         return {
             "relevance": standardised(mean, query_items),
             "hardness": np.zeros(shard.n_items),
@@ -144,6 +149,8 @@ class GDAPairwise(Aggregator):
         statistics["spreads"] = spreads(local["relevance"], precision)
         if theta is None:
             statistics["moments"] = moments(shard, local["relevance"][local["item"]])
+            use = use_of_answers(shard)
+            statistics |= {"used": use["used"], "on_scale": use["given"]}
         return local, statistics
 
     def _climb(
@@ -188,12 +195,13 @@ class GDAPairwise(Aggregator):
 
         One that turns out to lower the posterior is taken back: the bent one for the plain, the plain by half.
         """
-        n_params = statistics["slope"].shape[1]
-        mean, sd = prior(n_params // 2)
         given, (squares, n_items) = statistics["given"], statistics["squares"]
         if theta is None:
-            params = first_guess(statistics["moments"])
-            return with_curves({**search_from(params), "unit": np.ones(1)}, given)
+            of_scale = (~np.isnan(statistics["used"])).sum(axis=1)
+            n_grades = of_scale[statistics["on_scale"].argmax(axis=1)]
+            first = {"unit": np.ones(1), "n_grades": n_grades, "of_scale": of_scale}
+            return with_curves({**search_from(first_guess(statistics["moments"], n_grades)), **first}, given)
+        mean, sd = prior(theta["n_grades"], theta["params"].shape[1] // 2)
         value, params, length = self._log_posterior(theta, statistics), theta["params"], float(theta["length"][0])
         if value < theta["best"][0] and length > SHORTEST:
             bent = bool(theta["depth"][0] > 0)
@@ -206,21 +214,21 @@ class GDAPairwise(Aggregator):
         step = np.linalg.solve(whole, slope[:, :, None])[:, :, 0]
         step /= np.maximum((np.abs(step) / sd).max(axis=1, keepdims=True) / LONGEST, 1.0)
         depth = min(int(theta["depth"][0]), DEPTH)
-        stretch = best_stretch(params + step, squares)
+        stretch = best_stretch(params + step, mean, squares)
         step = stretched(params + step, stretch) - params
         moves, turns = (np.roll(theta[name], 1, axis=1) for name in ("moves", "turns"))
         moves[:, 0], turns[:, 0] = params - theta["base"], step - theta["step"]
         scale = np.sqrt(np.einsum("aii->ai", whole))
         length = min(1.0, 1.5 * length)
         tried = params + (accelerated(step, moves[:, :depth], turns[:, :depth], scale) if depth else length * step)
-        new = {"params": tried, "base": params, "step": step, "moves": moves, "turns": turns}
+        new = {**theta, "params": tried, "base": params, "step": step, "moves": moves, "turns": turns}
         new |= {"best": np.array([value]), "length": np.array([length]), "depth": np.array([depth + 1])}
         new |= {"stretch": np.array([stretch]), "unit": np.array([best_unit(statistics["spreads"], n_items)])}
         return with_curves(new, given)
 
     @staticmethod
     def _log_posterior(theta: Arrays, statistics: Arrays) -> float:
-        mean, sd = prior(theta["params"].shape[1] // 2)
+        mean, sd = prior(theta["n_grades"], theta["params"].shape[1] // 2)
         return float(statistics["value"][0]) - 0.5 * float((((theta["params"] - mean) / sd) ** 2).sum())
 
     def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
@@ -255,16 +263,16 @@ class GDAPairwise(Aggregator):
         n_grades = params.shape[1] // 2
         width = np.exp(params[:, -1])
         return {
-            **{f"mu_{grade}": params[:, grade] for grade in range(n_grades)},
+            **{f"mu_{g}": np.where(g < theta["n_grades"], params[:, g], np.nan) for g in range(n_grades)},
             "width": width,
             "slope": (params[:, n_grades - 1] - params[:, 0]) / width,
             "pairwise_informativeness": pairwise_informativeness(params),
         }
 
-    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
+    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
         """What the prior says."""
-        mean, _ = prior(theta["params"].shape[1] // 2)
-        return np.tile(mean, (len(scale_of), 1))
+        n_grades = theta["of_scale"][scale_of]
+        return n_grades if name == "n_grades" else prior(n_grades, theta["params"].shape[1] // 2)[0]
 
     def _adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """Other judgments have another posterior: the search begins anew from the parameters."""
@@ -285,11 +293,24 @@ class GDAPairwise(Aggregator):
             raise UsageError("GDAPairwise takes --unjudgeable-as lowest or drop; it has no model of them.")
 
 
-def prior(n_grades: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of an assessor's mu, log alpha and log w."""
-    # (2 n_grades + 1,) each
-    mean = np.concatenate([np.linspace(-1, 1, n_grades), np.zeros(n_grades), [np.log(FIRST_W)]])
-    return mean, np.repeat([MU_SD, LOG_ALPHA_SD, LOG_W_SD], [n_grades, n_grades, 1])
+def prior(own_grades: NDArray[np.int64], n_grades: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean of each assessor's mu, log alpha and log w, and the standard deviations.
+
+    Grades that an assessor's scale has not, of the `n_grades` of the longest scale, lie at 0 and are never given.
+    """
+    # own_grades (n_assessors,) -> (n_assessors, 2 n_grades + 1), (2 n_grades + 1,)
+    mean = np.zeros((len(own_grades), 2 * n_grades + 1))
+    for own in np.unique(own_grades):
+        of = own_grades == own
+        mean[of, :own] = np.linspace(-1, 1, own)
+        mean[of, n_grades + own : 2 * n_grades] = ABSENT
+    mean[:, -1] = np.log(FIRST_W)
+    return mean, prior_sd(n_grades)
+
+
+def prior_sd(n_grades: int) -> NDArray[np.float64]:
+    """The standard deviations of mu, log alpha and log w."""
+    return np.repeat([MU_SD, LOG_ALPHA_SD, LOG_W_SD], [n_grades, n_grades, 1])
 
 
 def search_from(params: NDArray[np.float64]) -> Arrays:
@@ -304,11 +325,14 @@ def with_curves(theta: Arrays, given: NDArray[np.float64]) -> Arrays:
     """Theta, with the typical curve; all centres moved together leave the likelihood as it is, not the prior."""
     params = theta["params"].copy()
     n_grades = params.shape[1] // 2
-    params[:, :n_grades] -= (params[:, :n_grades] - prior(n_grades)[0][:n_grades]).mean()
+    there = np.arange(n_grades) < theta["n_grades"][:, None]
+    off = params[:, :n_grades] - prior(theta["n_grades"], n_grades)[0][:, :n_grades]
+    params[:, :n_grades] -= np.where(there, off[there].mean(), 0.0)
+    on_main = theta["n_grades"] == n_grades
     return {
         **theta,
         "params": params,
-        "typical": careful_curves(given, answer_curves(on_the_line({**theta, "params": params}))),
+        "typical": careful_curves(given * on_main, answer_curves(on_the_line({**theta, "params": params}))),
     }
 
 
@@ -360,15 +384,15 @@ def stretched(params: NDArray[np.float64], by: float) -> NDArray[np.float64]:
     return drawn
 
 
-def best_stretch(params: NDArray[np.float64], squares: float) -> float:
+def best_stretch(params: NDArray[np.float64], mean: NDArray[np.float64], squares: float) -> float:
     """How far the line should be drawn out for the priors to be highest: alternating steps take long to find it."""
-    # squares: the sum over documents of relevance ** 2
+    # mean (n_assessors, n_params) of the prior; squares: the sum over documents of relevance ** 2
     n_grades = params.shape[1] // 2
-    mean, sd = prior(n_grades)
+    sd = prior_sd(n_grades)
     mu, precision = params[:, :n_grades], sd[0] ** -2
     square = squares + precision * (mu**2).sum()
-    linear = precision * (mu * mean[:n_grades]).sum()
-    width, n_widths = (params[:, -1] - mean[-1]).sum() / sd[-1] ** 2, len(params) / sd[-1] ** 2
+    linear = precision * (mu * mean[:, :n_grades]).sum()
+    width, n_widths = (params[:, -1] - mean[:, -1]).sum() / sd[-1] ** 2, len(params) / sd[-1] ** 2
     by = 0.0  # its logarithm
     for _ in range(STRETCH_STEPS):
         slope = -square * np.exp(2 * by) + linear * np.exp(by) - 2 * (width + 2 * by * n_widths)
@@ -401,17 +425,19 @@ def moments(shard: Shard, relevance: NDArray[np.float64]) -> NDArray[np.float64]
     return np.stack(sums).reshape(3, shard.n_assessors, shard.n_grades)
 
 
-def first_guess(seen: NDArray[np.float64]) -> NDArray[np.float64]:
+def first_guess(seen: NDArray[np.float64], own_grades: NDArray[np.int64]) -> NDArray[np.float64]:
     """Parameters from the moments, drawn to the prior as if a few judgments more had followed it."""
-    # (3, n_assessors, n_grades) -> (n_assessors, 2 n_grades + 1)
+    # (3, n_assessors, n_grades), own_grades (n_assessors,) -> (n_assessors, 2 n_grades + 1)
     n, total, squares = seen
     n_grades = n.shape[1]
-    mean, _ = prior(n_grades)
-    mu = (total + FEW * mean[:n_grades]) / (n + FEW)
+    mean, _ = prior(own_grades, n_grades)
+    mu = (total + FEW * mean[:, :n_grades]) / (n + FEW)
     within = (squares - 2 * mu * total + n * mu**2).sum(axis=1)
     w = (within + FEW * n_grades * FIRST_W) / (n.sum(axis=1) + FEW * n_grades)
+    there = np.arange(n_grades) < own_grades[:, None]
     share = np.log(n + FEW)
-    return np.concatenate([mu, share - share.mean(axis=1, keepdims=True), np.log(w)[:, None]], axis=1)
+    share = np.where(there, share - share.mean(axis=1, keepdims=True, where=there), ABSENT)
+    return np.concatenate([mu, share, np.log(w)[:, None]], axis=1)
 
 
 def answer_curves(params: NDArray[np.float64]) -> NDArray[np.float64]:
