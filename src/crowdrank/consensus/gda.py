@@ -69,7 +69,9 @@ class GDA(Aggregator):
         tied_variance: one width w for all grades of an assessor (the paper's choice), or one for each.
         families: who errs together: as the family `column` of the judgments says, found from the correlation of what
             the model leaves unexplained (`auto`), or nobody (`none`).
-        family_correlation: how much the errors of a family's members agree, from 0 (independent) to 1 (copies).
+        family_correlation: how much the errors of a family's members agree, from 0 (independent) to 1 (copies). For
+            prompts of one language model 1 ranks best; for a vendor's crowd, whose members err more on their own, a
+            half or a quarter gives better grades.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`), left out (`drop`), or as an answer of its
             own (`model`): a document is then either on the line or one that cannot be judged, and these sink.
         interval: the level of `lower` and `upper`.
