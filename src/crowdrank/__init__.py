@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from crowdrank.judgments.read import read_judgments as read_judgments
     from crowdrank.judgments.read import read_run as read_run
     from crowdrank.judgments.table import Judgments as Judgments
+    from crowdrank.rankers.base import Ranker as Ranker
+    from crowdrank.rankers.ensemble import Ensemble as Ensemble
+    from crowdrank.rankers.lambdamart import LambdaMART as LambdaMART
+    from crowdrank.rankers.linear import GLS as GLS
+    from crowdrank.rankers.linear import RD as RD
+    from crowdrank.rankers.tree_features import TreeFeatures as TreeFeatures
     from crowdrank.simulation.world import simulate as simulate
 
 __version__ = "0.1.0"
@@ -48,18 +54,24 @@ _HOMES = {
     "BWA": "consensus.bwa",
     "Consensus": "consensus.result",
     "DawidSkene": "consensus.dawid_skene",
+    "Ensemble": "rankers.ensemble",
     "FamilyMean": "consensus.votes",
     "Features": "judgments.read",
     "GDA": "consensus.gda",
     "GDAPairwise": "consensus.gda_pairwise",
     "GLAD": "consensus.glad",
+    "GLS": "rankers.linear",
     "Gold": "judgments.gold",
     "Highest": "consensus.votes",
     "Judgments": "judgments.table",
+    "LambdaMART": "rankers.lambdamart",
     "LocalEngine": "engine.local",
     "MajorityVote": "consensus.votes",
     "OneCoinDawidSkene": "consensus.dawid_skene",
+    "RD": "rankers.linear",
+    "Ranker": "rankers.base",
     "Rasch": "consensus.rasch",
+    "TreeFeatures": "rankers.tree_features",
     "assess": "assessors.report",
     "compare": "evaluation.comparison",
     "evaluate": "evaluation.evaluate",

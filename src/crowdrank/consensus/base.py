@@ -30,7 +30,7 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.table import Judgments
-from crowdrank.progress import ProgressBar, Report
+from crowdrank.progress import Report, reporting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,7 +167,7 @@ class Aggregator(ABC):
         keeper = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         if keeper is not None:
             keeper.bind(fingerprint(self, prepared, gold_codes))
-        with _reporting(progress, type(self).__name__) as report:
+        with reporting(progress, type(self).__name__) as report:
             theta, statistics = self._iterate(passes, theta, len(prepared), keeper, report)
         rows = passes.finish(theta)
         self.theta_, self.judgments_, self.gold_ = theta, table, gold
@@ -432,22 +432,6 @@ def as_gold(gold: Any, judgments: Judgments) -> Gold | None:
     if hasattr(gold, "index") and hasattr(gold, "to_frame"):
         return crowdkit.read_true_labels(gold, judgments)
     return read_gold(gold)
-
-
-class _reporting:  # noqa: N801 - reads as a word in `with _reporting(...)`
-    """The progress report that was asked for, as a context."""
-
-    def __init__(self, progress: bool | Report, title: str) -> None:
-        self._report: Any = ProgressBar(title) if progress is True else progress
-
-    def __enter__(self) -> Report:
-        if self._report is False:
-            return lambda iteration, most, objective: None
-        return self._report  # type: ignore[no-any-return]
-
-    def __exit__(self, *problem: Any) -> None:
-        if isinstance(self._report, ProgressBar):
-            self._report.__exit__(*problem)
 
 
 def _accuracy(judgments: Judgments, gold: NDArray[Any]) -> dict[str, NDArray[Any]]:
