@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from crowdrank.judgments.table import Judgments as Judgments
     from crowdrank.rankers.base import Ranker as Ranker
     from crowdrank.rankers.ensemble import Ensemble as Ensemble
+    from crowdrank.rankers.instances import Instances as Instances
     from crowdrank.rankers.lambdamart import LambdaMART as LambdaMART
     from crowdrank.rankers.linear import GLS as GLS
     from crowdrank.rankers.linear import RD as RD
@@ -63,6 +64,7 @@ _HOMES = {
     "GLS": "rankers.linear",
     "Gold": "judgments.gold",
     "Highest": "consensus.votes",
+    "Instances": "rankers.instances",
     "Judgments": "judgments.table",
     "LambdaMART": "rankers.lambdamart",
     "LocalEngine": "engine.local",
