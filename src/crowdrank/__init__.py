@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from crowdrank.judgments.table import Judgments as Judgments
     from crowdrank.rankers.base import Ranker as Ranker
     from crowdrank.rankers.ensemble import Ensemble as Ensemble
+    from crowdrank.rankers.gda_mart import GDAPairwiseMART as GDAPairwiseMART
     from crowdrank.rankers.instances import Instances as Instances
     from crowdrank.rankers.lambdamart import LambdaMART as LambdaMART
     from crowdrank.rankers.linear import GLS as GLS
@@ -60,6 +61,7 @@ _HOMES = {
     "Features": "judgments.read",
     "GDA": "consensus.gda",
     "GDAPairwise": "consensus.gda_pairwise",
+    "GDAPairwiseMART": "rankers.gda_mart",
     "GLAD": "consensus.glad",
     "GLS": "rankers.linear",
     "Gold": "judgments.gold",

@@ -50,6 +50,7 @@ def scored(run: Run, world: Path, name: str = "run.trec") -> float:
 
 SETTINGS: dict[str, list[Any]] = {
     "lambdamart": ["-s", "n_estimators=20"],
+    "gda-pairwise-mart": ["-s", "n_estimators=20"],
     "tree-features": ["-s", "folds=2"],
 }
 
@@ -59,6 +60,7 @@ def test_from_a_consensus_to_a_scored_run(world: Path, run: Run, tmp_path: Path,
     done = run(
         "train", "--features", world / "features.letor", "--labels", world / "consensus.parquet", "-r", ranker,
         "-o", "model", "--validation", 0.25, *SETTINGS.get(ranker, []),
+        *(["--consensus", world / "pairwise"] if ranker.startswith("gda") else []),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1].split() == ["feature", "importance"]
@@ -153,6 +155,8 @@ def test_documents_on_one_side_are_counted(world: Path, run: Run, tmp_path: Path
     ("words", "said"),
     [
         (["-r", "svm"], "There is no ranker 'svm'"),
+        (["-r", "gda-pairwise-mart"], "gda-pairwise-mart explains judgments: name a model with --consensus."),
+        (["--consensus", "nowhere"], "nowhere: it is not a saved model"),
         (["-s", "depth=3"], "LambdaMART has no parameter 'depth'"),
         (["-s", "n_estimators"], "--set cannot read 'n_estimators'; write name=value"),
         (["-s", "measure=Tau"], "measure is one of nDCG, DCG, ERR, AP"),

@@ -7,6 +7,7 @@ import inspect
 import json
 import pkgutil
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 from sklearn.base import clone
 
 import crowdrank
-from crowdrank import Features, evaluate, read_features
+from crowdrank import Features, GDAPairwise, evaluate, read_features
 from crowdrank.errors import InputError, NotFittedError, OutputError, UsageError
 from crowdrank.rankers import RANKERS, ranker_class
 from crowdrank.rankers.base import Ranker
@@ -53,15 +54,22 @@ def features(world: World) -> Features:
     return read_features(world.features)
 
 
+@cache
+def model_of(world: World) -> GDAPairwise:
+    return GDAPairwise().fit(world.judgments)
+
+
 def small(cls: type[Ranker], world: World) -> Ranker:
     """A ranker of the class that is quick to fit on the world."""
-    return cls().set_params(**{name: value for name, value in SMALL.items() if name in cls._parameter_names()})
+    given = {**SMALL, **({"model": model_of(world)} if "model" in cls._parameter_names() else {})}
+    return cls().set_params(**{name: value for name, value in given.items() if name in cls._parameter_names()})
 
 
 def told(world: World, ranker: Ranker, rows: Any = slice(None)) -> dict[str, Any]:
     """What `fit` is told of the world's rows, besides the features."""
     gold = world.gold.iloc[rows]
-    return {"y": gold["grade"].to_numpy(), "query": gold["query"].to_numpy()}
+    ids = {"document": gold["document"].to_numpy()} if "document" in inspect.signature(ranker.fit).parameters else {}
+    return {"y": gold["grade"].to_numpy(), "query": gold["query"].to_numpy(), **ids}
 
 
 def matrix(world: World) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -275,7 +283,7 @@ def test_blank_and_constant_features(cls: type[Ranker], world: World) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"query": None}, "give query, one id for each row"),
+        ({"query": None}, "give .*query.* each row"),
         ({"query": [1, 2]}, "but 2 query ids"),
         ({"sample_weight": -1.0}, "row 1: the weight -1 is not one; weights are 0 or more"),
         ({"sample_weight": np.nan}, "the weight nan is not one"),

@@ -43,6 +43,14 @@ def train(
         ),
     ] = None,
     ranker: Annotated[str, typer.Option("--ranker", "-r", help=f"One of: {', '.join(RANKERS)}.")] = "lambdamart",
+    consensus: Annotated[
+        Path | None,
+        typer.Option(
+            help="A model that `aggregate -m gda-pairwise --save` wrote: gda-pairwise-mart explains its judgments. "
+            "Without --labels, its consensus is the labels.",
+            rich_help_panel=LABELLED,
+        ),
+    ] = None,
     target: Annotated[
         str,
         typer.Option(
@@ -100,11 +108,16 @@ def train(
     from crowdrank.rankers.store import RANKER_FILE
 
     model = _ranker(ranker, setting or [], seed)
+    judged = None if consensus is None else _consensus(consensus)
+    if "model" in model.get_params():
+        if judged is None:
+            raise UsageError(f"{ranker} explains judgments: name a model with --consensus.")
+        model.set_params(model=judged)
     require_folder(output)
     require_ours(output, RANKER_FILE)
     known = join_features(features, format, columns)
     how = {"format": labels_format, "columns": labels_columns, "grades": labels_grades}
-    rows = _instances(known, labels, how, target, weights, missing)
+    rows = _instances(known, judged if labels is None else labels, how, target, weights, missing)
     held_out = None
     if validation is not None and (share := _share(validation)) is not None:
         rows, held_out = rows.split(share, seed)
@@ -138,6 +151,12 @@ def _ranker(name: str, settings: list[str], seed: int) -> Ranker:
     return model
 
 
+def _consensus(folder: Path) -> Any:
+    from crowdrank.consensus.base import Aggregator
+
+    return Aggregator.load(folder)
+
+
 def _value(text: str) -> Any:
     try:
         value = json_module.loads(text)
@@ -147,7 +166,7 @@ def _value(text: str) -> Any:
 
 
 def _instances(
-    features: Features, labels: Path | None, how: dict[str, Any], target: str, weights: str | None, missing: str
+    features: Features, labels: Any, how: dict[str, Any], target: str, weights: str | None, missing: str
 ) -> Instances:
     from crowdrank.rankers.instances import Instances
     from crowdrank.rankers.labels import Labels, read_labels, read_weights
@@ -155,7 +174,7 @@ def _instances(
     if missing not in ("skip", "error"):
         raise UsageError(f"--missing is skip or error, not '{missing}'.")
     if labels is not None:
-        told = read_labels(labels, **how)
+        told = read_labels(labels, **(how if isinstance(labels, Path) else {}))
     elif features.grade is not None:
         told = Labels(features.query, features.document, features.grade, None, "the features")
     else:

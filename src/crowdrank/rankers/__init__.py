@@ -18,6 +18,7 @@ RANKERS = {
     "lambdamart": "lambdamart.LambdaMART",
     "gls": "linear.GLS",
     "rd": "linear.RD",
+    "gda-pairwise-mart": "gda_mart.GDAPairwiseMART",
     "ensemble": "ensemble.Ensemble",
     "tree-features": "tree_features.TreeFeatures",
 }

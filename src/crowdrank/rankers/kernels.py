@@ -221,3 +221,108 @@ def hash_rows(matrix: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
             mixed = (mixed ^ np.uint64(matrix[row, column])) * np.uint64(0x100000001B3)
             mixed ^= mixed >> np.uint64(29)
         hashes[row] = mixed
+
+
+@njit(cache=True, nogil=True)
+def explain(
+    params: Floats, a: int, g: int, b: int, h: int, off: float, inverse: float, shares: Floats
+) -> tuple[float, float]:
+    """Slope and minus the curvature of log p(g | h, off): assessor a's grade given b's of a document `off` below."""
+    # params (n_assessors, 2 n_grades + 1): mu, log alpha, log w; shares (n_grades,) is written over
+    n_grades = shares.size
+    x = off + params[b, h]
+    highest = -np.inf
+    for k in range(n_grades):
+        away = x - params[a, k]
+        shares[k] = params[a, n_grades + k] - 0.5 * away * away * inverse
+        highest = max(highest, shares[k])
+    total, mean, square = 0.0, 0.0, 0.0
+    for k in range(n_grades):
+        share = math.exp(shares[k] - highest)
+        total += share
+        mean += share * params[a, k]
+        square += share * params[a, k] * params[a, k]
+    mean, square = mean / total, square / total
+    return (params[a, g] - mean) * inverse, max(square - mean * mean, 0.0) * inverse * inverse
+
+
+@njit(cache=True, nogil=True)
+def judgment_forces(
+    offsets: Integers,
+    first: int,
+    last: int,
+    score: Floats,
+    value: Floats,
+    inverse: Floats,
+    discount: Floats,
+    measure: int,
+    weight: Floats,
+    judged: Integers,
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    ease: Floats,
+    params: Floats,
+    truncation: int,
+    most: int,
+    least: float,
+    slope: Floats,
+    curve: Floats,
+) -> None:
+    """Slope and curvature of GDA's eq. 14: what judgments say of differences in score, times what a swap changes.
+
+    Of two documents' K K' pairs of judgments at most `most` are looked at, each judgment as often as any other, and
+    count for all. The curvature of a pair is at least `least` for each pair of judgments.
+    """
+    # score, value, weight, ease = eps^-1/2, slope, curve (n,); judged (n + 1,) where each row's judgments start in
+    # assessor, grade (n_judgments,); weight (0,) where there is none
+    longest = 0
+    for query in range(first, last):
+        longest = max(longest, offsets[query + 1] - offsets[query])
+    falling, spare, spare_rows = np.empty(longest), np.empty(longest), np.empty(longest, np.int64)
+    rows, ranked = np.empty(longest, np.int64), np.empty(longest)
+    before, sums, shares = np.empty(longest + 1), np.empty(longest + 1), np.empty(params.shape[1] // 2)
+    steepness = np.exp(-0.5 * params[:, -1])
+    for query in range(first, last):
+        start, n = offsets[query], offsets[query + 1] - offsets[query]
+        for k in range(n):
+            falling[k], rows[k] = score[start + k], start + k
+            slope[start + k], curve[start + k] = 0.0, 0.0
+        sort_falling(falling[:n], rows[:n], spare, spare_rows)
+        for k in range(n):
+            ranked[k] = value[rows[k]]
+        if measure in (ERR, AP):
+            sum_up(measure, ranked[:n], discount, before, sums)
+        for i in range(min(n - 1, truncation)):
+            for j in range(i + 1, n):
+                change = 1.0
+                if measure != NO_MEASURE:
+                    change = abs(swap_change(measure, i, j, ranked, discount, before, sums)) * inverse[query]
+                here, there = rows[i], rows[j]
+                if weight.size > 0:
+                    change *= weight[here] * weight[there]
+                mine, theirs = judged[here + 1] - judged[here], judged[there + 1] - judged[there]
+                pairs = mine * theirs
+                if change == 0.0 or pairs == 0:
+                    continue
+                rest, step = mine, theirs
+                while step > 0:
+                    rest, step = step, rest % step
+                round_trip = pairs // rest  # after so many steps along both, the same pairs would come again
+                looked = min(pairs, most)
+                push, pull = 0.0, 0.0
+                for t in range(looked):
+                    left = judged[here] + t % mine
+                    right = judged[there] + (t + t // round_trip) % theirs
+                    a, b, g, h = assessor[left], assessor[right], grade[left], grade[right]
+                    narrow = steepness[a] * steepness[b] * ease[here] * ease[there]
+                    off = falling[i] - falling[j]
+                    rise, bend = explain(params, a, g, b, h, off, narrow, shares)
+                    back, bend_back = explain(params, b, h, a, g, -off, narrow, shares)
+                    push += rise - back
+                    pull += bend + bend_back
+                change *= pairs / looked
+                pull = change * max(pull, least * looked)
+                slope[here] -= change * push
+                slope[there] += change * push
+                curve[here] += pull
+                curve[there] += pull

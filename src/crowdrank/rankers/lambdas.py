@@ -57,7 +57,7 @@ class LambdaObjective:
         self.weight = np.ones(0) if lists.weight is None else lists.weight
         self.weighting = kernels.UNWEIGHTED if lists.weight is None else WEIGHTINGS[weighting]
         self.kind, self.spread, self.below, self.places = _targets(lists, pair_targets)
-        self.parts = _parts(self.offsets, self.truncation, CHUNKS * threads if threads > 1 else 1)
+        self.parts = parts(self.offsets, self.truncation, CHUNKS * threads if threads > 1 else 1)
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def __call__(self, score: Floats) -> tuple[Floats, Floats]:
@@ -187,7 +187,7 @@ def _matrices(lists: Lists, targets: Targets) -> tuple[int, Floats, Floats, Inte
     return kernels.MATRIX, np.concatenate(matrices)[:, None], np.empty((0, 0)), places
 
 
-def _parts(offsets: Integers, truncation: int, n: int) -> list[tuple[int, int]]:
+def parts(offsets: Integers, truncation: int, n: int) -> list[tuple[int, int]]:
     """The queries in stretches of about equal numbers of pairs."""
     sizes = np.diff(offsets)
     work = np.cumsum(sizes * np.minimum(sizes, truncation) + 1)
