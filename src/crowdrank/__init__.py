@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from crowdrank.rankers.lambdamart import LambdaMART as LambdaMART
     from crowdrank.rankers.linear import GLS as GLS
     from crowdrank.rankers.linear import RD as RD
+    from crowdrank.rankers.network import LambdaRankNet as LambdaRankNet
     from crowdrank.rankers.tree_features import TreeFeatures as TreeFeatures
     from crowdrank.simulation.world import simulate as simulate
 
@@ -69,6 +70,7 @@ _HOMES = {
     "Instances": "rankers.instances",
     "Judgments": "judgments.table",
     "LambdaMART": "rankers.lambdamart",
+    "LambdaRankNet": "rankers.network",
     "LocalEngine": "engine.local",
     "MajorityVote": "consensus.votes",
     "OneCoinDawidSkene": "consensus.dawid_skene",

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,12 @@ SETTINGS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("ranker", RANKERS)
+NO_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (crowdrank[neural])")
+
+
+@pytest.mark.parametrize(
+    "ranker", [pytest.param(name, marks=NO_TORCH) if name == "lambdarank-net" else name for name in RANKERS]
+)
 def test_from_a_consensus_to_a_scored_run(world: Path, run: Run, tmp_path: Path, ranker: str) -> None:
     done = run(
         "train", "--features", world / "features.letor", "--labels", world / "consensus.parquet", "-r", ranker,

@@ -8,6 +8,7 @@ import json
 import pkgutil
 import warnings
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 from sklearn.base import clone
 
 import crowdrank
-from crowdrank import Features, GDAPairwise, evaluate, read_features
+from crowdrank import Features, GDAPairwise, LambdaRankNet, evaluate, read_features
 from crowdrank.errors import InputError, NotFittedError, OutputError, UsageError
 from crowdrank.rankers import RANKERS, ranker_class
 from crowdrank.rankers.base import Ranker
@@ -39,8 +40,11 @@ def every_ranker() -> list[type[Ranker]]:
 
 
 EVERY = every_ranker()
-each = pytest.mark.parametrize("cls", EVERY)
-SMALL = {"n_estimators": 15, "num_leaves": 8, "min_child_samples": 5, "folds": 2, "threads": 1}
+NO_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (crowdrank[neural])")
+each = pytest.mark.parametrize(
+    "cls", [pytest.param(cls, marks=NO_TORCH) if cls is LambdaRankNet else cls for cls in EVERY]
+)
+SMALL = {"n_estimators": 15, "num_leaves": 8, "min_child_samples": 5, "folds": 2, "threads": 1, "epochs": 25}
 """Settings that keep a test short, where a ranker has them."""
 
 

@@ -127,7 +127,9 @@ def test_curvature_is_bounded_from_below() -> None:
 def test_threads_change_nothing() -> None:
     model = crowd(4)
     lists, n = lists_of(model), len(lists_of(model).y)
-    one, two = (JudgmentObjective(lists, model, np.arange(n), threads=t)(np.arange(n) % 5.0) for t in (1, 2))
+    one, two = (
+        JudgmentObjective(lists, model, np.arange(n), threads=t)(np.arange(n, dtype=np.float64) % 5) for t in (1, 2)
+    )
     assert np.array_equal(one, two)
 
 

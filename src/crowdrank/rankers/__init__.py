@@ -19,6 +19,7 @@ RANKERS = {
     "gls": "linear.GLS",
     "rd": "linear.RD",
     "gda-pairwise-mart": "gda_mart.GDAPairwiseMART",
+    "lambdarank-net": "network.LambdaRankNet",
     "ensemble": "ensemble.Ensemble",
     "tree-features": "tree_features.TreeFeatures",
 }

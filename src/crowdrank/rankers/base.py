@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from crowdrank.errors import InputError, NotFittedError, UsageError
+from crowdrank.judgments.table import counted
 from crowdrank.progress import Report, reporting
 from crowdrank.rankers import store
 from crowdrank.rankers.data import Floats, Lists, aligned, gather
@@ -36,7 +38,7 @@ class Ranker(ABC):
     history_: list[float]
 
     takes_blanks: ClassVar[bool] = True
-    """Whether a blank feature (NaN) is something to learn from."""
+    """Whether a blank feature (NaN) is something to learn from; else it counts as the mean, which is said."""
 
     # What a ranker states.
 
@@ -97,6 +99,8 @@ class Ranker(ABC):
         self._check()
         lists = gather(X, y, query, sample_weight)
         refuse_flat(lists)
+        if not self.takes_blanks:
+            say_blanks(lists, type(self).__name__)
         validation = self._validation(eval_set, lists)
         self.history_ = []
         with reporting(progress, type(self).__name__) as report:
@@ -186,6 +190,18 @@ def refuse_flat(lists: Lists) -> None:
     flat = np.isnan(X).all(axis=0) | ((X[:1] == X) | (np.isnan(X) & np.isnan(X[:1]))).all(axis=0)
     if flat.all():
         raise InputError("no feature differs between two rows", remedy="give features that tell documents apart")
+
+
+def say_blanks(lists: Lists, ranker: str) -> None:
+    """Say which features have blanks that count as the mean."""
+    blank = np.asarray(np.isnan(lists.X).any(axis=0))
+    names = [name for name, is_blank in zip(lists.names, blank, strict=True) if is_blank]
+    if names:
+        listed = f"{', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+        has = "has" if len(names) == 1 else "have"
+        warnings.warn(
+            f"{counted(len(names), 'feature')} ({listed}) {has} blanks, which {ranker} takes as the mean.", stacklevel=4
+        )
 
 
 def require_whole(name: str, value: object, low: int) -> None:

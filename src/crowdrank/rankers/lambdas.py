@@ -66,30 +66,49 @@ class LambdaObjective:
         slope, curve = np.empty(len(score)), np.empty(len(score))
 
         def one(part: tuple[int, int]) -> None:
-            kernels.lambdas(
-                self.offsets,
-                *part,
-                score,
-                self.gain,
-                self.value,
-                self.inverse,
-                self.discount,
-                self.code,
-                self.weight,
-                self.weighting,
-                self.kind,
-                self.spread,
-                self.below,
-                self.places,
-                self.sigmoid,
-                self.truncation,
-                self.norm,
-                slope,
-                curve,
-            )
+            self._pass(part, score, slope, curve)
 
         list(map(one, self.parts) if self._pool is None else self._pool.map(one, self.parts))
         return slope, curve
+
+    def _pass(self, part: tuple[int, int], score: Floats, slope: Floats, curve: Floats) -> None:
+        """Write the slopes and curvatures of the queries from the first of `part` up to the second."""
+        kernels.lambdas(
+            self.offsets,
+            *part,
+            score,
+            self.gain,
+            self.value,
+            self.inverse,
+            self.discount,
+            self.code,
+            self.weight,
+            self.weighting,
+            self.kind,
+            self.spread,
+            self.below,
+            self.places,
+            self.sigmoid,
+            self.truncation,
+            self.norm,
+            slope,
+            curve,
+        )
+
+    def of_queries(self, queries: Integers, score: Floats) -> Floats:
+        """The slopes of some queries only, at scores of their rows one query after the other."""
+        everywhere, rows = np.zeros(len(self.gain)), []
+        start = 0
+        for query in queries:
+            first, last = self.offsets[query], self.offsets[query + 1]
+            everywhere[first:last] = score[start : start + last - first]
+            rows.append(np.arange(first, last))
+            start += last - first
+        slope, curve = np.empty(len(everywhere)), np.empty(len(everywhere))
+        for query in queries:
+            self._pass((int(query), int(query) + 1), everywhere, slope, curve)
+        found: Floats = slope[np.concatenate(rows)]
+        return found
 
     def has_pairs(self) -> bool:
         """Whether any query has two documents that differ."""

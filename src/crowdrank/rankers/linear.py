@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 from scipy import linalg
 
 from crowdrank.errors import UsageError
-from crowdrank.judgments.table import counted
 from crowdrank.progress import Report
 from crowdrank.rankers import kernels
 from crowdrank.rankers.base import Ranker, require_number
@@ -93,7 +91,6 @@ class GLS(Ranker):
         self.seed = seed
 
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
-        self._say_blanks(lists)
         target = lists.gain(self.gains) if self.target == "gain" else lists.y
         weight = np.ones(len(target)) if lists.weight is None else lists.weight
         self._regress(lists.X, target, weight, validation)
@@ -119,16 +116,6 @@ class GLS(Ranker):
 
     def _score(self, X: Floats) -> Floats:
         return np.asarray(self.standard_(X) @ self.coef_ + self.intercept_)
-
-    def _say_blanks(self, lists: Lists) -> None:
-        blank = np.asarray(np.isnan(lists.X).any(axis=0))
-        if blank.any():
-            names = [name for name, is_blank in zip(lists.names, blank, strict=True) if is_blank]
-            warnings.warn(
-                f"{counted(len(names), 'feature')} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''}) "
-                f"{'has' if len(names) == 1 else 'have'} blanks, which {type(self).__name__} takes as the mean.",
-                stacklevel=5,
-            )
 
     def _ridges(self) -> list[float]:
         return [float(mu) for mu in (self.mu if isinstance(self.mu, Sequence | np.ndarray) else [self.mu])]
