@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import consensus, encoding
+from benchmarks import consensus, encoding, rankers
 from benchmarks.measure import Result, to_json
 
 BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
@@ -20,8 +20,11 @@ BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "encoding": encoding.encoding,
     "memory": consensus.memory,
     "glad": consensus.glad,
+    "lambdamart-round": rankers.rounds,
+    "lambdamart-threads": rankers.threads,
+    "lambdamart-mq2008": rankers.mq2008,
 }
-NEEDS_DATA = ("dawid-skene-rf10", "glad")
+NEEDS_DATA = ("dawid-skene-rf10", "glad", "lambdamart-mq2008")
 
 
 def main() -> None:

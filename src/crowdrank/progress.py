@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -35,7 +36,8 @@ class ProgressBar:
             if time.monotonic() - self._began < self.after:
                 return
             self._open(most)
-        self._bar.update(self._task, completed=iteration, description=f"{self.title} ({objective:.5f})")
+        said = self.title if math.isnan(objective) else f"{self.title} ({objective:.5f})"
+        self._bar.update(self._task, total=most, completed=iteration, description=said)
 
     def _open(self, most: int) -> None:
         from rich.console import Console

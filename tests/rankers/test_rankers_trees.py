@@ -129,6 +129,12 @@ def test_labels_that_no_tree_learns_from(y: list[int], query: list[int], said: s
         LambdaMART().fit([[1.0], [2.0], [3.0]], y, query=query)
 
 
+def test_without_a_measure_relevance_may_lie_on_any_line() -> None:
+    X, y, query = world(queries=20)
+    one, other = (LambdaMART(None, n_estimators=5).fit(X, labels, query=query).predict(X) for labels in (y, y / 2 - 1))
+    assert np.array_equal(one, other)
+
+
 def test_labels_outside_a_table_of_gains() -> None:
     with pytest.raises(InputError, match="the label 3 is above 2, the last that has a gain"):
         LambdaMART(gains=(0, 1, 3)).fit([[1.0], [2.0]], [0, 3], query=[1, 1])
@@ -270,7 +276,7 @@ def test_cross_fitted_outputs_come_from_trees_that_did_not_see_the_query() -> No
         trees = ranker.ranker_.importances_[X.shape[1] :].sum()
         assert 0 < trees < 1
     learnt = TreeFeatures(forest, GLS(mu=1), folds=4)
-    outputs = learnt._cross_fitted(forest, gather(X, noise, query), 30)
+    outputs = learnt._cross_fitted(forest, gather(X, noise, query), 30, lambda *news: None)
     in_sample = tree_outputs(forest.unfitted().fit(X, noise, query=query), X)
     assert np.corrcoef(in_sample.sum(axis=1), noise)[0, 1] > 0.5
     assert abs(np.corrcoef(outputs.sum(axis=1), noise)[0, 1]) < 0.2

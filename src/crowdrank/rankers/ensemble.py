@@ -71,23 +71,28 @@ class Ensemble(Ranker):
                 member._require_fitted()
             validation = validation or Validation(lists, self.validate_by, self.gains)
         else:
-            self.members_ = [self._fitted(member, lists, validation) for member in self.members_]
+            self.members_ = [self._fitted(member, lists, validation, report) for member in self.members_]
         self.weights_ = np.full(len(self.members_), 1 / len(self.members_))
         if validation is not None:
             known = validation.lists
             votes = self._votes(known.X, known.query, lists.names)
             self.weights_, best = best_weights(votes, validation, self.steps)
             self.history_ = [best]
-        report(1, 1, self.history_[-1] if self.history_ else float("nan"))
         pairs = zip(self.weights_, self.members_, strict=True)
         self.importances_ = shares(sum(weight * member.importances_ for weight, member in pairs))
 
     @staticmethod
-    def _fitted(member: Ranker, lists: Lists, validation: Validation | None) -> Ranker:
+    def _fitted(member: Ranker, lists: Lists, validation: Validation | None, report: Report) -> Ranker:
         known = None if validation is None else validation.lists
         held_out = None if known is None else (known.X, known.labels, known.query)
         fitted = member.unfitted()
-        fitted.fit(lists.X, lists.labels, query=lists.query, sample_weight=lists.weight, eval_set=held_out)
+        told: dict[str, Any] = {
+            "query": lists.query,
+            "sample_weight": lists.weight,
+            "eval_set": held_out,
+            "progress": report,
+        }
+        fitted.fit(lists.X, lists.labels, **told)
         fitted.feature_names_ = lists.names
         return fitted
 

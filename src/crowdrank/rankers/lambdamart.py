@@ -39,7 +39,7 @@ class BoostedTrees(Ranker):
         raise NotImplementedError
 
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
-        threads = self.threads or os.cpu_count() or 1
+        threads = self.threads or usual_threads()
         objective = self._objective(lists, threads)
         self.booster_, self.best_iteration_, self.history_ = boosted(
             lists.X,
@@ -53,7 +53,10 @@ class BoostedTrees(Ranker):
         self.importances_ = shares(self.booster_.feature_importance("gain", iteration=self.best_iteration_))
 
     def _score(self, X: Floats) -> Floats:
-        scores: Floats = self.booster_.predict(X, raw_score=True, num_iteration=self.best_iteration_)
+        threads = self.threads or usual_threads()
+        scores: Floats = self.booster_.predict(
+            X, raw_score=True, num_iteration=self.best_iteration_, num_threads=threads
+        )
         return scores
 
     def _state(self) -> State:
@@ -108,7 +111,7 @@ class LambdaMART(BoostedTrees):
         n_estimators, learning_rate, num_leaves, min_child_samples: of the trees, as in LightGBM.
         validate_by, patience: stop after so many rounds in which this measure of the validation queries did not rise.
         lightgbm: more parameters of LightGBM, by its own names.
-        threads: as many as the machine has, unless said.
+        threads: as many as OMP_NUM_THREADS says or the machine has, unless said.
         seed: of whatever LightGBM draws.
 
     >>> import crowdrank
@@ -211,6 +214,16 @@ class LambdaMART(BoostedTrees):
         require_one_of("norm", self.norm, (True, False))
 
 
+def usual_threads() -> int:
+    """As many threads as OMP_NUM_THREADS says, else as the machine has.
+
+    >>> usual_threads() >= 1
+    True
+    """
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    return int(told) if told.isdecimal() and int(told) > 0 else os.cpu_count() or 1
+
+
 def tree_settings(ranker: BoostedTrees, threads: int) -> dict[str, Any]:
     """LightGBM's parameters; the same data and seed give the same trees on any number of threads."""
     return {
@@ -248,7 +261,13 @@ def boosted(
         for number in range(rounds):
             stuck = booster.update(fobj=lambda scores, _: objective(scores))
             if score is not None and validation is not None:
-                score += booster.predict(validation.lists.X, raw_score=True, start_iteration=number, num_iteration=1)
+                score += booster.predict(
+                    validation.lists.X,
+                    raw_score=True,
+                    start_iteration=number,
+                    num_iteration=1,
+                    num_threads=settings["num_threads"],
+                )
                 history.append(validation(score))
                 best = number if history[-1] > history[best] else best
             report(number + 1, rounds, history[-1] if history else float("nan"))

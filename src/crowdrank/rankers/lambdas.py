@@ -52,7 +52,8 @@ class LambdaObjective:
     ) -> None:
         self.lists, self.threads = lists, threads
         self.offsets, self.sigmoid, self.truncation, self.norm = lists.offsets, float(sigmoid), int(truncation), norm
-        self.gain = lists.gain(gains)
+        # Where no measure is asked for only the order counts: relevance on any line will do.
+        self.gain = lists.y if measure is None and lists.shares is None else lists.gain(gains)
         self.code, self.value, self.inverse, self.discount = measured(lists, self.gain, measure, self.truncation)
         self.weight = np.ones(0) if lists.weight is None else lists.weight
         self.weighting = kernels.UNWEIGHTED if lists.weight is None else WEIGHTINGS[weighting]

@@ -40,6 +40,8 @@ class LambdaRankNet(Ranker):
         layers_: weights and biases of each layer.
         best_iteration_: the epoch whose weights were kept.
 
+    >>> LambdaRankNet((16,), epochs=5)
+    LambdaRankNet(hidden=(16,), epochs=5)
     """
 
     takes_blanks = False

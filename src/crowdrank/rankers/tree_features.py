@@ -10,7 +10,7 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.progress import Report
 from crowdrank.rankers.base import Ranker, require_whole
 from crowdrank.rankers.data import Floats, Lists, aligned
-from crowdrank.rankers.lambdamart import BoostedTrees, LambdaMART
+from crowdrank.rankers.lambdamart import BoostedTrees, LambdaMART, usual_threads
 from crowdrank.rankers.linear import GLS, Standard
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
@@ -59,10 +59,10 @@ class TreeFeatures(Ranker):
         forest = self.trees if self.trees is not None else LambdaMART(num_leaves=8)
         known = None if validation is None else validation.lists
         held_out = None if known is None else (known.X, known.labels, known.query)
-        self.trees_ = _fitted(forest, lists, held_out)
+        self.trees_ = _fitted(forest, lists, held_out, report)
         outputs = tree_outputs(self.trees_, lists.X)
         if self.folds:
-            outputs = self._cross_fitted(forest, lists, outputs.shape[1])
+            outputs = self._cross_fitted(forest, lists, outputs.shape[1], report)
         weight = np.ones(len(lists.y)) if lists.weight is None else lists.weight
         self.standard_ = Standard.of(outputs, weight)
         extended = np.hstack([lists.X, self.standard_(outputs)])
@@ -74,7 +74,7 @@ class TreeFeatures(Ranker):
         # What counts in a tree are the features that it asks for.
         self.importances_ = self.ranker_.importances_[:n] + of_trees * self.trees_.importances_
 
-    def _cross_fitted(self, forest: BoostedTrees, lists: Lists, n_trees: int) -> Floats:
+    def _cross_fitted(self, forest: BoostedTrees, lists: Lists, n_trees: int, report: Report) -> Floats:
         """The outputs of trees for queries that they did not see: (n, n_trees)."""
         n_queries = len(lists.offsets) - 1
         if n_queries < self.folds:
@@ -84,7 +84,7 @@ class TreeFeatures(Ranker):
         for number in range(self.folds):
             seen = lists.of_queries(np.flatnonzero(fold != number))
             # As many trees as the whole forest has, so that each has its counterpart.
-            trees = _fitted(forest.unfitted().set_params(n_estimators=n_trees), seen, None)
+            trees = _fitted(forest.unfitted().set_params(n_estimators=n_trees), seen, None, report)
             unseen = (fold == number)[lists.query]
             found = tree_outputs(trees, lists.X[unseen])
             outputs[unseen, : found.shape[1]] = found
@@ -128,16 +128,17 @@ class TreeFeatures(Ranker):
             raise UsageError(f"ranker is a ranker, not a {type(self.ranker).__name__}.")
 
 
-def _fitted(forest: BoostedTrees, lists: Lists, held_out: Any) -> BoostedTrees:
-    return forest.unfitted().fit(
-        lists.X, lists.labels, query=lists.query, sample_weight=lists.weight, eval_set=held_out
-    )
+def _fitted(forest: BoostedTrees, lists: Lists, held_out: Any, report: Report) -> BoostedTrees:
+    told: dict[str, Any] = {"query": lists.query, "sample_weight": lists.weight, "eval_set": held_out}
+    return forest.unfitted().fit(lists.X, lists.labels, **told, progress=report)
 
 
 def tree_outputs(trees: BoostedTrees, X: Floats) -> Floats:
     """The output of each tree, (n, n_trees); their sum is the score."""
     n_trees = trees.best_iteration_
-    leaves = trees.booster_.predict(X, pred_leaf=True, num_iteration=n_trees).reshape(len(X), -1)
+    threads = trees.threads or usual_threads()
+    leaves = trees.booster_.predict(X, pred_leaf=True, num_iteration=n_trees, num_threads=threads)
+    leaves = leaves.reshape(len(X), -1)
     outputs = np.empty(leaves.shape)
     for tree in range(leaves.shape[1]):
         n_leaves = int(leaves[:, tree].max(initial=0)) + 1
