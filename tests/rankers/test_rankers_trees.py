@@ -301,3 +301,27 @@ def test_trees_as_features_can_be_loaded_and_fitted_again(tmp_path: Path) -> Non
     ranker.save(tmp_path / "r")
     again = Ranker.load(tmp_path / "r").fit(X, y, query=query)
     assert np.array_equal(again.predict(X), ranker.predict(X))
+
+
+def test_the_ridge_over_trees_is_chosen_by_validation() -> None:
+    X, y, query = world(queries=30)
+    ranker = TreeFeatures(LambdaMART(n_estimators=10), folds=2)
+    assert ranker.fit(X, y, query=query).ranker_.get_params()["mu"] == 1000
+    chosen = ranker.fit(X, y, query=query, eval_set=world(seed=4, queries=20)).ranker_
+    assert isinstance(chosen, GLS)
+    assert chosen.mu_ == chosen.get_params()["mu"][int(np.argmax(ranker.history_))]
+
+
+def test_a_machine_without_openmp_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import builtins
+
+    plain = builtins.__import__
+
+    def failing(name: str, *more: Any, **options: Any) -> Any:
+        if name == "lightgbm":
+            raise OSError("libgomp.so.1: cannot open shared object file")
+        return plain(name, *more, **options)
+
+    monkeypatch.setattr(builtins, "__import__", failing)
+    with pytest.raises(UsageError, match=r"LightGBM cannot be loaded \(libgomp.*install libgomp"):
+        LambdaMART().fit([[1.0], [2.0]], [0, 1], query=[1, 1])

@@ -249,8 +249,7 @@ def boosted(
     report: Report,
 ) -> tuple[Any, int, list[float]]:
     """A booster that followed `objective`, the number of its rounds to use, and the validation measure after each."""
-    import lightgbm as lgb
-
+    lgb = _lightgbm()
     history: list[float] = []
     best = 0
     try:
@@ -280,12 +279,21 @@ def boosted(
 
 def booster_of(text: str) -> Any:
     """The booster behind LightGBM's text."""
-    import lightgbm as lgb
-
+    lgb = _lightgbm()
     try:
         return lgb.Booster(model_str=text)
     except lgb.basic.LightGBMError as problem:
         raise ValueError(str(problem)) from problem
+
+
+def _lightgbm() -> Any:
+    try:
+        import lightgbm
+    except OSError as problem:  # its wheel takes OpenMP's runtime from the system
+        raise UsageError(
+            f"LightGBM cannot be loaded ({problem}); install libgomp, as in: apt install libgomp1."
+        ) from problem
+    return lightgbm
 
 
 def shares(amounts: Any) -> Floats:

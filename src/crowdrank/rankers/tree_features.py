@@ -15,6 +15,10 @@ from crowdrank.rankers.linear import GLS, Standard
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
 
+RIDGE = 1000.0
+RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
+"""Of the linear ranker, where none is given."""
+
 
 class TreeFeatures(Ranker):
     """A ranker over the features and, standardised, the output of every tree of another one.
@@ -27,7 +31,8 @@ class TreeFeatures(Ranker):
 
     Args:
         trees: the forest; a `LambdaMART` of 100 trees with 8 leaves by default.
-        ranker: what learns from the extended features; a `GLS` by default.
+        ranker: what learns from the extended features; by default a `GLS` with a strong ridge, or with the one that
+            validation queries choose: the outputs of trees are many and alike.
         folds: of queries, for cross-fitting; 0 for in-sample outputs.
         seed: of the folds.
 
@@ -67,7 +72,7 @@ class TreeFeatures(Ranker):
         self.standard_ = Standard.of(outputs, weight)
         extended = np.hstack([lists.X, self.standard_(outputs)])
         later = None if known is None else (self._extended(known.X), known.labels, known.query)
-        self.ranker_ = (self.ranker if self.ranker is not None else GLS()).unfitted()
+        self.ranker_ = (self.ranker or GLS(RIDGE if known is None else RIDGES)).unfitted()
         self.ranker_.fit(extended, lists.labels, query=lists.query, sample_weight=lists.weight, eval_set=later)
         self.history_ = self.ranker_.history_
         n, of_trees = lists.X.shape[1], self.ranker_.importances_[lists.X.shape[1] :].sum()
