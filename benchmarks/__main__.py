@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import consensus, encoding, latent
+from benchmarks import consensus, encoding, latent, rankers
 from benchmarks.measure import Result, to_json
 
 BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
@@ -24,8 +24,11 @@ BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "pairwise-rf10": latent.pairwise_over_gda,
     "latent-growth": latent.growth,
     "latent-memory": latent.memory,
+    "lambdamart-round": rankers.rounds,
+    "lambdamart-threads": rankers.threads,
+    "lambdamart-mq2008": rankers.mq2008,
 }
-NEEDS_DATA = ("dawid-skene-rf10", "glad", "gda-rf10", "pairwise-rf10")
+NEEDS_DATA = ("dawid-skene-rf10", "glad", "gda-rf10", "pairwise-rf10", "lambdamart-mq2008")
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import pytest
 import crowdrank
 
 PACKAGE = Path(crowdrank.__file__).parent
-ROOMS = ("judgments", "engine", "evaluation", "simulation", "consensus", "assessors", "studies", "cli")
+ROOMS = ("judgments", "engine", "evaluation", "simulation", "consensus", "assessors", "rankers", "studies", "cli")
 """A room imports only from rooms that stand before it."""
 PORCH = ("errors", "files", "progress")
 """Modules beside the rooms that every room may use; they use none."""
@@ -56,7 +56,7 @@ def loaded_by(code: str) -> set[str]:
 
 @pytest.mark.parametrize("code", ["import crowdrank", "import crowdrank.cli.app"])
 def test_importing_is_light(code: str) -> None:
-    heavy = {"numba", "lightgbm", "pandas", "pyarrow", "scipy", "numpy", "sklearn"}
+    heavy = {"numba", "lightgbm", "pandas", "pyarrow", "scipy", "numpy", "sklearn", "torch"}
     assert not loaded_by(code) & heavy
 
 

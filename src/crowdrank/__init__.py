@@ -38,6 +38,15 @@ if TYPE_CHECKING:
     from crowdrank.judgments.read import read_judgments as read_judgments
     from crowdrank.judgments.read import read_run as read_run
     from crowdrank.judgments.table import Judgments as Judgments
+    from crowdrank.rankers.base import Ranker as Ranker
+    from crowdrank.rankers.ensemble import Ensemble as Ensemble
+    from crowdrank.rankers.gda_mart import GDAPairwiseMART as GDAPairwiseMART
+    from crowdrank.rankers.instances import Instances as Instances
+    from crowdrank.rankers.lambdamart import LambdaMART as LambdaMART
+    from crowdrank.rankers.linear import GLS as GLS
+    from crowdrank.rankers.linear import RD as RD
+    from crowdrank.rankers.network import LambdaRankNet as LambdaRankNet
+    from crowdrank.rankers.tree_features import TreeFeatures as TreeFeatures
     from crowdrank.simulation.world import simulate as simulate
 
 __version__ = "0.1.0"
@@ -50,18 +59,27 @@ _HOMES = {
     "BWA": "consensus.bwa",
     "Consensus": "consensus.result",
     "DawidSkene": "consensus.dawid_skene",
+    "Ensemble": "rankers.ensemble",
     "FamilyMean": "consensus.votes",
     "Features": "judgments.read",
     "GDA": "consensus.gda",
     "GDAPairwise": "consensus.gda_pairwise",
+    "GDAPairwiseMART": "rankers.gda_mart",
     "GLAD": "consensus.glad",
+    "GLS": "rankers.linear",
     "Gold": "judgments.gold",
     "Highest": "consensus.votes",
+    "Instances": "rankers.instances",
     "Judgments": "judgments.table",
+    "LambdaMART": "rankers.lambdamart",
+    "LambdaRankNet": "rankers.network",
     "LocalEngine": "engine.local",
     "MajorityVote": "consensus.votes",
     "OneCoinDawidSkene": "consensus.dawid_skene",
+    "RD": "rankers.linear",
+    "Ranker": "rankers.base",
     "Rasch": "consensus.rasch",
+    "TreeFeatures": "rankers.tree_features",
     "assess": "assessors.report",
     "compare": "evaluation.comparison",
     "evaluate": "evaluation.evaluate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -35,7 +36,8 @@ class ProgressBar:
             if time.monotonic() - self._began < self.after:
                 return
             self._open(most)
-        self._bar.update(self._task, completed=iteration, description=f"{self.title} ({objective:.5f})")
+        said = self.title if math.isnan(objective) else f"{self.title} ({objective:.5f})"
+        self._bar.update(self._task, total=most, completed=iteration, description=said)
 
     def _open(self, most: int) -> None:
         from rich.console import Console
@@ -50,3 +52,23 @@ class ProgressBar:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+class reporting:  # noqa: N801 - reads as a word in `with reporting(...)`
+    """The progress that was asked for, as a context: a bar (True), a function, or nothing (False).
+
+    >>> with reporting(False, "fitting") as report:
+    ...     report(1, 10, -0.5)
+    """
+
+    def __init__(self, progress: bool | Report, title: str) -> None:
+        self._report: Any = ProgressBar(title) if progress is True else progress
+
+    def __enter__(self) -> Report:
+        if self._report is False:
+            return lambda iteration, most, objective: None
+        return self._report  # type: ignore[no-any-return]
+
+    def __exit__(self, *problem: Any) -> None:
+        if isinstance(self._report, ProgressBar):
+            self._report.__exit__(*problem)

@@ -52,6 +52,8 @@ def test_help_lists_the_verbs_in_the_order_of_the_work(run: Run) -> None:
         "assessors",
         "check",
         "trace",
+        "train",
+        "rank",
         "evaluate",
         "compare",
         "datasets",

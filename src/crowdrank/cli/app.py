@@ -17,9 +17,11 @@ from crowdrank.cli import (
     datasets,
     demo,
     evaluate,
+    rank,
     simulate,
     study,
     trace,
+    train,
     validate,
 )
 from crowdrank.cli.screen import complain
@@ -42,6 +44,8 @@ VERBS = (
     assessors.assessors,
     check.check,
     trace.trace,
+    train.train,
+    rank.rank,
     evaluate.evaluate,
     compare.compare,
     study.study,

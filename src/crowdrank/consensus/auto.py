@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crowdrank.consensus import METHODS, held_out, model_class
-from crowdrank.consensus.base import Aggregator, as_judgments, reporting
+from crowdrank.consensus.base import Aggregator, as_judgments
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Arrays, Engine
@@ -24,7 +24,7 @@ from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, UsageE
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments, counted
-from crowdrank.progress import Report
+from crowdrank.progress import Report, reporting
 
 LEAST = 50
 """With fewer held-out judgments than this on documents that others judged too, nothing is chosen."""
@@ -339,16 +339,16 @@ class Auto(Aggregator):
         knows = self.ranking_.states(self.ranking_.theta_) is not None
         return self.ranking_ if knows else self.grades_
 
-    def _prepared(self, table: Judgments) -> Judgments:
+    def prepared(self, table: Judgments) -> Judgments:
         """As the winner does."""
-        return self._assessing._prepared(table)
+        return self._assessing.prepared(table)
 
-    def _adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """As the winner of `init` does."""
         if not isinstance(init, Auto):
             raise UsageError(f"init is a {type(init).__name__}; a {type(self).__name__} starts from its own kind.")
         init._require_fitted()
-        return init._assessing._adopted(init._assessing, table)
+        return init._assessing.adopted(init._assessing, table)
 
     def start(self, shard: Shard) -> Arrays:
         """As the winner does."""

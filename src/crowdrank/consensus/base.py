@@ -31,7 +31,7 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.table import Judgments
-from crowdrank.progress import ProgressBar, Report
+from crowdrank.progress import Report, reporting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,7 +156,7 @@ class Aggregator(ABC):
         self._check()
         table = as_judgments(judgments)
         known = as_gold(gold, table)
-        theta = None if init is None else self._adopted(init, table)
+        theta = None if init is None else self.adopted(init, table)
         return self._fit(table, known, theta, engine, progress, checkpoint)
 
     def add(
@@ -182,7 +182,7 @@ class Aggregator(ABC):
         if rounds is not None and rounds < 0:
             raise UsageError(f"rounds is a number from 0 up, or None for as many as it takes, not {rounds}.")
         table = combine.combine(self.judgments_, as_judgments(judgments, self.judgments_))
-        theta = self._adopted(self, table)
+        theta = self.adopted(self, table)
         return self._fit(table, self.gold_, theta, engine, progress, None, None if theta is None else rounds)
 
     def _fit(
@@ -195,7 +195,7 @@ class Aggregator(ABC):
         checkpoint: str | Path | Checkpoint | None,
         rounds: int | None = None,
     ) -> Self:
-        prepared = self._prepared(table)
+        prepared = self.prepared(table)
         gold_codes = None if gold is None else gold.for_items(prepared)
         if gold_codes is not None and (gold_codes < 0).all():
             raise InputError(
@@ -267,7 +267,8 @@ class Aggregator(ABC):
             return True
         return len(self.history_) > 1 and abs(self.history_[-1] - self.history_[-2]) < self.tol
 
-    def _prepared(self, table: Judgments) -> Judgments:
+    def prepared(self, table: Judgments) -> Judgments:
+        """The judgments as the model takes them: which scales, and what 'cannot judge' means."""
         as_they_are = self.takes_scales and not table.maps_to_one_scale
         return (table if as_they_are else table.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
 
@@ -280,13 +281,13 @@ class Aggregator(ABC):
         if not isinstance(self.interval, int | float) or not 0 < self.interval < 1:
             raise UsageError(f"interval is a level between 0 and 1, not {self.interval!r}.")
 
-    def _adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """The parameters of a fitted model over the assessors of `table`."""
         if type(init) is not type(self):
             raise UsageError(f"init is a {type(init).__name__}; a {type(self).__name__} starts from its own kind.")
         init._require_fitted()
-        prepared = self._prepared(table)
-        if init._prepared(init.judgments_).scales != prepared.scales:
+        prepared = self.prepared(table)
+        if init.prepared(init.judgments_).scales != prepared.scales:
             return None  # parameters of other grades say nothing here
         known = ids.match(init.consensus_.assessor_table["assessor"].combine_chunks(), prepared.assessors)
         theta = dict(init.theta_)
@@ -345,9 +346,9 @@ class Aggregator(ABC):
 
     def _opened(self, table: Judgments) -> tuple[Judgments, Arrays, Passes]:
         """Judgments ready for a pass with the assessors as they were estimated."""
-        prepared, theta = self._prepared(table), self._adopted(self, table)
+        prepared, theta = self.prepared(table), self.adopted(self, table)
         if theta is None:
-            fitted = self._prepared(self.judgments_).scales
+            fitted = self.prepared(self.judgments_).scales
             raise InputError(f"the grades {_told(prepared.scales)} are not those fitted ({_told(fitted)})")
         gold = None if self.gold_ is None else self.gold_.for_items(prepared)
         return prepared, theta, LocalEngine().open(self, prepared, gold)
@@ -525,22 +526,6 @@ def as_gold(gold: Any, judgments: Judgments) -> Gold | None:
     if hasattr(gold, "index") and hasattr(gold, "to_frame"):
         return crowdkit.read_true_labels(gold, judgments)
     return read_gold(gold)
-
-
-class reporting:  # noqa: N801 - reads as a word in `with reporting(...)`
-    """The progress report that was asked for, as a context."""
-
-    def __init__(self, progress: bool | Report, title: str) -> None:
-        self._report: Any = ProgressBar(title) if progress is True else progress
-
-    def __enter__(self) -> Report:
-        if self._report is False:
-            return lambda iteration, most, objective: None
-        return self._report  # type: ignore[no-any-return]
-
-    def __exit__(self, *problem: Any) -> None:
-        if isinstance(self._report, ProgressBar):
-            self._report.__exit__(*problem)
 
 
 def _item_ids(judgments: Judgments) -> dict[str, pa.Array]:

@@ -56,8 +56,8 @@ def check(model: Aggregator, judgments: Judgments, *, seed: int = 0) -> Check:
     """
     if model.states(model.theta_) is None:
         raise UsageError(f"{type(model).__name__} says nothing of single answers, so nothing can be checked.")
-    prepared = model._prepared(judgments)
-    theta = model._adopted(model, judgments)
+    prepared = model.prepared(judgments)
+    theta = model.adopted(model, judgments)
     states = None if theta is None else model.all_states(theta)
     if states is None:
         raise InputError("the grades are not those that the model was fitted to")

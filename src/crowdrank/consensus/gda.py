@@ -117,13 +117,13 @@ class GDA(Aggregator):
 
     def _fit(self, table: Judgments, *rest: Any) -> Self:
         if self.families == "auto":
-            found = find_families(self._prepared(replace(table, families=None, assessor_family=None)))
+            found = find_families(self.prepared(replace(table, families=None, assessor_family=None)))
             table = _in_families(table, table.assessors, found)
         return super()._fit(table, *rest)
 
-    def _prepared(self, table: Judgments) -> Judgments:
+    def prepared(self, table: Judgments) -> Judgments:
         """The families as told, found or none; as an answer of its own, 'cannot judge' comes after the grades."""
-        prepared = super()._prepared(table)
+        prepared = super().prepared(table)
         if self.families == "none":
             prepared = replace(prepared, families=None, assessor_family=None)
         if self.families == "auto" and prepared.families is None and hasattr(self, "judgments_"):

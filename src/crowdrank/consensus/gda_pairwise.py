@@ -274,9 +274,9 @@ class GDAPairwise(Aggregator):
         n_grades = theta["of_scale"][scale_of]
         return n_grades if name == "n_grades" else prior(n_grades, theta["params"].shape[1] // 2)[0]
 
-    def _adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """Other judgments have another posterior: the search begins anew from the parameters."""
-        theta = super()._adopted(init, table)
+        theta = super().adopted(init, table)
         return None if theta is None else {**theta, **search_from(theta["params"])}
 
     def _check(self) -> None:

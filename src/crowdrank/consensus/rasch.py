@@ -198,9 +198,9 @@ class Rasch(Aggregator):
         """What the prior says."""
         return scale_of if name == "scale_of" else theta["mean"][scale_of]
 
-    def _adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """The curves are drawn anew: the other model may have been without difficulties."""
-        theta = super()._adopted(init, table)
+        theta = super().adopted(init, table)
         if theta is not None:
             theta["likelihood"] = threshold_curves(theta["thresholds"], theta["scale"][0], self._difficulties())
             theta["shares"] = states_prior(self._difficulties())

@@ -1,0 +1,142 @@
+"""LambdaMART against LightGBM's own lambdarank: the time of a round, and nDCG on MQ2008 (beside XGBoost's)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import Result, at_least, at_most, best, in_own_process
+
+THREADS = 2
+ROUNDS = 12
+ROWS, FEATURES, PER_QUERY = 500_000, 136, 120
+
+
+def _drawn() -> tuple[Any, Any, Any]:
+    """Documents in lists of 120, grades 0-4 in the shares of MSLR-WEB, ten features that tell something of them."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
+    worth = X[:, :10].sum(axis=1) + 3 * rng.normal(size=ROWS)
+    y = np.digitize(worth, np.quantile(worth, [0.52, 0.84, 0.97, 0.99])).astype(np.float64)
+    return X, y, np.bincount(np.arange(ROWS) // PER_QUERY)
+
+
+def _rounds() -> tuple[list[float], list[float], list[float]]:
+    """Seconds of rounds of LightGBM's and ours in turns, on the same bins, and of our forces alone."""
+    import lightgbm as lgb
+
+    from crowdrank.rankers.data import Lists
+    from crowdrank.rankers.lambdamart import LambdaMART, tree_settings
+    from crowdrank.rankers.lambdas import LambdaObjective
+
+    X, y, sizes = _drawn()
+    offsets = np.append(0, np.cumsum(sizes)).astype(np.int64)
+    lists = Lists(X, y, None, offsets, None, np.arange(ROWS), ())
+    settings = tree_settings(LambdaMART(), THREADS)
+    data = lgb.Dataset(X, y, group=sizes, params={"verbosity": -1}).construct()
+    theirs = lgb.Booster({**settings, "objective": "lambdarank"}, data)
+    ours = lgb.Booster({**settings, "objective": "none"}, data)
+    objective = LambdaObjective(lists, threads=THREADS)
+    objective(np.zeros(ROWS))
+    seconds: tuple[list[float], list[float], list[float]] = ([], [], [])
+
+    def forces(score: Any, _: Any) -> Any:
+        began = time.perf_counter()
+        found = objective(score)
+        seconds[2].append(time.perf_counter() - began)
+        return found
+
+    for _ in range(ROUNDS):
+        for kept, step in ((seconds[0], theirs.update), (seconds[1], lambda: ours.update(fobj=forces))):
+            began = time.perf_counter()
+            step()
+            kept.append(time.perf_counter() - began)
+    return seconds
+
+
+def rounds() -> Result:
+    """A round of ours over the same round of LightGBM's, 500k x 136, two threads: the median over rounds."""
+    theirs, ours, forces = in_own_process(_rounds)
+    return at_most(
+        "LambdaMART, a round over LightGBM's, 500k x 136",
+        float(np.median(np.divide(ours, theirs))),
+        1.1,
+        best=min(ours) / min(theirs),
+        ours=float(np.median(ours)),
+        lightgbm=float(np.median(theirs)),
+        forces=float(np.median(forces)),
+    )
+
+
+def _forces(queries: int) -> tuple[float, float]:
+    """Seconds of the forces of ten thousand lists in one thread and in two."""
+    from crowdrank.rankers.data import Lists
+    from crowdrank.rankers.lambdas import LambdaObjective
+
+    rng = np.random.default_rng(0)
+    n = queries * 40
+    y, score = rng.integers(0, 5, n).astype(np.float64), rng.normal(size=n)
+    lists = Lists(np.zeros((n, 1)), y, None, np.arange(queries + 1) * 40, None, np.arange(n), ())
+    one, two = (LambdaObjective(lists, threads=threads) for threads in (1, 2))
+    return best(lambda: one(score), 10), best(lambda: two(score), 10)
+
+
+def threads() -> Result:
+    """The forces in two threads against one."""
+    one, two = in_own_process(_forces, 10_000)
+    return at_least("forces, two threads over one", one / two, 1.5, one=one, two=two)
+
+
+def _mq2008() -> dict[str, list[float]]:
+    """NDCG@10 of every fold: 300 trees of 15 leaves, stopped by the validation part."""
+    import lightgbm as lgb
+    import xgboost as xgb
+
+    from crowdrank import LambdaMART, read_features
+    from crowdrank.judgments.datasets import dataset
+    from crowdrank.rankers.data import gather
+    from crowdrank.rankers.validation import Validation
+
+    parts = [read_features(dataset("mq2008").path(f"S{part}.txt.gz"), format="letor") for part in range(1, 6)]
+
+    def rows(*chosen: int) -> tuple[Any, Any, Any]:
+        grades: list[Any] = [parts[p % 5].grade for p in chosen]
+        query = np.concatenate([parts[p % 5].query.to_numpy(zero_copy_only=False) for p in chosen])
+        return np.vstack([parts[p % 5].matrix for p in chosen]), np.concatenate(grades), query
+
+    found: dict[str, list[float]] = {"ours": [], "lightgbm": [], "xgboost": []}
+    for fold in range(5):
+        train, valid, test = rows(fold, fold + 1, fold + 2), rows(fold + 3), rows(fold + 4)
+        of_test = Validation(gather(*test))
+        sizes, valid_sizes = (np.diff(gather(*part).offsets) for part in (train, valid))
+        ours = LambdaMART(n_estimators=300, num_leaves=15, learning_rate=0.05)
+        ours.fit(train[0], train[1], query=train[2], eval_set=valid)
+        settings = {"objective": "lambdarank", "metric": "ndcg", "eval_at": [10], "num_leaves": 15, "verbosity": -1}
+        data = lgb.Dataset(train[0], train[1], group=sizes)
+        theirs = lgb.train(
+            {**settings, "learning_rate": 0.05},
+            data,
+            300,
+            valid_sets=[lgb.Dataset(valid[0], valid[1], group=valid_sizes, reference=data)],
+            callbacks=[lgb.early_stopping(50, verbose=False)],
+        )
+        third = xgb.XGBRanker(
+            objective="rank:ndcg", n_estimators=300, max_leaves=15, grow_policy="lossguide", max_depth=0,
+            learning_rate=0.05, eval_metric="ndcg@10", early_stopping_rounds=50, n_jobs=THREADS,
+        )  # fmt: skip
+        third.fit(
+            train[0], train[1], group=sizes, eval_set=[(valid[0], valid[1])], eval_group=[valid_sizes], verbose=False
+        )
+        found["ours"].append(of_test(ours.predict(test[0])))
+        found["lightgbm"].append(of_test(np.asarray(theirs.predict(test[0]))))
+        found["xgboost"].append(of_test(np.asarray(third.predict(test[0]), dtype=np.float64)))
+    return found
+
+
+def mq2008() -> Result:
+    """The mean nDCG@10 of five folds: ours over LightGBM's."""
+    found = in_own_process(_mq2008)
+    means = {name: float(np.mean(values)) for name, values in found.items()}
+    return at_least("LambdaMART, nDCG@10 on MQ2008 over LightGBM's", means["ours"] / means["lightgbm"], 0.99, **means)

@@ -1,0 +1,70 @@
+"""`crowdrank rank`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import say, say_json, show_table
+
+
+def rank(
+    model: Annotated[Path, typer.Option("--model", "-m", help="A folder that `train` wrote.", show_default=False)],
+    features: Annotated[
+        list[Path],
+        typer.Option(
+            "--features", "-f", help="Features: LETOR, CSV, Parquet, ... May be given several times.", metavar="<path>"
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The run: .trec, .run, .csv, .tsv, .parquet or .jsonl.", rich_help_panel=o.OUTPUT
+        ),
+    ] = None,
+    tag: Annotated[
+        str, typer.Option(help="The name of the run in TREC's format.", rich_help_panel=o.OUTPUT)
+    ] = "crowdrank",
+    format: Annotated[
+        str | None, typer.Option(help="The format of the features, where the suffix does not tell it.")
+    ] = None,
+    columns: Annotated[str | None, typer.Option(help="Which column of the features is query and document.")] = None,
+    json: o.AsJson = False,
+) -> None:
+    """Score documents with a trained ranker and put the best of each query first."""
+    from crowdrank.judgments.table import counted
+    from crowdrank.rankers.base import Ranker
+    from crowdrank.rankers.run import check_run, join_features, padded, rank_documents, write_run
+
+    if output is not None:
+        check_run(output)
+        _refuse_inputs(output, features)
+    ranker = Ranker.load(model)
+    known = padded(join_features(features, format, columns), ranker.feature_names_)
+    run = rank_documents(ranker, known)
+    if output is not None:
+        write_run(run, output, tag)
+    queries = len(known.query.unique())
+    if json:
+        say_json(
+            {
+                "ranker": type(ranker).__name__,
+                "documents": len(run),
+                "queries": queries,
+                "output": output and str(output),
+            }
+        )
+        return
+    show_table(run)
+    written = "" if output is None else f"; written to {output}"
+    say(f"{type(ranker).__name__} on {counted(len(run), 'document')} in {counted(queries, 'query')}{written}.")
+
+
+def _refuse_inputs(output: Path, features: list[Path]) -> None:
+    from crowdrank.errors import UsageError
+
+    if output.resolve() in {path.resolve() for path in features}:
+        raise UsageError(f"-o names {output}, which is read; choose another name.")

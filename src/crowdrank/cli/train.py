@@ -1,0 +1,245 @@
+"""`crowdrank train`."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import say, say_json, show_cells
+from crowdrank.errors import UsageError
+from crowdrank.rankers import RANKERS, ranker_class
+
+if TYPE_CHECKING:
+    from crowdrank.judgments.read import Features
+    from crowdrank.rankers.base import Ranker
+    from crowdrank.rankers.instances import Instances
+
+LABELLED = "Labels"
+CERTAINTY = "certainty"
+MOST_SHOWN = 10
+"""How many features the terminal shows."""
+
+
+def train(
+    features: Annotated[
+        list[Path],
+        typer.Option(
+            "--features", "-f", help="Features: LETOR, CSV, Parquet, ... May be given several times.", metavar="<path>"
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder to save the ranker into.", show_default=False)
+    ],
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="A consensus as `aggregate` writes it, expert grades (qrels, CSV, ...), or a table of query, "
+            "document, relevance; by default the grades in the features' own file.",
+            show_default=False,
+        ),
+    ] = None,
+    ranker: Annotated[str, typer.Option("--ranker", "-r", help=f"One of: {', '.join(RANKERS)}.")] = "lambdamart",
+    consensus: Annotated[
+        Path | None,
+        typer.Option(
+            help="A model that `aggregate -m gda-pairwise --save` wrote: gda-pairwise-mart explains its judgments. "
+            "Without --labels, its consensus is the labels.",
+            rich_help_panel=LABELLED,
+        ),
+    ] = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            help="Of a consensus: probabilities (expected gains), expected-grade, grade, relevance.",
+            rich_help_panel=LABELLED,
+        ),
+    ] = "probabilities",
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="A table of query, document, weight; or certainty: what a consensus is unsure of counts less.",
+            rich_help_panel=LABELLED,
+        ),
+    ] = None,
+    validation: Annotated[
+        str | None,
+        typer.Option(help="A share of the queries, as in 0.2, or a file of labels: when to stop is told by them."),
+    ] = None,
+    validation_features: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Their features, where they are in other files; with grades, --validation is not needed.",
+            metavar="<path>",
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", help="A setting of the ranker, as in -s n_estimators=300 -s measure=ERR."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the ranker and of the validation queries drawn.")] = 0,
+    format: Annotated[
+        str | None, typer.Option(help="The format of the features, where the suffix does not tell it.")
+    ] = None,
+    columns: Annotated[str | None, typer.Option(help="Which column of the features is query and document.")] = None,
+    labels_format: Annotated[
+        str | None, typer.Option(help="The format of the labels.", rich_help_panel=LABELLED)
+    ] = None,
+    labels_columns: Annotated[
+        str | None, typer.Option(help="Which column of the labels is what.", rich_help_panel=LABELLED)
+    ] = None,
+    labels_grades: Annotated[
+        str | None, typer.Option(help="The scale of expert grades, as 0-4 or Bad,Fair,Good.", rich_help_panel=LABELLED)
+    ] = None,
+    missing: Annotated[
+        str,
+        typer.Option(
+            help="Labelled documents without features: skip (and count them) or error.", rich_help_panel=LABELLED
+        ),
+    ] = "skip",
+    json: o.AsJson = False,
+) -> None:
+    """Train a ranker on features and labels."""
+    from crowdrank.files import require_folder, require_ours
+    from crowdrank.rankers.run import join_features, padded
+    from crowdrank.rankers.store import RANKER_FILE
+
+    model = _ranker(ranker, setting or [], seed)
+    judged = None if consensus is None else _consensus(consensus)
+    if "model" in model.get_params():
+        if judged is None:
+            raise UsageError(f"{ranker} explains judgments: name a model with --consensus.")
+        model.set_params(model=judged)
+    require_folder(output)
+    require_ours(output, RANKER_FILE)
+    known = join_features(features, format, columns)
+    how = {"format": labels_format, "columns": labels_columns, "grades": labels_grades}
+    rows = _instances(known, judged if labels is None else labels, how, target, weights, missing)
+    held_out = None
+    if validation is not None and (share := _share(validation)) is not None:
+        rows, held_out = rows.split(share, seed)
+    elif validation is not None or validation_features:
+        theirs = (
+            padded(join_features(validation_features, format, columns), known.names) if validation_features else known
+        )
+        path = None if validation is None else Path(validation)
+        held_out = _instances(theirs, path, how, target, None, missing)
+        _refuse_shared(rows, held_out)
+    model.fit(**rows.arguments, eval_set=None if held_out is None else held_out.eval_set, progress=True)
+    model.save(output)
+    summary = _summary(ranker, model, rows, held_out, output)
+    if json:
+        say_json(summary)
+        return
+    _show(model)
+    for note in summary["notes"]:
+        say(note)
+    say(_sentence(summary))
+
+
+def _ranker(name: str, settings: list[str], seed: int) -> Ranker:
+    cls = ranker_class(name)
+    model = cls().set_params(seed=seed)
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise UsageError(f"--set cannot read '{setting}'; write name=value, as in n_estimators=300.")
+        model.set_params(**{key: _value(text)})
+    return model
+
+
+def _consensus(folder: Path) -> Any:
+    from crowdrank.consensus.base import Aggregator
+
+    return Aggregator.load(folder)
+
+
+def _value(text: str) -> Any:
+    try:
+        value = json_module.loads(text)
+    except ValueError:
+        return None if text == "None" else text
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _instances(
+    features: Features, labels: Any, how: dict[str, Any], target: str, weights: str | None, missing: str
+) -> Instances:
+    from crowdrank.rankers.instances import Instances
+    from crowdrank.rankers.labels import Labels, read_labels, read_weights
+
+    if missing not in ("skip", "error"):
+        raise UsageError(f"--missing is skip or error, not '{missing}'.")
+    if labels is not None:
+        told = read_labels(labels, **(how if isinstance(labels, Path) else {}))
+    elif features.grade is not None:
+        told = Labels(features.query, features.document, features.grade, None, "the features")
+    else:
+        raise UsageError("The features have no grades; name a file of labels with --labels.")
+    weight = weights if weights in (None, CERTAINTY) else read_weights(weights, told)
+    return Instances.from_labels(told, features, target=target, weights=weight, missing=missing)
+
+
+def _share(text: str) -> float | None:
+    try:
+        share = float(text)
+    except ValueError:
+        return None
+    if not 0 < share < 1:
+        raise UsageError(f"--validation is a share between 0 and 1 or a file of labels, not {text}.")
+    return share
+
+
+def _refuse_shared(rows: Instances, held_out: Instances) -> None:
+    from crowdrank.judgments import ids
+    from crowdrank.judgments.table import counted
+
+    theirs = held_out.features.query.unique()
+    shared = int((ids.match(rows.features.query.unique(), theirs) >= 0).sum())
+    if shared:
+        raise UsageError(
+            f"{counted(shared, 'query')} of the validation labels {'is' if shared == 1 else 'are'} also trained on; "
+            "leave them out of one side."
+        )
+
+
+def _summary(name: str, model: Ranker, rows: Instances, held_out: Instances | None, output: Path) -> dict[str, Any]:
+    order = sorted(zip(model.importances_.tolist(), model.feature_names_, strict=True), key=lambda pair: -pair[0])
+    return {
+        "ranker": name,
+        "rows": len(rows),
+        "queries": len(rows.features.query.unique()),
+        "features": len(model.feature_names_),
+        "validation_queries": 0 if held_out is None else len(held_out.features.query.unique()),
+        "validated_by": getattr(model, "validate_by", "nDCG@10"),
+        "validation": max(model.history_) if model.history_ else None,
+        "rounds": getattr(model, "best_iteration_", None),
+        "settings": {key: str(value) for key, value in model.get_params().items()},
+        "importances": {feature: share for share, feature in order},
+        "notes": rows.counts.notes(),
+        "output": str(output),
+    }
+
+
+def _sentence(summary: dict[str, Any]) -> str:
+    from crowdrank.judgments.table import counted
+
+    rows, queries = counted(summary["rows"], "row"), counted(summary["queries"], "query")
+    parts = [f"{summary['ranker']} on {rows} in {queries}, {counted(summary['features'], 'feature')}"]
+    if summary["rounds"]:
+        parts.append(counted(summary["rounds"], "round"))
+    if summary["validation"] is not None:
+        held_out = counted(summary["validation_queries"], "validation query")
+        parts.append(f"{summary['validated_by']} {summary['validation']:.4f} on {held_out}")
+    return "; ".join([*parts, f"written to {summary['output']}"]) + "."
+
+
+def _show(model: Ranker) -> None:
+    order = model.importances_.argsort(kind="stable")[::-1][:MOST_SHOWN]
+    cells = [[model.feature_names_[place], f"{model.importances_[place]:.3f}"] for place in order]
+    show_cells(["feature", "importance"], cells, [True, False])
+    if len(model.feature_names_) > MOST_SHOWN:
+        say(f"... and {len(model.feature_names_) - MOST_SHOWN:,} features more")

@@ -1,0 +1,226 @@
+"""The contract of every ranker: features and labels in, scores out."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from crowdrank.errors import InputError, NotFittedError, UsageError
+from crowdrank.judgments.table import counted
+from crowdrank.progress import Report, reporting
+from crowdrank.rankers import store
+from crowdrank.rankers.data import Floats, Lists, aligned, gather
+from crowdrank.rankers.store import State
+from crowdrank.rankers.validation import Validation
+
+
+class Ranker(ABC):
+    """Features and labels in, scores out. The constructor only stores; what is learnt ends in an underscore.
+
+    A ranker states `_learn`, `_score`, `_state` and `_restore`; checks, lists, validation and storage are here.
+
+    Attributes:
+        importances_: how much each feature counts, (n_features,), summing to 1 where any does.
+        feature_names_: the names of the features, f1, f2, ... where they had none.
+        history_: the validation measure after each round, where there was a validation set.
+
+    """
+
+    seed: int
+
+    importances_: Floats
+    feature_names_: tuple[str, ...]
+    history_: list[float]
+
+    takes_blanks: ClassVar[bool] = True
+    """Whether a blank feature (NaN) is something to learn from; else it counts as the mean, which is said."""
+
+    # What a ranker states.
+
+    @abstractmethod
+    def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
+        """Learn from lists; set `importances_` and whatever scoring needs."""
+
+    @abstractmethod
+    def _score(self, X: Floats) -> Floats:
+        """The scores of rows whose features are in the order of `feature_names_`."""
+
+    @abstractmethod
+    def _state(self) -> State:
+        """What was learnt, to be written."""
+
+    @abstractmethod
+    def _restore(self, state: State) -> None:
+        """Take back what `_state` gave."""
+
+    def _check(self) -> None:
+        """Refuse settings that mean nothing."""
+        require_whole("seed", self.seed, 0)
+
+    # What users call.
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        query: Any,
+        sample_weight: Any = None,
+        eval_set: tuple[Any, Any, Any] | None = None,
+        progress: bool | Report = False,
+    ) -> Self:
+        """Learn to rank.
+
+        Args:
+            X: a matrix, a DataFrame (its column names are kept) or `Features`; one row a document of a query.
+            y: (n,) grades, whole or not; or (n, n_grades) probabilities of the grades 0, 1, ...
+            query: the id of each row's query. Rows of one query should stand together; else they are sorted.
+            sample_weight: (n,) weights of 0 or more.
+            eval_set: (X, y, query) of validation queries; when to stop, or what to choose, is told by them.
+            progress: show a bar when it takes long, or call a function with (round, most, measure).
+
+        """
+        return self._fit(X, y, query, sample_weight, eval_set, progress)
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        query: Any,
+        sample_weight: Any,
+        eval_set: tuple[Any, Any, Any] | None,
+        progress: bool | Report,
+    ) -> Self:
+        self._check()
+        lists = gather(X, y, query, sample_weight)
+        refuse_flat(lists)
+        if not self.takes_blanks:
+            say_blanks(lists, type(self).__name__)
+        validation = self._validation(eval_set, lists)
+        self.history_ = []
+        with reporting(progress, type(self).__name__) as report:
+            self._learn(lists, validation, report)
+        self.feature_names_ = lists.names
+        return self
+
+    def _validation(self, eval_set: tuple[Any, Any, Any] | None, lists: Lists) -> Validation | None:
+        if eval_set is None:
+            return None
+        if not isinstance(eval_set, tuple | list) or len(eval_set) != 3:
+            raise UsageError("eval_set is (X, y, query) of validation queries.")
+        X, y, query = eval_set
+        known = gather(X, y, query, known=lists.names, what=" of eval_set")
+        return Validation(known, getattr(self, "validate_by", "nDCG@10"), getattr(self, "gains", "exponential"))
+
+    def predict(self, X: Any, query: Any = None) -> Floats:
+        """The score of each row; higher is better. Only some rankers (`Ensemble`) look at the query."""
+        self._require_fitted()
+        return self._score(aligned(X, self.feature_names_))
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted ranker into a folder: JSON, Parquet, and trees as LightGBM's text; no pickle."""
+        self._require_fitted()
+        store.write(path, self, self._stored_parameters(), self._state())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what :meth:`save` wrote; `Ranker.load` reads any ranker."""
+        about, state = store.read(path)
+        from crowdrank.rankers import RANKERS, ranker_class
+
+        known = {ranker_class(name).__name__: ranker_class(name) for name in RANKERS}
+        found = known.get(about["ranker"])
+        if found is None or not issubclass(found, cls):
+            raise InputError(f"it holds a {about['ranker']}, not a {cls.__name__}", source=str(path))
+        try:
+            ranker = found(**store.tuples(about["parameters"]))
+            ranker.feature_names_ = tuple(about["features"])
+            ranker.history_ = list(about["history"])
+            ranker._restore(state)
+        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+            raise store.damaged(path, problem) from problem
+        return ranker
+
+    def _stored_parameters(self) -> dict[str, Any]:
+        return self.get_params()
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "feature_names_"):
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
+
+    # Manners of scikit-learn, without its weight.
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change constructor arguments."""
+        for name, value in parameters.items():
+            if name not in self._parameter_names():
+                raise UsageError(
+                    f"{type(self).__name__} has no parameter '{name}'; it has: {', '.join(self._parameter_names())}."
+                )
+            setattr(self, name, value)
+        return self
+
+    def unfitted(self) -> Self:
+        """A ranker with the same settings that has learnt nothing."""
+        return type(self)(**self.get_params())
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        told = [f"{k}={v!r}" for k, v in self.get_params().items() if v is not defaults[k].default]
+        told = [text for text in told if text not in {f"{k}={p.default!r}" for k, p in defaults.items()}]
+        return f"{type(self).__name__}({', '.join(told)})"
+
+
+def refuse_flat(lists: Lists) -> None:
+    """Refuse features none of which tells two documents apart."""
+    X = lists.X
+    flat = np.isnan(X).all(axis=0) | ((X[:1] == X) | (np.isnan(X) & np.isnan(X[:1]))).all(axis=0)
+    if flat.all():
+        raise InputError("no feature differs between two rows", remedy="give features that tell documents apart")
+
+
+def say_blanks(lists: Lists, ranker: str) -> None:
+    """Say which features have blanks that count as the mean."""
+    blank = np.asarray(np.isnan(lists.X).any(axis=0))
+    names = [name for name, is_blank in zip(lists.names, blank, strict=True) if is_blank]
+    if names:
+        listed = f"{', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+        has = "has" if len(names) == 1 else "have"
+        warnings.warn(
+            f"{counted(len(names), 'feature')} ({listed}) {has} blanks, which {ranker} takes as the mean.", stacklevel=4
+        )
+
+
+def require_whole(name: str, value: object, low: int) -> None:
+    """Refuse what is not a whole number from `low` up."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < low:  # type: ignore[operator]
+        raise UsageError(f"{name} is a whole number from {low} up, not {value!r}.")
+
+
+def require_number(name: str, value: object, low: float, *, above: bool = False) -> None:
+    """Refuse what is not a finite number from `low` up (or above it)."""
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool) and np.isfinite(value)
+    if not number or value < low or (above and value == low):  # type: ignore[operator]
+        raise UsageError(
+            f"{name} is a number {'above' if above else 'from'} {low:g}{'' if above else ' up'}, not {value!r}."
+        )
+
+
+def require_one_of(name: str, value: object, known: tuple[object, ...]) -> None:
+    """Refuse what is none of the values known."""
+    if value not in known:
+        raise UsageError(f"{name} is one of {', '.join(map(str, known))}, not {value!r}.")

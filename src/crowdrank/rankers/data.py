@@ -1,0 +1,280 @@
+"""What a ranker learns from: features, labels and weights, query by query."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.judgments import frames, ids
+from crowdrank.judgments.encode import as_floats
+from crowdrank.judgments.read import Features
+from crowdrank.judgments.table import counted
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+LARGEST_GRADE = 30
+"""2^grade - 1 is taken up to this grade; a larger one is no grade."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """Rows of documents, query by query.
+
+    Attributes:
+        X: (n, n_features).
+        y: (n,) what each document is worth, in grades.
+        shares: (n, n_grades) the probability of each grade, where the labels are such.
+        offsets: (n_queries + 1,) where each query begins.
+        weight: (n,) or None.
+        order: (n,) the row that each was before they were sorted by query.
+        names: of the features.
+
+    """
+
+    X: Floats
+    y: Floats
+    shares: Floats | None
+    offsets: Integers
+    weight: Floats | None
+    order: Integers
+    names: tuple[str, ...]
+
+    @property
+    def query(self) -> Integers:
+        """The number of each row's query."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    def gain(self, gains: str | Sequence[float]) -> Floats:
+        """What each document gains; where its grade has a distribution, the expected gain."""
+        return label_gains(self.y if self.shares is None else self.shares, gains)
+
+    def of_queries(self, chosen: Integers) -> Lists:
+        """Only the queries whose numbers are given."""
+        rows = np.concatenate([np.arange(*self.offsets[q : q + 2]) for q in chosen])
+        sizes = np.diff(self.offsets)[chosen]
+        return Lists(
+            self.X[rows],
+            self.y[rows],
+            None if self.shares is None else self.shares[rows],
+            np.append(0, np.cumsum(sizes)),
+            None if self.weight is None else self.weight[rows],
+            self.order[rows],
+            self.names,
+        )
+
+    @property
+    def labels(self) -> Floats:
+        """The labels as they were given: grades, or the probabilities of grades."""
+        return self.y if self.shares is None else self.shares
+
+
+def as_matrix(X: Any) -> tuple[Floats, tuple[str, ...] | None]:
+    """Features as a matrix of numbers, and their names where they have any.
+
+    >>> import pandas as pd
+    >>> as_matrix(pd.DataFrame({"bm25": [1, 2]}))
+    (array([[1.],
+           [2.]]), ('bm25',))
+    """
+    if isinstance(X, Features):
+        return X.matrix, X.names
+    if frames.is_frame(X):
+        names = frames.column_names(X)
+        columns = [_column(frames.column_to_arrow(X, name), name) for name in names]
+        return (np.column_stack(columns) if columns else np.empty((0, 0))), tuple(names)
+    try:
+        matrix = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise InputError("the features are not all numbers", remedy="give a matrix or a frame of numbers") from problem
+    if matrix.ndim != 2:
+        raise InputError(
+            f"the features have {matrix.ndim} ax{'i' if matrix.ndim == 1 else 'e'}s, not two",
+            remedy="give one row a document and one column a feature",
+        )
+    return matrix, None
+
+
+def _column(column: pa.ChunkedArray, name: str) -> Floats:
+    values = as_floats(column)
+    if values is None:
+        raise InputError("it is not all numbers", source="the features", column=name, remedy="leave it out")
+    return values
+
+
+def checked_matrix(X: Any) -> tuple[Floats, tuple[str, ...] | None]:
+    """As :func:`as_matrix`; nothing to learn from is refused, and infinite numbers are."""
+    matrix, names = as_matrix(X)
+    matrix = np.ascontiguousarray(matrix)  # how numbers lie must not change how they round
+    if not matrix.size:
+        raise InputError("there are no rows or no features", remedy="give one row a document and one column a feature")
+    infinite = np.isinf(matrix)
+    if infinite.any():
+        row, column = (int(place[0]) for place in np.nonzero(infinite))
+        name = names[column] if names else f"f{column + 1}"
+        raise InputError(
+            "a feature is infinite", place=f"row {row + 1}", column=name, remedy="bound it or leave it blank"
+        )
+    return matrix, names
+
+
+def aligned(X: Any, known: tuple[str, ...]) -> Floats:
+    """The features in the order in which a ranker knows them, found by name where they have names."""
+    matrix, names = checked_matrix(X)
+    if names is None or names == known:
+        if matrix.shape[1] != len(known):
+            raise InputError(
+                f"there are {counted(matrix.shape[1], 'feature')}, but the ranker learnt from {len(known)}",
+                remedy="give the features that it was fitted on",
+            )
+        return matrix
+    place = {name: number for number, name in enumerate(names)}
+    missing = [name for name in known if name not in place]
+    if missing:
+        raise InputError(
+            f"the ranker needs {counted(len(missing), 'feature')} that {'is' if len(missing) == 1 else 'are'} not "
+            f"there ({', '.join(map(shown, missing[:3]))}{', ...' if len(missing) > 3 else ''})",
+            remedy="give the features that it was fitted on",
+        )
+    return np.ascontiguousarray(matrix[:, [place[name] for name in known]])
+
+
+def query_codes(query: Any, n: int) -> Integers:
+    """Queries as numbers in the order of their first rows; they may be ids of any one type.
+
+    >>> query_codes(["b", "b", "a"], 3).tolist()
+    [0, 0, 1]
+    """
+    column = query if isinstance(query, pa.ChunkedArray) else pa.chunked_array([_ids(query)])
+    if len(column) != n:
+        raise InputError(f"there are {n:,} rows, but {len(column):,} query ids", remedy="give each row its query")
+    codes, _ = ids.encode(column)
+    if (codes < 0).any():
+        raise InputError("the query is missing", place=f"row {int(np.argmax(codes < 0)) + 1}", remedy="fill it in")
+    return codes.astype(np.int64)
+
+
+def _ids(query: Any) -> pa.Array:
+    if isinstance(query, pa.Array):
+        return query
+    try:
+        flat = np.asarray(query)
+        if flat.ndim != 1:
+            raise UsageError("query is one id for each row.")
+        return pa.array(flat.tolist() if flat.dtype == object else flat)
+    except pa.ArrowException as problem:
+        raise InputError("the query ids are of several types", remedy="make them all text or all numbers") from problem
+
+
+def gather(
+    X: Any, y: Any, query: Any, sample_weight: Any = None, *, known: tuple[str, ...] | None = None, what: str = ""
+) -> Lists:
+    """Rows of documents query by query; what cannot be used is said in one sentence.
+
+    Rows whose queries are not contiguous are sorted, which is said once.
+    """
+    matrix, names = checked_matrix(X) if known is None else (aligned(X, known), known)
+    if query is None and isinstance(X, Features):
+        query = X.query
+    if query is None:
+        raise UsageError(f"A ranker learns from lists: give query, one id for each row{what}.")
+    codes = query_codes(query, len(matrix))
+    order = np.arange(len(matrix))
+    if (np.diff(codes) < 0).any():
+        warnings.warn(f"The rows of a query are not together{what}; they were sorted by query.", stacklevel=4)
+        order = np.argsort(codes, kind="stable")
+        matrix, codes = matrix[order], codes[order]
+    labels, shares = _labels(y, len(matrix))
+    weight = _weights(sample_weight, len(matrix))
+    return Lists(
+        matrix,
+        labels[order],
+        None if shares is None else shares[order],
+        np.searchsorted(codes, np.arange(codes[-1] + 2)).astype(np.int64),
+        None if weight is None else weight[order],
+        order,
+        names or tuple(f"f{number + 1}" for number in range(matrix.shape[1])),
+    )
+
+
+def _labels(y: Any, n: int) -> tuple[Floats, Floats | None]:
+    """Labels as grades, and the probabilities of grades where `y` has a column for each."""
+    try:
+        labels = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise InputError(
+            "the labels are not all numbers", remedy="give grades, or probabilities of grades"
+        ) from problem
+    if labels.ndim not in (1, 2) or len(labels) != n:
+        raise InputError(
+            f"the labels have the shape {labels.shape}, but there are {n:,} rows", remedy="give one label for each row"
+        )
+    if not np.isfinite(labels).all():
+        row = int(np.argmax(~np.isfinite(labels).reshape(n, -1).all(axis=1)))
+        raise InputError("the label is missing or infinite", place=f"row {row + 1}", remedy="leave such rows out")
+    if labels.ndim == 1:
+        return labels, None
+    off = (labels < 0).any(axis=1) | (np.abs(labels.sum(axis=1) - 1) > 1e-6)
+    if off.any():
+        raise InputError(
+            "the probabilities of the grades do not sum to 1",
+            place=f"row {int(np.argmax(off)) + 1}",
+            remedy="give one column for each grade from 0 up",
+        )
+    return labels @ np.arange(labels.shape[1], dtype=np.float64), labels
+
+
+def _weights(sample_weight: Any, n: int) -> Floats | None:
+    if sample_weight is None:
+        return None
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise InputError(
+            f"the weights have the shape {weight.shape}, but there are {n:,} rows", remedy="give one a row"
+        )
+    bad = ~(np.isfinite(weight) & (weight >= 0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(
+            f"the weight {weight[row]:g} is not one", place=f"row {row + 1}", remedy="weights are 0 or more"
+        )
+    if not weight.any():
+        raise InputError("every weight is 0", remedy="give some rows a weight above 0")
+    return weight
+
+
+def label_gains(labels: Floats, gains: str | Sequence[float]) -> Floats:
+    """What labels gain: grades (whole or between two), or the expectation over probabilities of grades.
+
+    Between two grades of a table lies what is between their gains.
+
+    >>> label_gains(np.array([0.0, 1.0, 1.5]), "exponential").tolist()
+    [0.0, 1.0, 1.8284271247461903]
+    >>> label_gains(np.array([[0.5, 0.0, 0.5]]), (0, 1, 3)).tolist()
+    [1.5]
+    """
+    highest = LARGEST_GRADE if isinstance(gains, str) else len(gains) - 1
+    grades = labels if labels.ndim == 1 else np.arange(labels.shape[1], dtype=np.float64)
+    if gains == "linear":
+        highest = np.inf  # type: ignore[assignment]
+    off = (grades < 0) | (grades > highest)
+    if off.any():
+        grade = float(grades[off][0])
+        why = "below 0" if grade < 0 else f"above {highest}, the last that has a gain"
+        remedy = "train on grades from 0 up, or on the probabilities of grades (p0, p1, ...)"
+        raise InputError(f"the label {grade:g} is {why}", remedy=remedy)
+    if gains == "linear":
+        worth = grades
+    elif gains == "exponential":
+        worth = np.exp2(grades) - 1
+    else:
+        table = np.asarray(gains, dtype=np.float64)
+        worth = np.interp(grades, np.arange(len(table)), table)
+    return np.asarray(worth if labels.ndim == 1 else labels @ worth, dtype=np.float64)

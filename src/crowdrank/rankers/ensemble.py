@@ -1,0 +1,171 @@
+"""An ensemble: the weighted mean of rankers' scores, each standardised within the query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from crowdrank.errors import UsageError
+from crowdrank.judgments.read import Features
+from crowdrank.progress import Report
+from crowdrank.rankers.base import Ranker, require_whole
+from crowdrank.rankers.data import Floats, Integers, Lists, aligned, query_codes
+from crowdrank.rankers.lambdamart import LambdaMART, shares
+from crowdrank.rankers.linear import GLS
+from crowdrank.rankers.store import State
+from crowdrank.rankers.validation import Validation, check_validation
+
+
+class Ensemble(Ranker):
+    """Rankers that vote: their scores, standardised within each query, are averaged with weights.
+
+    Weights are found on the validation queries by a search on the simplex, one member at a time; without validation
+    queries they are equal.
+
+    Args:
+        members: rankers; by default a `LambdaMART` and a `GLS`.
+        prefit: the members are fitted already, each on what it should learn from (the crowd's labels, the experts'),
+            and `fit` only finds their weights, on the data that it is given.
+        steps: into how many parts a weight is cut in the search.
+        validate_by, gains: the measure that is raised.
+        seed: given to nobody; the members have their own.
+
+    Attributes:
+        members_: the fitted rankers.
+        weights_: (n_members,), summing to 1.
+
+    >>> import crowdrank
+    >>> world = crowdrank.simulate(queries=20, documents=10, seed=1)
+    >>> X, gold = world.features.drop(columns=["query", "document"]), world.gold
+    >>> pair = Ensemble([LambdaMART(n_estimators=10), GLS()]).fit(X, gold["grade"], query=gold["query"])
+    >>> pair.predict(X, query=gold["query"]).shape
+    (219,)
+    """
+
+    members_: list[Ranker]
+    weights_: Floats
+
+    def __init__(
+        self,
+        members: Sequence[Ranker] | None = None,
+        *,
+        prefit: bool = False,
+        steps: int = 20,
+        validate_by: str = "nDCG@10",
+        gains: str | Sequence[float] = "exponential",
+        seed: int = 0,
+    ) -> None:
+        self.members = members
+        self.prefit = prefit
+        self.steps = steps
+        self.validate_by = validate_by
+        self.gains = gains
+        self.seed = seed
+
+    def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
+        self.members_ = list(self.members) if self.members is not None else [LambdaMART(), GLS()]
+        if self.prefit:
+            for member in self.members_:
+                member._require_fitted()
+            validation = validation or Validation(lists, self.validate_by, self.gains)
+        else:
+            self.members_ = [self._fitted(member, lists, validation, report) for member in self.members_]
+        self.weights_ = np.full(len(self.members_), 1 / len(self.members_))
+        if validation is not None:
+            known = validation.lists
+            votes = self._votes(known.X, known.query, lists.names)
+            self.weights_, best = best_weights(votes, validation, self.steps)
+            self.history_ = [best]
+        pairs = zip(self.weights_, self.members_, strict=True)
+        self.importances_ = shares(sum(weight * member.importances_ for weight, member in pairs))
+
+    @staticmethod
+    def _fitted(member: Ranker, lists: Lists, validation: Validation | None, report: Report) -> Ranker:
+        known = None if validation is None else validation.lists
+        held_out = None if known is None else (known.X, known.labels, known.query)
+        fitted = member.unfitted()
+        told: dict[str, Any] = {
+            "query": lists.query,
+            "sample_weight": lists.weight,
+            "eval_set": held_out,
+            "progress": report,
+        }
+        fitted.fit(lists.X, lists.labels, **told)
+        fitted.feature_names_ = lists.names
+        return fitted
+
+    def _votes(self, X: Floats, query: Integers, names: tuple[str, ...]) -> Floats:
+        """Each member's standardised scores: (n_members, n)."""
+        if any(member.feature_names_ != names for member in self.members_):
+            raise UsageError("The members of an Ensemble learn from the same features, in the same order.")
+        return np.stack([standardised(member.predict(X, query), query) for member in self.members_])
+
+    def predict(self, X: Any, query: Any = None) -> Floats:
+        """The score of each row; rows are standardised within their query, so that it must be known."""
+        self._require_fitted()
+        if query is None and isinstance(X, Features):
+            query = X.query
+        if query is None:
+            raise UsageError("An Ensemble standardises scores within each query: give predict(X, query=...).")
+        matrix = aligned(X, self.feature_names_)
+        codes = query_codes(query, len(matrix))
+        return np.asarray(self.weights_ @ self._votes(matrix, codes, self.feature_names_))
+
+    def _score(self, X: Floats) -> Floats:
+        raise NotImplementedError  # predict needs the query
+
+    def _stored_parameters(self) -> dict[str, Any]:
+        # The members stand beside, each in a folder of its own.
+        return {**self.get_params(), "members": None, "prefit": False}
+
+    def _state(self) -> State:
+        parts = {f"member-{number}": member for number, member in enumerate(self.members_)}
+        return State({}, {"weights": self.weights_, "importances": self.importances_}, {}, parts)
+
+    def _restore(self, state: State) -> None:
+        self.weights_, self.importances_ = state.arrays["weights"], state.arrays["importances"]
+        self.members_ = [state.parts[f"member-{number}"] for number in range(len(self.weights_))]
+        self.members = self.members_
+
+    def _check(self) -> None:
+        super()._check()
+        require_whole("steps", self.steps, 1)
+        check_validation(self.validate_by)
+        if self.members is not None and (not self.members or not all(isinstance(m, Ranker) for m in self.members)):
+            raise UsageError("members are one ranker or more.")
+        if self.prefit and self.members is None:
+            raise UsageError("prefit=True takes members that are fitted already.")
+
+
+def standardised(score: Floats, query: Integers) -> Floats:
+    """Scores as standard deviations from the mean of their query; where all are equal, 0.
+
+    >>> standardised(np.array([1.0, 3.0, 7.0]), np.array([0, 0, 1])).tolist()
+    [-1.0, 1.0, 0.0]
+    """
+    n = np.maximum(np.bincount(query), 1)
+    off = score - (np.bincount(query, score) / n)[query]
+    sd = np.sqrt(np.bincount(query, off**2) / n)[query]
+    return np.asarray(np.divide(off, sd, out=np.zeros(len(off)), where=sd > 1e-12 * np.abs(score).max(initial=1e-300)))
+
+
+def best_weights(votes: Floats, validation: Validation, steps: int) -> tuple[Floats, float]:
+    """Weights on the simplex that raise the measure: one member's weight at a time, until none raises it further."""
+    weights = np.full(len(votes), 1 / len(votes))
+    best, better = validation(weights @ votes), True
+    while better:
+        better = False
+        for member in range(len(votes)):
+            rest = weights.copy()
+            rest[member] = 0.0
+            others = np.ones(len(votes)) - np.eye(len(votes))[member]
+            rest = rest / rest.sum() if rest.sum() > 0 else others / max(others.sum(), 1.0)
+            for step in range(steps + 1):
+                tried = (1 - step / steps) * rest
+                tried[member] = step / steps
+                value = validation(tried @ votes)
+                if value > best + 1e-12:
+                    weights, best, better = tried, value, True
+    return weights, best

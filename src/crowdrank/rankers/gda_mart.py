@@ -1,0 +1,258 @@
+"""GDA-PW-MART: boosted trees that explain judgments, not labels (Metrikov, Pavlu, Aslam 2015, eq. 14)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from crowdrank.consensus.gda_pairwise import GDAPairwise
+from crowdrank.errors import InputError, UsageError
+from crowdrank.evaluation.measures import Measure, parse_gains
+from crowdrank.judgments import ids
+from crowdrank.judgments.read import Features
+from crowdrank.judgments.table import counted
+from crowdrank.progress import Report
+from crowdrank.rankers import kernels
+from crowdrank.rankers.base import require_number, require_whole
+from crowdrank.rankers.data import Floats, Integers, Lists, as_matrix
+from crowdrank.rankers.labels import read_labels
+from crowdrank.rankers.lambdamart import BoostedTrees, Objective
+from crowdrank.rankers.lambdas import CHUNKS, check_measure, measured, parts
+
+
+class GDAPairwiseMART(BoostedTrees):
+    """Trees whose scores stand for relevance in the pairwise model of judgments.
+
+    A pair of documents costs |dZ| times the sum over its judgments of -log p(g | g', s - s') - log p(g' | g, s - s'),
+    with the assessors' parameters and the documents' difficulties as `GDAPairwise` estimated them. So two documents of
+    which little is known pull little, where a single label would pull with all its might.
+
+    Args:
+        model: a fitted `GDAPairwise`.
+        measure, gains, truncation: as in `LambdaMART`; gains are expected gains.
+        most_pairs: of two documents' pairs of judgments, so many are looked at; they count for all.
+        min_curvature: a pair of judgments counts at least so much in the curvature, where it is nearly flat.
+        n_estimators, learning_rate, num_leaves, min_child_samples, validate_by, patience, lightgbm, threads, seed: as
+            in `LambdaMART`.
+
+    A saved ranker scores without the model; to be fitted again it must be given one.
+
+    >>> import crowdrank
+    >>> world = crowdrank.simulate(queries=15, documents=8, labels=3, seed=1)
+    >>> model = crowdrank.GDAPairwise().fit(world.judgments)
+    >>> ranker = GDAPairwiseMART(model, n_estimators=10).fit(crowdrank.read_features(world.features))
+    >>> len(ranker.importances_)
+    20
+    """
+
+    def __init__(
+        self,
+        model: GDAPairwise | None = None,
+        *,
+        measure: str | Measure | None = "nDCG",
+        gains: str | Sequence[float] = "exponential",
+        truncation: int = 30,
+        most_pairs: int = 9,
+        min_curvature: float = 0.01,
+        n_estimators: int = 100,
+        learning_rate: float = 0.1,
+        num_leaves: int = 31,
+        min_child_samples: int = 20,
+        validate_by: str = "nDCG@10",
+        patience: int = 50,
+        lightgbm: Mapping[str, Any] | None = None,
+        threads: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.model = model
+        self.measure = measure
+        self.gains = gains
+        self.truncation = truncation
+        self.most_pairs = most_pairs
+        self.min_curvature = min_curvature
+        self.n_estimators = n_estimators
+        self.learning_rate = learning_rate
+        self.num_leaves = num_leaves
+        self.min_child_samples = min_child_samples
+        self.validate_by = validate_by
+        self.patience = patience
+        self.lightgbm = lightgbm
+        self.threads = threads
+        self.seed = seed
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        query: Any = None,
+        sample_weight: Any = None,
+        eval_set: tuple[Any, Any, Any] | None = None,
+        progress: bool | Report = False,
+        document: Any = None,
+    ) -> Self:
+        """Learn to rank from the judgments of the model; arguments as in `Ranker.fit`, but for these.
+
+        Args:
+            X: `Features`, which know the ids of their documents, or a matrix or frame beside `query` and `document`.
+            y: what the gains in dZ come from; by default the probabilities of grades in the model's consensus.
+            document: the id of each row's document. Rows without judgments are left out, which is said.
+
+        """
+        self._check()
+        if self.model is None:
+            raise UsageError(
+                "GDAPairwiseMART explains judgments: give it a fitted GDAPairwise, GDAPairwiseMART(model)."
+            )
+        names, documents = _ids(X, query, document)
+        items = judged_items(self.model, names, documents)
+        rows = np.flatnonzero(items >= 0)
+        if not len(rows):
+            raise InputError(
+                "no document has judgments in the model", remedy="check that both name queries and documents alike"
+            )
+        if len(rows) < len(items):
+            lost = counted(len(items) - len(rows), "document")
+            warnings.warn(f"{lost} without judgments in the model were left out.", stacklevel=2)
+        labels = read_labels(self.model).target("probabilities")[items] if y is None else np.asarray(y)
+        self._items = items[rows]
+        try:
+            return self._fit(
+                _taken(X, rows),
+                labels[rows] if len(labels) == len(items) else labels,
+                (names if query is None else _array(query)).take(pa.array(rows)),
+                None if sample_weight is None else np.asarray(sample_weight)[rows],
+                eval_set,
+                progress,
+            )
+        finally:
+            del self._items
+
+    def _objective(self, lists: Lists, threads: int) -> Objective:
+        assert self.model is not None
+        return JudgmentObjective(
+            lists,
+            self.model,
+            self._items[lists.order],
+            measure=self.measure,
+            gains=parse_gains(self.gains),
+            truncation=self.truncation,
+            most_pairs=self.most_pairs,
+            min_curvature=self.min_curvature,
+            threads=threads,
+        )
+
+    def _stored_parameters(self) -> dict[str, Any]:
+        return {**self.get_params(), "model": None}
+
+    def _check(self) -> None:
+        super()._check()
+        check_measure(self.measure)
+        parse_gains(self.gains)
+        require_whole("truncation", self.truncation, 1)
+        require_whole("most_pairs", self.most_pairs, 1)
+        require_number("min_curvature", self.min_curvature, 0, above=True)
+        if self.model is not None and not isinstance(self.model, GDAPairwise):
+            raise UsageError(f"model is a fitted GDAPairwise, not a {type(self.model).__name__}.")
+
+
+class JudgmentObjective:
+    """Slopes and curvatures of eq. 14 at given scores."""
+
+    def __init__(
+        self,
+        lists: Lists,
+        model: GDAPairwise,
+        items: Integers,
+        *,
+        measure: str | Measure | None = "nDCG",
+        gains: Any = "exponential",
+        truncation: int = 30,
+        most_pairs: int = 9,
+        min_curvature: float = 0.01,
+        threads: int = 1,
+    ) -> None:
+        self.lists, self.truncation, self.most, self.least = lists, truncation, most_pairs, float(min_curvature)
+        self.code, self.value, self.inverse, self.discount = measured(lists, lists.gain(gains), measure, truncation)
+        table = model.prepared(model.judgments_)
+        sizes = np.diff(table.offsets)[items]
+        self.judged = np.append(0, np.cumsum(sizes))
+        chosen = np.repeat(table.offsets[items] - self.judged[:-1], sizes) + np.arange(self.judged[-1])
+        self.assessor, self.grade = table.assessor[chosen], table.grade[chosen]
+        self.params = np.ascontiguousarray(model.theta_["params"])
+        self.ease = np.ones(len(items))
+        if "difficulty" in model.consensus_.document_table.column_names:
+            self.ease = model.consensus_.document_table["difficulty"].to_numpy()[items] ** -0.5
+        self.weight = np.ones(0) if lists.weight is None else lists.weight
+        self.parts = parts(lists.offsets, truncation, CHUNKS * threads if threads > 1 else 1)
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __call__(self, score: Floats) -> tuple[Floats, Floats]:
+        """The slope and the curvature of the loss in every document's score."""
+        score = np.ascontiguousarray(score, dtype=np.float64)
+        slope, curve = np.empty(len(score)), np.empty(len(score))
+
+        def one(part: tuple[int, int]) -> None:
+            kernels.judgment_forces(
+                self.lists.offsets,
+                *part,
+                score,
+                self.value,
+                self.inverse,
+                self.discount,
+                self.code,
+                self.weight,
+                self.judged,
+                self.assessor,
+                self.grade,
+                self.ease,
+                self.params,
+                self.truncation,
+                self.most,
+                self.least,
+                slope,
+                curve,
+            )
+
+        list(map(one, self.parts) if self._pool is None else self._pool.map(one, self.parts))
+        return slope, curve
+
+
+def judged_items(model: GDAPairwise, query: pa.Array, document: pa.Array) -> Integers:
+    """For each pair of ids the number of its item in the model's consensus, or -1."""
+    model._require_fitted()
+    return model.prepared(model.judgments_).positions(query, document)
+
+
+def _ids(X: Any, query: Any, document: Any) -> tuple[pa.Array, pa.Array]:
+    """The ids of each row's query and document."""
+    if isinstance(X, Features):
+        return X.query, X.document
+    if query is None or document is None:
+        raise UsageError("GDAPairwiseMART finds judgments by ids: give Features, or query and document of each row.")
+    n = len(as_matrix(X)[0])
+    arrays = _array(query), _array(document)
+    for name, array in zip(("query", "document"), arrays, strict=True):
+        if len(array) != n:
+            raise InputError(f"there are {n:,} rows, but {len(array):,} {name} ids", remedy=f"give each row its {name}")
+    return arrays
+
+
+def _array(names: Any) -> pa.Array:
+    column = names if isinstance(names, pa.ChunkedArray) else pa.chunked_array([pa.array(names)])
+    codes, known = ids.encode(column)
+    return known.take(pa.array(codes, mask=codes < 0))
+
+
+def _taken(X: Any, rows: Integers) -> Any:
+    """Some rows of features, with their names."""
+    matrix, names = as_matrix(X)
+    if names is None:
+        return matrix[rows]
+    nothing = pa.array(np.zeros(len(rows), np.int64))
+    return Features(nothing, nothing, matrix[rows], names)

@@ -1,0 +1,328 @@
+"""Forces between documents of a query. Each pass has a slow, obvious NumPy twin in tests/rankers/.
+
+Rows lie query by query; `offsets` (n_queries + 1,) says where each query begins. A pass writes the slope (gradient) and
+the curvature (second derivative) of a loss in every document's score.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+NO_MEASURE, DCG, ERR, AP = 0, 1, 2, 3
+UNWEIGHTED, PRODUCT, LEFT, POST = 0, 1, 2, 3
+HARD, NORMAL, POSTERIOR, MATRIX = 0, 1, 2, 3
+
+NEAR = 0.01
+"""LightGBM's norm divides a pair's force by its distance in score, and by this where there is none."""
+WIDEST = 600.0
+"""Scores (times sigmoid) further apart than this are not turned into exponentials once for each document."""
+SHORT = 8
+"""Runs of so many documents are sorted by insertion, then merged."""
+
+
+@njit(cache=True, nogil=True)
+def sort_falling(values: Floats, rows: Integers, spare: Floats, spare_rows: Integers) -> None:
+    """Sort `values`, largest first, and `rows` along; equal ones keep their order."""
+    n = values.size
+    for left in range(0, n, SHORT):
+        for i in range(left + 1, min(left + SHORT, n)):
+            value, row, j = values[i], rows[i], i
+            while j > left and values[j - 1] < value:
+                values[j], rows[j] = values[j - 1], rows[j - 1]
+                j -= 1
+            values[j], rows[j] = value, row
+    width = SHORT
+    while width < n:
+        for left in range(0, n, 2 * width):
+            middle, right = min(left + width, n), min(left + 2 * width, n)
+            i, j = left, middle
+            for k in range(left, right):
+                if i < middle and (j >= right or values[i] >= values[j]):
+                    spare[k], spare_rows[k] = values[i], rows[i]
+                    i += 1
+                else:
+                    spare[k], spare_rows[k] = values[j], rows[j]
+                    j += 1
+        values[:] = spare[:n]
+        rows[:] = spare_rows[:n]
+        width *= 2
+
+
+@njit(cache=True, nogil=True)
+def sum_up(measure: int, value: Floats, discount: Floats, before: Floats, sums: Floats) -> None:
+    """What :func:`swap_change` needs of a ranked list: `before` and `sums` of the first 0, 1, 2, ... documents.
+
+    `before` is the chance to get there (ERR) or the number of relevant documents (AP).
+    """
+    before[0], sums[0] = (1.0 if measure == ERR else 0.0), 0.0
+    for k in range(value.size):
+        if measure == ERR:
+            before[k + 1] = before[k] * (1.0 - value[k])
+            sums[k + 1] = sums[k] + discount[k] * value[k] * before[k]
+        else:
+            before[k + 1] = before[k] + value[k]
+            sums[k + 1] = sums[k] + discount[k] * value[k]
+
+
+@njit(cache=True, nogil=True)
+def swap_change(measure: int, i: int, j: int, value: Floats, discount: Floats, before: Floats, sums: Floats) -> float:
+    """By how much a measure (DCG, ERR, or AP times the relevant) changes when ranks i < j swap their documents."""
+    if measure == DCG:
+        return float((value[j] - value[i]) * (discount[i] - discount[j]))
+    between = sums[j] - sums[i + 1]
+    if measure == ERR:
+        ratio = (1.0 - value[j]) / (1.0 - value[i])
+        at_i = discount[i] * before[i] * (value[j] - value[i])
+        return float(at_i + between * (ratio - 1.0) + discount[j] * before[j] * (ratio * value[i] - value[j]))
+    rise = (before[i] + 1.0) * discount[i] + between - (before[j] - value[i] + 1.0) * discount[j]
+    return float((value[j] - value[i]) * rise)
+
+
+@njit(cache=True, nogil=True)
+def chance_above(kind: int, a: int, b: int, start: int, spread: Floats, below: Floats, at: int, size: int) -> float:
+    """The chance that row a is better than row b, as their labels have it."""
+    # spread: (n, 2) mean and sd, (n, n_grades) probabilities, or (all pairs, 1); below: (n, n_grades)
+    if kind == NORMAL:
+        variance = spread[a, 1] * spread[a, 1] + spread[b, 1] * spread[b, 1]
+        off = spread[a, 0] - spread[b, 0]
+        if variance <= 0.0:
+            return 1.0 if off > 0 else (0.0 if off < 0 else 0.5)
+        return 0.5 * math.erfc(-off / math.sqrt(2.0 * variance))
+    if kind == POSTERIOR:
+        chance = 0.0
+        for grade in range(spread.shape[1]):
+            chance += spread[a, grade] * below[b, grade]
+        return chance
+    return float(spread[at + (a - start) * size + (b - start), 0])
+
+
+@njit(cache=True, nogil=True)
+def lambdas(
+    offsets: Integers,
+    first: int,
+    last: int,
+    score: Floats,
+    gain: Floats,
+    value: Floats,
+    inverse: Floats,
+    discount: Floats,
+    measure: int,
+    weight: Floats,
+    weighting: int,
+    kind: int,
+    spread: Floats,
+    below: Floats,
+    places: Integers,
+    sigmoid: float,
+    truncation: int,
+    norm: bool,
+    slope: Floats,
+    curve: Floats,
+) -> None:
+    """Slope and curvature of the pairwise log loss, each pair times what its swap changes in the measure.
+
+    Pairs have at least one document above `truncation` in the order of scores; documents of equal gain make none,
+    unless their chances are soft and no measure is asked for. Weights are those of pairs (PRODUCT, LEFT: that of the
+    better document) or of what documents get in the end (POST). The norm is that of the unweighted forces.
+    """
+    # first, last: queries; score, gain, value, weight, slope, curve (n,); value: what the measure sees (gain, chance to
+    # stop, relevant); inverse (n_queries,) of the measure's ideal; discount (longest list,); places (n_queries,) where
+    # the matrix of a query starts
+    longest = 0
+    for query in range(first, last):
+        longest = max(longest, offsets[query + 1] - offsets[query])
+    falling, spare, spare_rows = np.empty(longest), np.empty(longest), np.empty(longest, np.int64)
+    rows, ranked, gains = np.empty(longest, np.int64), np.empty(longest), np.empty(longest)
+    force, bend, loud = np.empty(longest), np.empty(longest), np.empty(longest)
+    before, sums, weights = np.empty(longest + 1), np.empty(longest + 1), np.ones(longest)
+    paired = weighting in (PRODUCT, LEFT)
+    for query in range(first, last):
+        start, n = offsets[query], offsets[query + 1] - offsets[query]
+        for k in range(n):
+            falling[k], rows[k] = score[start + k], start + k
+        sort_falling(falling[:n], rows[:n], spare, spare_rows)
+        spread_out = n > 0 and falling[0] != falling[n - 1]
+        scale = inverse[query]
+        middle = 0.5 * (falling[0] + falling[n - 1]) if n > 0 else 0.0
+        once = n > 0 and sigmoid * (falling[0] - falling[n - 1]) < WIDEST
+        for k in range(n):
+            force[k], bend[k] = 0.0, 0.0
+            ranked[k], gains[k] = value[rows[k]], gain[rows[k]]
+            if once:
+                loud[k] = math.exp(sigmoid * (falling[k] - middle))
+            if paired:
+                weights[k] = weight[rows[k]]
+        if measure in (ERR, AP):
+            sum_up(measure, ranked[:n], discount, before, sums)
+        total = 0.0
+        for i in range(min(n - 1, truncation)):
+            for j in range(i + 1, n):
+                if gains[i] == gains[j] and (kind == HARD or measure != NO_MEASURE):
+                    continue
+                change = 1.0
+                if measure == DCG:
+                    change = abs((ranked[i] - ranked[j]) * (discount[i] - discount[j])) * scale
+                elif measure != NO_MEASURE:
+                    change = abs(swap_change(measure, i, j, ranked, discount, before, sums)) * scale
+                if norm and spread_out:
+                    change /= NEAR + falling[i] - falling[j]
+                # The chance that the scores put the lower one, j, above: both are in the order of scores.
+                lower = (
+                    loud[j] / (loud[i] + loud[j])
+                    if once
+                    else 1.0 / (1.0 + math.exp(sigmoid * (falling[i] - falling[j])))
+                )
+                above = 1.0 if gains[i] > gains[j] else 0.0
+                if kind != HARD:
+                    above = chance_above(kind, rows[i], rows[j], start, spread, below, places[query], n)
+                push = sigmoid * change * (1.0 - lower - above)
+                pull = sigmoid * sigmoid * change * lower * (1.0 - lower)
+                total += 2.0 * abs(push)
+                if paired:
+                    w = weights[i] if gains[i] > gains[j] else weights[j]
+                    if weighting == PRODUCT:
+                        w = weights[i] * weights[j]
+                    push, pull = w * push, w * pull
+                force[i] += push
+                force[j] -= push
+                bend[i] += pull
+                bend[j] += pull
+        factor = math.log2(1.0 + total) / total if norm and total > 0.0 else 1.0
+        for k in range(n):
+            own = factor * weight[rows[k]] if weighting == POST else factor
+            slope[rows[k]], curve[rows[k]] = own * force[k], own * bend[k]
+
+
+@njit(cache=True, nogil=True)
+def ideals(offsets: Integers, value: Floats, discount: Floats, depth: int, found: Floats) -> None:
+    """The DCG of the best order of each query's documents, down to `depth`."""
+    for query in range(len(offsets) - 1):
+        best = value[offsets[query] : offsets[query + 1]].copy()
+        n = best.size
+        sort_falling(best, np.zeros(n, np.int64), np.empty(n), np.empty(n, np.int64))
+        found[query] = 0.0
+        for rank in range(min(n, depth)):
+            found[query] += best[rank] * discount[rank]
+
+
+@njit(cache=True, nogil=True)
+def hash_rows(matrix: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
+    """A number for each row of bit patterns; equal rows have equal ones (FNV over words, then mixed)."""
+    for row in range(matrix.shape[0]):
+        mixed = np.uint64(0xCBF29CE484222325)
+        for column in range(matrix.shape[1]):
+            mixed = (mixed ^ np.uint64(matrix[row, column])) * np.uint64(0x100000001B3)
+            mixed ^= mixed >> np.uint64(29)
+        hashes[row] = mixed
+
+
+@njit(cache=True, nogil=True)
+def explain(
+    params: Floats, a: int, g: int, b: int, h: int, off: float, inverse: float, shares: Floats
+) -> tuple[float, float]:
+    """Slope and minus the curvature of log p(g | h, off): assessor a's grade given b's of a document `off` below."""
+    # params (n_assessors, 2 n_grades + 1): mu, log alpha, log w; shares (n_grades,) is written over
+    n_grades = shares.size
+    x = off + params[b, h]
+    highest = -np.inf
+    for k in range(n_grades):
+        away = x - params[a, k]
+        shares[k] = params[a, n_grades + k] - 0.5 * away * away * inverse
+        highest = max(highest, shares[k])
+    total, mean, square = 0.0, 0.0, 0.0
+    for k in range(n_grades):
+        share = math.exp(shares[k] - highest)
+        total += share
+        mean += share * params[a, k]
+        square += share * params[a, k] * params[a, k]
+    mean, square = mean / total, square / total
+    return (params[a, g] - mean) * inverse, max(square - mean * mean, 0.0) * inverse * inverse
+
+
+@njit(cache=True, nogil=True)
+def judgment_forces(
+    offsets: Integers,
+    first: int,
+    last: int,
+    score: Floats,
+    value: Floats,
+    inverse: Floats,
+    discount: Floats,
+    measure: int,
+    weight: Floats,
+    judged: Integers,
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    ease: Floats,
+    params: Floats,
+    truncation: int,
+    most: int,
+    least: float,
+    slope: Floats,
+    curve: Floats,
+) -> None:
+    """Slope and curvature of GDA's eq. 14: what judgments say of differences in score, times what a swap changes.
+
+    Of two documents' K K' pairs of judgments at most `most` are looked at, each judgment as often as any other, and
+    count for all. The curvature of a pair is at least `least` for each pair of judgments.
+    """
+    # score, value, weight, ease = eps^-1/2, slope, curve (n,); judged (n + 1,) where each row's judgments start in
+    # assessor, grade (n_judgments,); weight (0,) where there is none
+    longest = 0
+    for query in range(first, last):
+        longest = max(longest, offsets[query + 1] - offsets[query])
+    falling, spare, spare_rows = np.empty(longest), np.empty(longest), np.empty(longest, np.int64)
+    rows, ranked = np.empty(longest, np.int64), np.empty(longest)
+    before, sums, shares = np.empty(longest + 1), np.empty(longest + 1), np.empty(params.shape[1] // 2)
+    steepness = np.exp(-0.5 * params[:, -1])
+    for query in range(first, last):
+        start, n = offsets[query], offsets[query + 1] - offsets[query]
+        for k in range(n):
+            falling[k], rows[k] = score[start + k], start + k
+            slope[start + k], curve[start + k] = 0.0, 0.0
+        sort_falling(falling[:n], rows[:n], spare, spare_rows)
+        for k in range(n):
+            ranked[k] = value[rows[k]]
+        if measure in (ERR, AP):
+            sum_up(measure, ranked[:n], discount, before, sums)
+        for i in range(min(n - 1, truncation)):
+            for j in range(i + 1, n):
+                change = 1.0
+                if measure != NO_MEASURE:
+                    change = abs(swap_change(measure, i, j, ranked, discount, before, sums)) * inverse[query]
+                here, there = rows[i], rows[j]
+                if weight.size > 0:
+                    change *= weight[here] * weight[there]
+                mine, theirs = judged[here + 1] - judged[here], judged[there + 1] - judged[there]
+                pairs = mine * theirs
+                if change == 0.0 or pairs == 0:
+                    continue
+                rest, step = mine, theirs
+                while step > 0:
+                    rest, step = step, rest % step
+                round_trip = pairs // rest  # after so many steps along both, the same pairs would come again
+                looked = min(pairs, most)
+                push, pull = 0.0, 0.0
+                for t in range(looked):
+                    left = judged[here] + t % mine
+                    right = judged[there] + (t + t // round_trip) % theirs
+                    a, b, g, h = assessor[left], assessor[right], grade[left], grade[right]
+                    narrow = steepness[a] * steepness[b] * ease[here] * ease[there]
+                    off = falling[i] - falling[j]
+                    rise, bend = explain(params, a, g, b, h, off, narrow, shares)
+                    back, bend_back = explain(params, b, h, a, g, -off, narrow, shares)
+                    push += rise - back
+                    pull += bend + bend_back
+                change *= pairs / looked
+                pull = change * max(pull, least * looked)
+                slope[here] -= change * push
+                slope[there] += change * push
+                curve[here] += pull
+                curve[there] += pull

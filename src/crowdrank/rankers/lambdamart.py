@@ -1,0 +1,302 @@
+"""LambdaMART: boosted trees that follow lambda gradients (Burges 2010), on LightGBM's trees."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from crowdrank.errors import InputError, UsageError
+from crowdrank.evaluation.measures import Measure, parse_gains
+from crowdrank.progress import Report
+from crowdrank.rankers.base import Ranker, require_number, require_one_of, require_whole
+from crowdrank.rankers.data import Floats, Lists
+from crowdrank.rankers.lambdas import WEIGHTINGS, LambdaObjective, check_measure
+from crowdrank.rankers.store import State
+from crowdrank.rankers.validation import Validation, check_validation
+
+Objective = Callable[[Floats], tuple[Floats, Floats]]
+
+
+class BoostedTrees(Ranker):
+    """Trees of LightGBM that follow an objective of ours; a subclass states `_objective`."""
+
+    n_estimators: int
+    learning_rate: float
+    num_leaves: int
+    min_child_samples: int
+    validate_by: str
+    patience: int
+    lightgbm: Mapping[str, Any] | None
+    threads: int | None
+
+    best_iteration_: int
+    booster_: Any
+
+    def _objective(self, lists: Lists, threads: int) -> Objective:
+        raise NotImplementedError
+
+    def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
+        threads = self.threads or usual_threads()
+        objective = self._objective(lists, threads)
+        self.booster_, self.best_iteration_, self.history_ = boosted(
+            lists.X,
+            objective,
+            tree_settings(self, threads),
+            self.n_estimators,
+            validation,
+            self.patience,
+            report,
+        )
+        self.importances_ = shares(self.booster_.feature_importance("gain", iteration=self.best_iteration_))
+
+    def _score(self, X: Floats) -> Floats:
+        threads = self.threads or usual_threads()
+        scores: Floats = self.booster_.predict(
+            X, raw_score=True, num_iteration=self.best_iteration_, num_threads=threads
+        )
+        return scores
+
+    def _state(self) -> State:
+        text = self.booster_.model_to_string(num_iteration=self.best_iteration_)
+        return State({"best_iteration": self.best_iteration_}, {"importances": self.importances_}, {"trees": text})
+
+    def _restore(self, state: State) -> None:
+        self.booster_ = booster_of(state.texts["trees"])
+        self.best_iteration_ = state.values["best_iteration"]
+        self.importances_ = state.arrays["importances"]
+
+    def _check(self) -> None:
+        super()._check()
+        require_whole("n_estimators", self.n_estimators, 1)
+        require_whole("num_leaves", self.num_leaves, 2)
+        require_whole("min_child_samples", self.min_child_samples, 1)
+        require_whole("patience", self.patience, 1)
+        require_number("learning_rate", self.learning_rate, 0, above=True)
+        check_validation(self.validate_by)
+        if self.threads is not None:
+            require_whole("threads", self.threads, 1)
+        if self.lightgbm is not None and not isinstance(self.lightgbm, Mapping):
+            raise UsageError(f"lightgbm is a mapping of LightGBM's parameters, not {self.lightgbm!r}.")
+
+
+class LambdaMART(BoostedTrees):
+    """Boosted trees that raise a measure: every pair of documents pulls as hard as its swap would change it.
+
+    With whole grades and no weights the forces are those of LightGBM's `lambdarank` (whose sigmoid is a table). Beyond
+    it: grades may be any numbers or probabilities of grades (then gains are expected gains), targets of pairs may be
+    chances, weights have a meaning that is stated, and the measure may be another than nDCG.
+
+    What a weight means (`pair_weights`):
+
+    - `product`: a pair counts w_i w_j. Where no measure is asked for (`measure=None, norm=False`, no truncation) a
+      document of weight 2 is the same as that document standing there twice.
+    - `left`: a pair counts the weight of its better document. A query whose documents all have weight 2 is the same as
+      that query given twice, whatever the measure.
+    - `post`: what a document gets from all its pairs is multiplied by its weight, as LightGBM does; of whole queries
+      the same holds as for `left`. The forces within a query no longer sum to zero.
+
+    Args:
+        measure: what a swap changes: `nDCG`, `DCG`, `ERR` or `AP` with options and cutoff as in `nDCG@10`; None takes
+            all pairs alike. `nDCG` without a cutoff is LightGBM's: discounts at all ranks, the ideal down to
+            `truncation`.
+        gains: of grades: `exponential`, `linear`, or a table.
+        pair_weights: what `sample_weight` means: `product`, `left`, `post`.
+        sigmoid: how steep the chance of an order is in the difference of scores.
+        truncation: pairs have at least one document above this rank in the current order.
+        norm: LightGBM's `lambdarank_norm`: pairs count less the further they are apart, queries by the logarithm of
+            their forces.
+        n_estimators, learning_rate, num_leaves, min_child_samples: of the trees, as in LightGBM.
+        validate_by, patience: stop after so many rounds in which this measure of the validation queries did not rise.
+        lightgbm: more parameters of LightGBM, by its own names.
+        threads: as many as OMP_NUM_THREADS says or the machine has, unless said.
+        seed: of whatever LightGBM draws.
+
+    >>> import crowdrank
+    >>> world = crowdrank.simulate(queries=30, documents=10, seed=1)
+    >>> X, gold = world.features.drop(columns=["query", "document"]), world.gold
+    >>> ranker = LambdaMART(n_estimators=20).fit(X, gold["grade"], query=gold["query"])
+    >>> run = gold[["query", "document"]].assign(score=ranker.predict(X))
+    >>> crowdrank.evaluate(run, gold, "nDCG@5").means["nDCG@5"] > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        measure: str | Measure | None = "nDCG",
+        *,
+        gains: str | Sequence[float] = "exponential",
+        pair_weights: str = "product",
+        sigmoid: float = 1.0,
+        truncation: int = 30,
+        norm: bool = True,
+        n_estimators: int = 100,
+        learning_rate: float = 0.1,
+        num_leaves: int = 31,
+        min_child_samples: int = 20,
+        validate_by: str = "nDCG@10",
+        patience: int = 50,
+        lightgbm: Mapping[str, Any] | None = None,
+        threads: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.measure = measure
+        self.gains = gains
+        self.pair_weights = pair_weights
+        self.sigmoid = sigmoid
+        self.truncation = truncation
+        self.norm = norm
+        self.n_estimators = n_estimators
+        self.learning_rate = learning_rate
+        self.num_leaves = num_leaves
+        self.min_child_samples = min_child_samples
+        self.validate_by = validate_by
+        self.patience = patience
+        self.lightgbm = lightgbm
+        self.threads = threads
+        self.seed = seed
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        query: Any,
+        sample_weight: Any = None,
+        eval_set: tuple[Any, Any, Any] | None = None,
+        progress: bool | Report = False,
+        pair_targets: Any = None,
+    ) -> Self:
+        """Learn to rank; arguments as in `Ranker.fit`, and one more.
+
+        Args:
+            pair_targets: None: of two documents the one of higher gain is the better one. Soft targets, the chance
+                P(d > d'): `"posterior"` takes it from the probabilities of grades in `y` (half of equal grades counts);
+                an array (n, n_grades) of such probabilities, while `y` says the gains; an array (n,) of standard
+                deviations around `y`, for P = Phi((y - y') / sqrt(sd^2 + sd'^2)); or a function that takes the row
+                numbers of one query and returns the matrix of chances.
+
+        """
+        self._pair_targets = pair_targets
+        try:
+            return self._fit(X, y, query, sample_weight, eval_set, progress)
+        finally:
+            del self._pair_targets
+
+    def _objective(self, lists: Lists, threads: int) -> Objective:
+        objective = LambdaObjective(
+            lists,
+            measure=self.measure,
+            gains=parse_gains(self.gains),
+            weighting=self.pair_weights,
+            pair_targets=self._pair_targets,
+            sigmoid=self.sigmoid,
+            truncation=self.truncation,
+            norm=self.norm,
+            threads=threads,
+        )
+        if not objective.has_pairs():
+            raise InputError(
+                "no query has two documents of different labels",
+                remedy="a ranker learns from differences within a query",
+            )
+        return objective
+
+    def _check(self) -> None:
+        super()._check()
+        check_measure(self.measure)
+        parse_gains(self.gains)
+        require_one_of("pair_weights", self.pair_weights, tuple(WEIGHTINGS))
+        require_number("sigmoid", self.sigmoid, 0, above=True)
+        require_whole("truncation", self.truncation, 1)
+        require_one_of("norm", self.norm, (True, False))
+
+
+def usual_threads() -> int:
+    """As many threads as OMP_NUM_THREADS says, else as the machine has.
+
+    >>> usual_threads() >= 1
+    True
+    """
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    return int(told) if told.isdecimal() and int(told) > 0 else os.cpu_count() or 1
+
+
+def tree_settings(ranker: BoostedTrees, threads: int) -> dict[str, Any]:
+    """LightGBM's parameters; the same data and seed give the same trees on any number of threads."""
+    return {
+        "learning_rate": ranker.learning_rate,
+        "num_leaves": ranker.num_leaves,
+        "min_data_in_leaf": ranker.min_child_samples,
+        "num_threads": threads,
+        "seed": ranker.seed,
+        "deterministic": True,
+        "force_col_wise": True,
+        "verbosity": -1,
+        **(ranker.lightgbm or {}),
+    }
+
+
+def boosted(
+    X: Floats,
+    objective: Objective,
+    settings: Mapping[str, Any],
+    rounds: int,
+    validation: Validation | None,
+    patience: int,
+    report: Report,
+) -> tuple[Any, int, list[float]]:
+    """A booster that followed `objective`, the number of its rounds to use, and the validation measure after each."""
+    lgb = _lightgbm()
+    history: list[float] = []
+    best = 0
+    try:
+        data = lgb.Dataset(X, label=np.zeros(len(X)), free_raw_data=False, params={"verbosity": -1})
+        # The objective sees the scores; LightGBM's own labels are never looked at.
+        booster = lgb.Booster({**settings, "objective": "none"}, data)
+        score = None if validation is None else np.zeros(len(validation.lists.y))
+        for number in range(rounds):
+            stuck = booster.update(fobj=lambda scores, _: objective(scores))
+            if score is not None and validation is not None:
+                score += booster.predict(
+                    validation.lists.X,
+                    raw_score=True,
+                    start_iteration=number,
+                    num_iteration=1,
+                    num_threads=settings["num_threads"],
+                )
+                history.append(validation(score))
+                best = number if history[-1] > history[best] else best
+            report(number + 1, rounds, history[-1] if history else float("nan"))
+            if stuck or (history and number - best >= patience):
+                break
+    except lgb.basic.LightGBMError as problem:
+        raise UsageError(f"LightGBM refused: {str(problem).strip().rstrip('.')}.") from problem
+    return booster, (best + 1 if history else booster.current_iteration()), history
+
+
+def booster_of(text: str) -> Any:
+    """The booster behind LightGBM's text."""
+    lgb = _lightgbm()
+    try:
+        return lgb.Booster(model_str=text)
+    except lgb.basic.LightGBMError as problem:
+        raise ValueError(str(problem)) from problem
+
+
+def _lightgbm() -> Any:
+    try:
+        import lightgbm
+    except OSError as problem:  # its wheel takes OpenMP's runtime from the system
+        raise UsageError(
+            f"LightGBM cannot be loaded ({problem}); install libgomp, as in: apt install libgomp1."
+        ) from problem
+    return lightgbm
+
+
+def shares(amounts: Any) -> Floats:
+    """Amounts as parts of their sum."""
+    whole = np.asarray(amounts, dtype=np.float64)
+    return whole / whole.sum() if whole.sum() > 0 else whole

@@ -1,0 +1,243 @@
+"""Linear rankers: weighted least squares with a ridge (REMAP 5), and reweighting by deviations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from crowdrank.errors import UsageError
+from crowdrank.progress import Report
+from crowdrank.rankers import kernels
+from crowdrank.rankers.base import Ranker, require_number
+from crowdrank.rankers.data import Floats, Lists
+from crowdrank.rankers.lambdamart import shares
+from crowdrank.rankers.store import State
+from crowdrank.rankers.validation import Validation, check_validation
+
+FLAT = 1e-12
+"""A feature whose spread is below this part of its size is constant."""
+
+
+class Standard:
+    """Features as standard deviations from their weighted mean; a constant one is 0, a blank is the mean."""
+
+    def __init__(self, mean: Floats, scale: Floats) -> None:
+        self.mean, self.scale = mean, scale
+
+    @classmethod
+    def of(cls, X: Floats, weight: Floats) -> Standard:
+        """The weighted mean and spread of features (n, n_features); blanks do not count."""
+        there = ~np.isnan(X)
+        mass = np.maximum((weight[:, None] * there).sum(axis=0), np.finfo(float).tiny)
+        mean = (weight[:, None] * np.where(there, X, 0.0)).sum(axis=0) / mass
+        off = np.where(there, X - mean, 0.0)
+        spread = np.sqrt((weight[:, None] * off**2).sum(axis=0) / mass)
+        constant = spread <= FLAT * np.maximum(np.abs(mean), np.finfo(float).tiny)
+        return cls(mean, np.where(constant, 0.0, spread))
+
+    def __call__(self, X: Floats) -> Floats:
+        """Standardised features."""
+        off = np.where(np.isnan(X), 0.0, X - self.mean)
+        return np.asarray(np.divide(off, self.scale, out=np.zeros_like(off), where=self.scale > 0))
+
+
+class GLS(Ranker):
+    """Weighted least squares with a ridge: b = (X'WX + mu I)^-1 X'Wt over standardised features, by Cholesky.
+
+    The intercept is not penalised. Rows of equal features are folded into one (weights summed, targets averaged), which
+    changes nothing but the cost. Blank features count as the mean, which is said once; constant ones get no
+    coefficient. Where mu = 0 and features depend on each other, the shortest of all solutions is taken.
+
+    Args:
+        mu: the ridge; several are tried on the validation queries, and the best one is kept.
+        target: what is regressed on: the `grade`, or its `gain`.
+        gains: of grades, where the target or the validation measure takes them.
+        validate_by: the measure by which mu is chosen.
+        seed: nothing is drawn; here for the contract.
+
+    Attributes:
+        coef_: of the standardised features, (n_features,).
+        intercept_: the weighted mean of the targets.
+        mu_: the ridge that was used.
+
+    >>> ranker = GLS(mu=0).fit([[1.0], [2.0], [3.0]], [0, 1, 2], query=["q"] * 3)
+    >>> ranker.predict([[4.0]]).round(6).tolist()
+    [3.0]
+    """
+
+    takes_blanks = False
+
+    coef_: Floats
+    intercept_: float
+    mu_: float
+    standard_: Standard
+
+    def __init__(
+        self,
+        mu: float | Sequence[float] = 1.0,
+        *,
+        target: str = "grade",
+        gains: str | Sequence[float] = "exponential",
+        validate_by: str = "nDCG@10",
+        seed: int = 0,
+    ) -> None:
+        self.mu = mu
+        self.target = target
+        self.gains = gains
+        self.validate_by = validate_by
+        self.seed = seed
+
+    def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
+        target = lists.gain(self.gains) if self.target == "gain" else lists.y
+        weight = np.ones(len(target)) if lists.weight is None else lists.weight
+        self._regress(lists.X, target, weight, validation)
+
+    def _regress(self, X: Floats, target: Floats, weight: Floats, validation: Validation | None) -> None:
+        X, target, weight = folded(X, target, weight)
+        self.standard_ = Standard.of(X, weight)
+        solve = Normal(self.standard_(X), target, weight)
+        ridges = self._ridges()
+        if len(ridges) > 1 and validation is None:
+            raise UsageError("mu has several values: give eval_set, by which one is chosen, or one value.")
+        tried = []
+        for mu in ridges:
+            self.coef_, self.intercept_ = solve(mu)
+            if validation is not None:
+                self.history_.append(validation(self._score(validation.lists.X)))
+                tried.append((self.coef_, self.intercept_))
+        best = int(np.argmax(self.history_)) if tried else 0
+        self.mu_ = ridges[best]
+        if tried:
+            self.coef_, self.intercept_ = tried[best]
+        self.importances_ = shares(np.abs(self.coef_))
+
+    def _score(self, X: Floats) -> Floats:
+        return np.asarray(self.standard_(X) @ self.coef_ + self.intercept_)
+
+    def _ridges(self) -> list[float]:
+        return [float(mu) for mu in (self.mu if isinstance(self.mu, Sequence | np.ndarray) else [self.mu])]
+
+    def _state(self) -> State:
+        arrays = {
+            "coef": self.coef_,
+            "mean": self.standard_.mean,
+            "scale": self.standard_.scale,
+            "importances": self.importances_,
+        }
+        return State({"intercept": self.intercept_, "mu": self.mu_}, arrays)
+
+    def _restore(self, state: State) -> None:
+        self.coef_, self.importances_ = state.arrays["coef"], state.arrays["importances"]
+        self.standard_ = Standard(state.arrays["mean"], state.arrays["scale"])
+        self.intercept_, self.mu_ = state.values["intercept"], state.values["mu"]
+
+    def _check(self) -> None:
+        super()._check()
+        values: Any = self.mu if isinstance(self.mu, Sequence | np.ndarray) else [self.mu]
+        if len(values) == 0:
+            raise UsageError("mu has no value; give one or several.")
+        for mu in values:
+            require_number("mu", mu, 0)
+        if self.target not in ("grade", "gain"):
+            raise UsageError(f"target is grade or gain, not {self.target!r}.")
+        check_validation(self.validate_by)
+
+
+class RD(GLS):
+    """Reweighting by deviations: a first fit, then a second one with each row weighted by min(1/delta^2, 1/Delta^2).
+
+    Delta is the row's residual in the first fit: labels that are far from what the features say count less. Weights of
+    the rows (`sample_weight`) multiply those.
+
+    Args:
+        delta: residuals below it count as it.
+        mu, target, gains, validate_by, seed: as in `GLS`.
+
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0], [4.0]], [0, 1, 2, 3, 0]
+    >>> plain, robust = (cls(mu=0).fit(X, y, query=["q"] * 5) for cls in (GLS, RD))
+    >>> bool(robust.coef_[0] > plain.coef_[0])
+    True
+    """
+
+    deviations_: Floats
+
+    def __init__(
+        self,
+        mu: float | Sequence[float] = 1.0,
+        *,
+        delta: float = 0.5,
+        target: str = "grade",
+        gains: str | Sequence[float] = "exponential",
+        validate_by: str = "nDCG@10",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(mu, target=target, gains=gains, validate_by=validate_by, seed=seed)
+        self.delta = delta
+
+    def _regress(self, X: Floats, target: Floats, weight: Floats, validation: Validation | None) -> None:
+        super()._regress(X, target, weight, validation)
+        self.history_ = []
+        deviations = np.abs(target - self._score(X))
+        self.deviations_ = deviations
+        super()._regress(X, target, weight / np.maximum(self.delta, deviations) ** 2, validation)
+
+    def _check(self) -> None:
+        super()._check()
+        require_number("delta", self.delta, 0, above=True)
+
+
+class Normal:
+    """The normal equations of weighted least squares, made once for any ridge."""
+
+    def __init__(self, X: Floats, target: Floats, weight: Floats) -> None:
+        self.X, self.weight = X, weight
+        self.level = float(np.average(target, weights=weight))
+        self.off = target - self.level
+        weighted = X * weight[:, None]
+        # X has weighted means of 0: the intercept stands apart.
+        self.Z, self.right = X.T @ weighted, weighted.T @ self.off
+
+    def __call__(self, mu: float) -> tuple[Floats, float]:
+        """Coefficients and intercept for a ridge."""
+        used = np.diag(self.Z) > 0
+        coef = np.zeros(len(self.Z))
+        if used.any():
+            coef[used] = self._solved(self.Z[np.ix_(used, used)], self.right[used], mu, used)
+        return coef, self.level
+
+    def _solved(self, Z: Floats, right: Floats, mu: float, used: Any) -> Floats:
+        ridged = Z + mu * np.eye(len(Z))
+        try:
+            factor = linalg.cho_factor(ridged, lower=True)
+            pivots = np.diag(factor[0]) ** 2
+            if pivots.min() > 1e-10 * np.diag(ridged).max():
+                return np.asarray(linalg.cho_solve(factor, right))
+        except linalg.LinAlgError:
+            pass  # dependent features and no ridge: the next line has the shortest solution
+        root = np.sqrt(self.weight)
+        rows = np.vstack([self.X[:, used] * root[:, None], np.sqrt(mu) * np.eye(len(Z))])
+        aims = np.concatenate([self.off * root, np.zeros(len(Z))])
+        return np.asarray(linalg.lstsq(rows, aims, lapack_driver="gelsd")[0])
+
+
+def folded(X: Floats, target: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
+    """Rows of equal features as one: weights summed, targets averaged by them; rows without weight are gone.
+
+    >>> folded(np.array([[1.0], [2.0], [1.0]]), np.array([0.0, 5.0, 3.0]), np.array([1.0, 1.0, 2.0]))
+    (array([[1.],
+           [2.]]), array([2., 5.]), array([3., 1.]))
+    """
+    X, target, weight = X[weight > 0], target[weight > 0], weight[weight > 0]
+    hashes = np.empty(len(X), np.uint64)
+    kernels.hash_rows(np.ascontiguousarray(X).view(np.int64), hashes)
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    if len(first) == len(X) or not np.array_equal(X, X[first[group]], equal_nan=True):
+        return X, target, weight
+    order = np.argsort(first)  # the rows stay in the order in which they came
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    mass = np.asarray(np.bincount(place[group], weight), dtype=np.float64)
+    return X[first[order]], np.bincount(place[group], weight * target) / mass, mass

@@ -1,0 +1,117 @@
+"""A ranker as a folder: ranker.json, named arrays as Parquet, trees as LightGBM's own text; no pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import crowdrank
+from crowdrank.consensus.store import arrays_from_table, arrays_to_table
+from crowdrank.errors import InputError
+from crowdrank.files import replacing
+
+if TYPE_CHECKING:
+    from crowdrank.rankers.base import Ranker
+
+RANKER_FILE = "ranker.json"
+"""The file by which a folder is known as a saved ranker."""
+FORMAT = 1
+"""The number of this layout; a folder with another one was written by another version."""
+
+
+@dataclass
+class State:
+    """What a ranker learnt: plain values, named arrays, texts, and the rankers that it is made of."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, Any] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, Ranker] = field(default_factory=dict)
+
+
+def write(path: str | Path, ranker: Ranker, parameters: Mapping[str, Any], state: State) -> None:
+    """Write a ranker; every file's digest stands in ranker.json, so that a damaged one is known."""
+    with replacing(path, marker=RANKER_FILE) as folder:
+        folder.mkdir()
+        pq.write_table(arrays_to_table(state.arrays), folder / "arrays.parquet")
+        for name, text in state.texts.items():
+            (folder / f"{name}.txt").write_text(text)
+        for name, part in state.parts.items():
+            part.save(folder / name)
+        about = {
+            "crowdrank": crowdrank.__version__,
+            "format": FORMAT,
+            "ranker": type(ranker).__name__,
+            "parameters": {name: _plain(value) for name, value in parameters.items()},
+            "features": list(ranker.feature_names_),
+            "history": ranker.history_,
+            "values": state.values,
+            "texts": list(state.texts),
+            "parts": list(state.parts),
+            "files": {entry.name: digest(entry) for entry in sorted(folder.iterdir()) if entry.is_file()},
+        }
+        (folder / RANKER_FILE).write_text(json.dumps(about, indent=2, default=_plain))
+
+
+def read(path: str | Path) -> tuple[dict[str, Any], State]:
+    """What :func:`write` wrote."""
+    from crowdrank.rankers.base import Ranker
+
+    folder = Path(path)
+    try:
+        about = json.loads((folder / RANKER_FILE).read_text())
+        if about["format"] != FORMAT:
+            raise InputError(
+                f"it was written by crowdrank {about['crowdrank']} in format {about['format']}, and this is "
+                f"{crowdrank.__version__} with format {FORMAT}",
+                source=str(folder),
+                remedy="fit it anew, or use that version",
+            )
+        for name, known in about["files"].items():
+            if digest(folder / name) != known:
+                raise InputError(f"{name} is not as it was written", source=str(folder), remedy="save the ranker anew")
+        state = State(
+            about["values"],
+            dict(arrays_from_table(pq.read_table(folder / "arrays.parquet"))),
+            {name: (folder / f"{name}.txt").read_text() for name in about["texts"]},
+            {name: Ranker.load(folder / name) for name in about["parts"]},
+        )
+    except InputError:
+        raise
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as problem:
+        raise damaged(path, problem) from problem
+    return about, state
+
+
+def damaged(path: str | Path, problem: Exception) -> InputError:
+    """What is said of a folder that holds no ranker, or only part of one."""
+    reason = str(problem).split("\n")[0].rstrip(".")
+    return InputError(f"it is not a saved ranker ({reason})", source=str(path), remedy="name a folder written by save")
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def tuples(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters with tuples for what JSON knows only as lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if value is None or isinstance(value, bool | int | float | str | list | tuple | dict):
+        return value
+    return str(value)  # a measure is known by its name

@@ -1,0 +1,227 @@
+"""`train` and `rank` as a person uses them: in processes of their own, from a simulated world to a scored run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from crowdrank.rankers import RANKERS
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def crowdrank(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "crowdrank", *map(str, words)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=dict(os.environ))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A world of 40 queries, what Dawid-Skene makes of it, and a second world with the same truth behind features."""
+    folder = tmp_path_factory.mktemp("worlds")
+    for words in (
+        ("simulate", "-o", "world", "--queries", 40, "--documents", 8, "--seed", 3),
+        ("aggregate", "world/judgments.csv", "-m", "dawid-skene", "-o", "world/consensus.parquet"),
+        ("aggregate", "world/judgments.csv", "-m", "gda-pairwise", "--save", "world/pairwise"),
+    ):
+        done = crowdrank(*words, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    return folder / "world"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return lambda *words: crowdrank(*words, cwd=tmp_path)
+
+
+def scored(run: Run, world: Path, name: str = "run.trec") -> float:
+    done = run("evaluate", name, "--gold", world / "gold.qrels", "--measures", "nDCG@5", "--json")
+    assert done.returncode == 0, done.stderr
+    return float(json.loads(done.stdout)["means"]["nDCG@5"])
+
+
+SETTINGS: dict[str, list[Any]] = {
+    "lambdamart": ["-s", "n_estimators=20"],
+    "gda-pairwise-mart": ["-s", "n_estimators=20"],
+    "tree-features": ["-s", "folds=2"],
+}
+
+
+NO_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (crowdrank[neural])")
+
+
+@pytest.mark.parametrize(
+    "ranker", [pytest.param(name, marks=NO_TORCH) if name == "lambdarank-net" else name for name in RANKERS]
+)
+def test_from_a_consensus_to_a_scored_run(world: Path, run: Run, tmp_path: Path, ranker: str) -> None:
+    done = run(
+        "train", "--features", world / "features.letor", "--labels", world / "consensus.parquet", "-r", ranker,
+        "-o", "model", "--validation", 0.25, *SETTINGS.get(ranker, []),
+        *(["--consensus", world / "pairwise"] if ranker.startswith("gda") else []),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].split() == ["feature", "importance"]
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith(f"{ranker} on ")
+    assert " in 30 queries, 20 features; " in last
+    assert " on 10 validation queries; written to model." in last
+    done = run("rank", "--model", "model", "--features", world / "features.letor", "-o", "run.trec")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in (tmp_path / "run.trec").read_text().splitlines()]
+    assert all(len(line) == 6 and line[1] == "Q0" and line[5] == "crowdrank" for line in lines)
+    frame = pd.DataFrame(lines, columns=["query", "q0", "document", "rank", "score", "tag"]).astype(
+        {"score": float, "rank": int}
+    )
+    assert (frame.groupby("query")["score"].diff().dropna() <= 0).all()
+    assert (frame.groupby("query").cumcount() + 1 == frame["rank"]).all()
+    assert scored(run, world) > 0.65  # chance has 0.45
+
+
+def test_expert_grades_the_features_own_and_a_table_all_train(world: Path, run: Run, tmp_path: Path) -> None:
+    gold = pd.read_csv(world / "gold.qrels", sep=" ", names=["query", "iteration", "document", "grade"])
+    gold.rename(columns={"grade": "relevance"})[["query", "document", "relevance"]].to_csv(tmp_path / "table.csv")
+    seen = set()
+    for labels in (["--labels", world / "gold.qrels"], [], ["--labels", "table.csv"]):
+        done = run("train", "-f", world / "features.letor", *labels, "-r", "gls", "-o", "model", "--json")
+        assert done.returncode == 0, done.stderr
+        summary = json.loads(done.stdout)
+        assert summary["rows"] == len(gold)
+        assert run("rank", "-m", "model", "-f", world / "features.letor", "-o", "run.csv").returncode == 0
+        seen.add((tmp_path / "run.csv").read_text())
+    assert len(seen) == 1
+
+
+def test_weights_from_a_table_and_from_certainty(world: Path, run: Run, tmp_path: Path) -> None:
+    consensus = pd.read_parquet(world / "consensus.parquet")
+    consensus[["query", "document"]].assign(weight=1.5).to_csv(tmp_path / "even.csv", index=False)
+    consensus[["query", "document"]].assign(weight=range(len(consensus))).to_csv(tmp_path / "steep.csv", index=False)
+    runs = {}
+    for name, weights in (("none", []), ("even", ["even.csv"]), ("steep", ["steep.csv"]), ("certainty", ["certainty"])):
+        told = ["--weights", *weights] if weights else []
+        words = ("train", "-f", world / "features.letor", "--labels", world / "consensus.parquet", *told)
+        done = run(*words, "-r", "gls", "-s", "mu=0", "-o", "model")
+        assert done.returncode == 0, done.stderr
+        assert run("rank", "-m", "model", "-f", world / "features.letor", "-o", f"{name}.csv").returncode == 0
+        runs[name] = pd.read_csv(tmp_path / f"{name}.csv").set_index(["query", "document"])["score"].sort_index()
+    assert (runs["none"] - runs["even"]).abs().max() < 1e-9
+    assert (runs["none"] - runs["steep"]).abs().max() > 1e-3
+    assert (runs["none"] - runs["certainty"]).abs().max() > 1e-3
+    consensus[["query", "document"]][1:].assign(weight=1).to_csv(tmp_path / "few.csv", index=False)
+    words = ("train", "-f", world / "features.letor", "--labels", world / "consensus.parquet", "-o", "m")
+    assert "1 labels have no weight (the first: " in run(*words, "--weights", "few.csv").stderr
+    assert "there is no column 'weight'" in run(*words, "--weights", world / "judgments.csv").stderr
+
+
+def test_validation_queries_from_files_of_their_own(world: Path, run: Run, tmp_path: Path) -> None:
+    lines = (world / "features.letor").read_text().splitlines()
+    queries = list(dict.fromkeys(line.split()[1] for line in lines))
+    for name, chosen in (("train", queries[:30]), ("later", queries[30:])):
+        kept = [line for line in lines if line.split()[1] in chosen]
+        (tmp_path / f"{name}.letor").write_text("\n".join(kept) + "\n")
+    words = ("train", "-f", "train.letor", "-s", "n_estimators=10", "-o", "model")
+    done = run(*words, "--validation-features", "later.letor", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["validation_queries"] == 10
+    done = run(*words, "--validation-features", "train.letor")
+    assert done.returncode == 2
+    assert "30 queries of the validation labels are also trained on; leave them out of one side." in done.stderr
+    # Two files are one set; one that names fewer features has zeros there.
+    (tmp_path / "short.letor").write_text("1 qid:new 1:0.5 2:1 # docid = a\n0 qid:new 1:0.1 # docid = b\n")
+    done = run("train", "-f", "train.letor", "-f", "short.letor", "-s", "n_estimators=10", "-o", "model", "--json")
+    assert json.loads(done.stdout)["queries"] == 31
+    assert json.loads(done.stdout)["features"] == 20
+    done = run("rank", "-m", "model", "-f", "short.letor", "--tag", "mine", "-o", "run.trec")
+    assert done.returncode == 0, done.stderr
+    assert {line.split()[5] for line in (tmp_path / "run.trec").read_text().splitlines()} == {"mine"}
+
+
+def test_documents_on_one_side_are_counted(world: Path, run: Run, tmp_path: Path) -> None:
+    gold = (world / "gold.qrels").read_text().splitlines()
+    (tmp_path / "some.qrels").write_text("\n".join([*gold[5:], "1 0 unknown 2"]) + "\n")
+    words = ("train", "-f", world / "features.letor", "--labels", "some.qrels", "-r", "gls", "-o", "model")
+    done = run(*words)
+    assert done.returncode == 0, done.stderr
+    assert "1 document with a label but without features was left out ('unknown' of query '1')." in done.stdout
+    assert "5 documents with features but without a label were left out" in done.stdout
+    done = run(*words, "--missing", "error")
+    assert done.returncode == 2
+    assert "1 document with a label but without features ('unknown' of query '1'); add their features" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-r", "svm"], "There is no ranker 'svm'"),
+        (["-r", "gda-pairwise-mart"], "gda-pairwise-mart explains judgments: name a model with --consensus."),
+        (["--consensus", "nowhere"], "nowhere: it is not a saved model"),
+        (["-s", "depth=3"], "LambdaMART has no parameter 'depth'"),
+        (["-s", "n_estimators"], "--set cannot read 'n_estimators'; write name=value"),
+        (["-s", "measure=Tau"], "measure is one of nDCG, DCG, ERR, AP"),
+        (["--labels", "nowhere.qrels"], "nowhere.qrels"),
+        (["--validation", "1.5"], "--validation is a share between 0 and 1 or a file of labels, not 1.5."),
+        (["--validation", "0.0001"], "leaves one part empty"),
+        (["--target", "stars"], "The target is one of probabilities, expected-grade, grade, relevance, not 'stars'"),
+        (["--missing", "never"], "--missing is skip or error, not 'never'"),
+        (["--weights", "certainty"], "Only a consensus says how sure its labels are"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(world: Path, run: Run, tmp_path: Path, words: list[str], said: str) -> None:
+    done = run("train", "-f", world / "features.letor", "-o", "model", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "model").exists()
+
+
+def test_features_without_grades_need_labels(world: Path, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("query,document,x\n1,a,0.5\n1,b,0.1\n")
+    done = run("train", "-f", "f.csv", "-o", "model")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "Error: The features have no grades; name a file of labels with --labels.\n",
+    )
+
+
+def test_rank_refuses_what_is_no_ranker(world: Path, run: Run, tmp_path: Path) -> None:
+    assert run("train", "-f", world / "features.letor", "-r", "gls", "-o", "model").returncode == 0
+    features = ("-f", world / "features.letor")
+    for words, said in (
+        (("-m", world, *features), "it is not a saved ranker"),
+        (("-m", world / "pairwise", *features), "it is not a saved ranker"),
+        (("-m", "model", "-f", "f.csv"), "the ranker needs 20 features that are not there ('f1', 'f2', 'f3', ...)"),
+        (("-m", "model", *features, "-o", "run.doc"), "its name ends in none of .trec, .run, .csv"),
+        (("-m", "model", *features, "-o", "no/run.trec"), "the folder no does not exist"),
+        (("-m", "model", *features, "-o", "run.trec", "--tag", "a b"), "the tag 'a b' holds a space"),
+        (("-m", "model", "-f", "f.csv", "-o", "f.csv"), "-o names f.csv, which is read"),
+    ):
+        (tmp_path / "f.csv").write_text("query,document,x\n1,a,0.5\n1,b,0.1\n")
+        done = run("rank", *words)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+    for name in ("ranker.json", "arrays.parquet"):
+        content = (tmp_path / "model" / name).read_bytes()
+        (tmp_path / "model" / name).write_bytes(content[:40])
+        done = run("rank", "-m", "model", *features)
+        assert done.returncode == 2
+        assert "model: " in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_folder_with_other_things_is_spared(world: Path, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+    done = run("train", "-f", world / "features.letor", "-o", "mine")
+    assert done.returncode == 2
+    assert "it holds other files (thesis.txt)" in done.stderr
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years"

@@ -1,0 +1,182 @@
+"""GDA-PW-MART: its forces by the definition of the loss, and what it makes of a crowd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm as normal
+
+import crowdrank
+from crowdrank import GDAPairwise, GDAPairwiseMART, Instances, read_features
+from crowdrank.errors import InputError, UsageError
+from crowdrank.rankers.data import Floats, Lists, gather
+from crowdrank.rankers.gda_mart import JudgmentObjective
+
+
+def crowd(seed: int, difficulty: bool = False, labels: int = 3) -> GDAPairwise:
+    world = crowdrank.simulate(queries=3, documents=4, labels=labels, assessors=6, grades=3, honeypots=0, seed=seed)
+    return GDAPairwise(n_iter=5, tol=10, difficulty=difficulty).fit(world.judgments)
+
+
+def lists_of(model: GDAPairwise, weight: Floats | None = None) -> Lists:
+    table = model.consensus_.document_table
+    shares = np.column_stack([table[name].to_numpy() for name in model.consensus_.share_names])
+    return gather(np.arange(len(table), dtype=float)[:, None], shares, table["query"], weight)
+
+
+def chance(model: GDAPairwise, left: int, right: int, off: float, eps: Floats) -> float:
+    """P(grade of judgment `left` | grade of `right`), eq. 7 word by word; `off` is left's score minus right's."""
+    table = model.judgments_
+    item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
+    params, n = model.theta_["params"], len(table.scale)
+    one, two = params[table.assessor[left]], params[table.assessor[right]]
+    width = np.sqrt(np.exp(one[-1]) * np.exp(two[-1]) * eps[item[left]] * eps[item[right]])
+    parts = [np.exp(one[n + g]) * normal.pdf(off, one[g] - two[table.grade[right]], np.sqrt(width)) for g in range(n)]
+    return float(parts[table.grade[left]] / sum(parts))
+
+
+def cost(model: GDAPairwise, score: Floats, change: Floats, eps: Floats) -> float:
+    """Eq. 14 with |dZ| held, every pair of judgments of every pair of documents."""
+    table = model.judgments_
+    total = 0.0
+    for d in range(table.n_items):
+        for other in range(d + 1, table.n_items):
+            if table.item_query[d] != table.item_query[other]:
+                continue
+            for i in range(table.offsets[d], table.offsets[d + 1]):
+                for j in range(table.offsets[other], table.offsets[other + 1]):
+                    off = score[d] - score[other]
+                    total -= change[d, other] * np.log(chance(model, i, j, off, eps))
+                    total -= change[d, other] * np.log(chance(model, j, i, -off, eps))
+    return total
+
+
+def swap_changes(lists: Lists, score: Floats) -> Floats:
+    gain, changes = lists.gain("exponential"), np.zeros((len(score), len(score)))
+    for start, stop in zip(lists.offsets[:-1], lists.offsets[1:], strict=True):
+        order = start + np.argsort(-score[start:stop], kind="stable")
+        discount = np.zeros(len(score))
+        discount[order] = 1 / np.log2(np.arange(stop - start) + 2)
+        ideal = (np.sort(gain[start:stop])[::-1] / np.log2(np.arange(stop - start) + 2)).sum()
+        for d in range(start, stop):
+            for other in range(start, stop):
+                changes[d, other] = abs((gain[d] - gain[other]) * (discount[d] - discount[other])) / ideal
+    return changes
+
+
+@pytest.mark.parametrize("difficulty", [False, True])
+@settings(max_examples=5)
+@given(seed=st.integers(0, 100))
+def test_forces_are_the_slopes_of_the_loss(difficulty: bool, seed: int) -> None:
+    model = crowd(seed, difficulty)
+    lists = lists_of(model)
+    n = len(lists.y)
+    score = np.random.default_rng(seed).normal(size=n)
+    eps = np.ones(n)
+    if difficulty:
+        eps = model.consensus_.document_table["difficulty"].to_numpy()
+    slope, curve = JudgmentObjective(lists, model, np.arange(n), most_pairs=100, min_curvature=1e-12)(score)
+    changes, step = swap_changes(lists, score), 1e-4
+    here = cost(model, score, changes, eps)
+    for row in range(0, n, 3):
+        move = step * np.eye(n)[row]
+        up, down = cost(model, score + move, changes, eps), cost(model, score - move, changes, eps)
+        assert slope[row] == pytest.approx((up - down) / (2 * step), rel=1e-4, abs=1e-6)
+        assert curve[row] == pytest.approx((up - 2 * here + down) / step**2, rel=1e-3, abs=1e-5)
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 100), most=st.integers(1, 20))
+def test_forces_within_a_query_sum_to_zero(seed: int, most: int) -> None:
+    model = crowd(seed)
+    lists = lists_of(model, np.random.default_rng(seed).uniform(0, 2, len(lists_of(model).y)))
+    score = np.random.default_rng(seed).normal(size=len(lists.y))
+    slope, curve = JudgmentObjective(lists, model, np.arange(len(score)), most_pairs=most)(score)
+    assert np.abs(np.add.reduceat(slope, lists.offsets[:-1])).max() < 1e-10
+    assert (curve >= 0).all()
+
+
+def test_few_pairs_of_judgments_stand_for_all() -> None:
+    """Every judgment is looked at as often as any other, so that a bounded sum is near the whole one."""
+    model = crowd(2, labels=6)
+    lists, n = lists_of(model), len(lists_of(model).y)
+    score = np.random.default_rng(0).normal(size=n)
+    whole = JudgmentObjective(lists, model, np.arange(n), most_pairs=36)(score)[0]
+    assert np.array_equal(whole, JudgmentObjective(lists, model, np.arange(n), most_pairs=1000)(score)[0])
+    few = JudgmentObjective(lists, model, np.arange(n), most_pairs=12)(score)[0]
+    assert not np.array_equal(few, whole)
+    assert np.corrcoef(few, whole)[0, 1] > 0.97
+
+
+def test_curvature_is_bounded_from_below() -> None:
+    model = crowd(3)
+    lists, n = lists_of(model), len(lists_of(model).y)
+    score = 50 * np.random.default_rng(0).normal(size=n)  # so far apart that the likelihood is flat
+    flat, bounded = (
+        JudgmentObjective(lists, model, np.arange(n), min_curvature=least)(score)[1] for least in (1e-12, 0.1)
+    )
+    assert (bounded > flat).all()
+    assert flat.min() < 1e-6 < 1e-3 < bounded.min()
+
+
+def test_threads_change_nothing() -> None:
+    model = crowd(4)
+    lists, n = lists_of(model), len(lists_of(model).y)
+    one, two = (
+        JudgmentObjective(lists, model, np.arange(n), threads=t)(np.arange(n, dtype=np.float64) % 5) for t in (1, 2)
+    )
+    assert np.array_equal(one, two)
+
+
+def test_it_learns_from_judgments_what_documents_are_worth() -> None:
+    world = crowdrank.simulate(queries=60, documents=10, labels=3, seed=7)
+    features, model = read_features(world.features), GDAPairwise().fit(world.judgments)
+    ranker = GDAPairwiseMART(model, n_estimators=40).fit(features)
+    run = world.gold[["query", "document"]].assign(score=ranker.predict(features))
+    assert crowdrank.evaluate(run, world.gold, "nDCG@10", gains="exponential").means["nDCG@10"] > 0.85
+    # The same by ids beside a matrix, by instances, and in another order of rows.
+    told: dict[str, Any] = {"query": world.features["query"], "document": world.features["document"]}
+    beside = GDAPairwiseMART(model, n_estimators=40).fit(features.matrix, **told)
+    made = Instances.from_labels(model, features)
+    joined = GDAPairwiseMART(model, n_estimators=40).fit(**made.arguments)
+    assert np.array_equal(beside.predict(features.matrix), ranker.predict(features))
+    assert np.array_equal(joined.predict(features), ranker.predict(features))
+
+
+def test_rows_without_judgments_are_left_out_and_said() -> None:
+    world = crowdrank.simulate(queries=10, documents=6, labels=2, seed=7)
+    model = GDAPairwise().fit(world.judgments)
+    more = pd.concat([world.features, world.features.tail(3).assign(document=["new-1", "new-2", "new-3"])])
+    with pytest.warns(UserWarning, match="3 documents without judgments in the model were left out"):
+        ranker = GDAPairwiseMART(model, n_estimators=3).fit(read_features(more))
+    assert np.array_equal(
+        ranker.predict(read_features(more)),
+        GDAPairwiseMART(model, n_estimators=3).fit(read_features(world.features)).predict(read_features(more)),
+    )
+    with pytest.raises(InputError, match="no document has judgments in the model"):
+        GDAPairwiseMART(model).fit(
+            read_features(world.features.assign(query="x" + world.features["query"].astype(str)))
+        )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"model": None}, "give it a fitted GDAPairwise"),
+        ({"model": crowdrank.Average()}, "model is a fitted GDAPairwise, not a Average"),
+        ({"most_pairs": 0}, "most_pairs is a whole number from 1 up"),
+        ({"min_curvature": 0}, "min_curvature is a number above 0"),
+        ({"measure": "P@5"}, "measure is one of nDCG, DCG, ERR, AP"),
+    ],
+)
+def test_settings_that_mean_nothing(settings: dict[str, Any], said: str) -> None:
+    model = crowd(1)
+    with pytest.raises(UsageError, match=said):
+        GDAPairwiseMART(**{"model": model, **settings}).fit(np.eye(3), query=[1, 1, 1], document=["a", "b", "c"])
+    with pytest.raises(UsageError, match="finds judgments by ids: give Features, or query and document of each row"):
+        GDAPairwiseMART(model).fit(np.eye(3), query=[1, 1, 1])

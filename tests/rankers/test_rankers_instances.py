@@ -1,0 +1,276 @@
+"""From judgments and features to rows of training, and what is said of documents that are on one side only."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crowdrank
+from crowdrank import GLS, DawidSkene, Instances, LambdaMART, read_features, read_gold
+from crowdrank.errors import InputError, UsageError
+from crowdrank.rankers.labels import read_labels
+
+FEATURES = pd.DataFrame(
+    {"query": ["q", "q", "q", "r", "r"], "document": ["a", "b", "c", "a", "d"], "x": [1.0, 2.0, 3.0, 4.0, 5.0]}
+)
+JUDGED = pd.DataFrame(
+    [
+        ("q", "a", "ann", 2), ("q", "a", "bob", 1), ("q", "a", "cid", 1),
+        ("q", "b", "ann", 0), ("q", "b", "bob", 3),
+        ("q", "c", "cid", 0),
+        ("r", "d", "bob", 3), ("r", "d", "ann", 3), ("r", "d", "cid", 0),
+        ("r", "a", "cid", 1),
+    ],
+    columns=["query", "document", "assessor", "grade"],
+)  # fmt: skip
+
+
+def rows(instances: Instances) -> list[tuple[Any, ...]]:
+    about = instances.features
+    assert np.array_equal(
+        about.matrix[:, 0],
+        [
+            FEATURES.set_index(["query", "document"])["x"][pair]
+            for pair in zip(about.query.to_pylist(), about.document.to_pylist(), strict=True)
+        ],
+    )
+    return sorted(zip(about.query.to_pylist(), about.document.to_pylist(), instances.y.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "more", "expected"),
+    [
+        ("single", {}, [("q", "a", 2), ("q", "b", 0), ("q", "c", 0), ("r", "a", 1), ("r", "d", 3)]),
+        ("majority", {}, [("q", "a", 1), ("q", "b", 3), ("q", "c", 0), ("r", "a", 1), ("r", "d", 3)]),
+        ("highest", {}, [("q", "a", 2), ("q", "b", 3), ("q", "c", 0), ("r", "a", 1), ("r", "d", 3)]),
+        ("highest", {"k": 1}, [("q", "a", 2), ("q", "b", 0), ("q", "c", 0), ("r", "a", 1), ("r", "d", 3)]),
+        ("average", {}, [("q", "a", 4 / 3), ("q", "b", 1.5), ("q", "c", 0), ("r", "a", 1), ("r", "d", 2)]),
+        ("overlap", {"k": 2}, [("q", "a", 1), ("q", "a", 2), ("q", "b", 0), ("q", "b", 3), ("q", "c", 0),
+                               ("r", "a", 1), ("r", "d", 3), ("r", "d", 3)]),
+    ],
+)  # fmt: skip
+def test_every_scheme_by_hand(scheme: str, more: dict[str, Any], expected: list[Any]) -> None:
+    made = Instances.from_judgments(JUDGED, FEATURES, scheme, **more)
+    assert rows(made) == [pytest.approx(row) if isinstance(row[2], float) else row for row in expected]
+    assert made.counts.notes() == []
+    assert made.weight is None
+    # One list a query, contiguous.
+    assert made.lists.tolist() == sorted(made.lists)
+    assert len(np.unique(made.lists)) == 2
+
+
+def test_a_list_for_each_judge_has_every_document_once() -> None:
+    made = Instances.from_judgments(JUDGED, FEATURES, "overlap", lists="per-judge")
+    assert len(made) == len(JUDGED)
+    frame = pd.DataFrame({"list": made.lists, "document": made.features.document.to_pylist(), "y": made.y})
+    assert not frame.duplicated(["list", "document"]).any()
+    assert frame.groupby("list")["document"].apply("".join).tolist() == ["abc", "ab", "a", "ad", "d", "d"]
+
+
+def test_a_list_for_each_assessor_has_what_the_assessor_judged() -> None:
+    made = Instances.from_judgments(JUDGED, FEATURES, "overlap", lists="per-assessor")
+    frame = pd.DataFrame({"list": made.lists, "query": made.features.query.to_pylist(), "y": made.y})
+    sizes = sorted(frame.groupby("list").size())
+    assert sizes == sorted(JUDGED.groupby(["query", "assessor"]).size())
+    assert (frame.groupby("list")["query"].nunique() == 1).all()
+
+
+def test_good_labels_may_count_several_times() -> None:
+    made = Instances.from_judgments(JUDGED, FEATURES, "single", theta=3, good=2)
+    assert made.weight is not None
+    assert np.array_equal(made.weight, np.where(made.y >= 2, 3.0, 1.0))
+
+
+def test_labels_are_drawn_by_the_seed() -> None:
+    drawn = [rows(Instances.from_judgments(JUDGED, FEATURES, "single", seed=seed)) for seed in (0, 0, *range(1, 9))]
+    assert drawn[0] == drawn[1]
+    assert len({tuple(draw) for draw in drawn}) > 1
+    for draw in drawn:
+        for query, document, grade in draw:
+            assert grade in JUDGED[(JUDGED["query"] == query) & (JUDGED["document"] == document)]["grade"].tolist()
+
+
+def test_cannot_judge_answers_are_used_as_told() -> None:
+    judged = crowdrank.read_judgments(JUDGED.replace({"grade": {3: -1}}), unjudgeable="-1")
+    lowest = Instances.from_judgments(judged, FEATURES, "highest")
+    assert (
+        dict(
+            zip(
+                zip(lowest.features.query.to_pylist(), lowest.features.document.to_pylist(), strict=True),
+                lowest.y,
+                strict=True,
+            )
+        )["q", "b"]
+        == 0
+    )
+    dropped = Instances.from_judgments(judged, FEATURES, "overlap", unjudgeable_as="drop")
+    assert len(dropped) == len(JUDGED) - 3
+
+
+@pytest.mark.parametrize("how", ["judgments", "labels"])
+def test_documents_on_one_side_only_are_counted_and_named(how: str) -> None:
+    features = pd.concat([FEATURES, pd.DataFrame({"query": ["s"], "document": ["z"], "x": [0.0]})])
+    few = features[features["document"] != "b"]
+    gold = JUDGED.drop_duplicates(["query", "document"])[["query", "document", "grade"]]
+
+    def make(missing: str) -> Instances:
+        if how == "judgments":
+            return Instances.from_judgments(JUDGED, few, "majority", missing=missing)
+        return Instances.from_labels(gold, few, missing=missing)
+
+    with pytest.warns(
+        UserWarning, match=r"1 document with a label but without features was left out \('b' of query 'q'\)"
+    ):
+        make("warn")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = make("skip")
+    assert made.counts.notes() == [
+        "1 document with a label but without features was left out ('b' of query 'q').",
+        "1 document with features but without a label was left out ('z' of query 's').",
+    ]
+    assert len(made) == made.counts.documents == 4
+    with pytest.raises(InputError, match=r"1 document with a label but without features .*add their features"):
+        make("error")
+    with pytest.raises(UsageError, match="missing is one of warn, skip, error, not 'never'"):
+        make("never")
+
+
+def test_nothing_in_common_is_refused() -> None:
+    other = FEATURES.assign(query="no " + FEATURES["query"])
+    with pytest.raises(InputError, match=r"no labelled document has features .*'a' of query 'no q'.*'a' of query 'q'"):
+        Instances.from_judgments(JUDGED, other)
+
+
+def test_a_document_with_two_rows_of_features_is_refused() -> None:
+    with pytest.raises(InputError, match="the features: the document 'a' of query 'q' stands there twice"):
+        Instances.from_judgments(JUDGED, pd.concat([FEATURES, FEATURES[:1]]))
+    twice = pd.DataFrame({"query": ["q", "q"], "document": ["a", "a"], "relevance": [0.5, 0.7]})
+    with pytest.raises(InputError, match="the document 'a' of query 'q' stands there twice"):
+        Instances.from_labels(twice, FEATURES)
+
+
+def test_ids_meet_as_text() -> None:
+    features = pd.DataFrame({"query": ["1", "1"], "document": ["7", "8"], "x": [0.0, 1.0]})
+    made = Instances.from_labels(pd.DataFrame({"query": [1, 1], "document": [8, 7], "grade": [2, 0]}), features)
+    assert made.y.tolist() == [0, 2]
+
+
+# Labels.
+
+
+@pytest.fixture(scope="module")
+def model() -> DawidSkene:
+    return DawidSkene().fit(JUDGED)
+
+
+def test_a_consensus_gives_probabilities_and_weights(model: DawidSkene, tmp_path: Path) -> None:
+    table = model.consensus_.documents
+    shares = table[model.consensus_.share_names].to_numpy()
+    table.to_csv(tmp_path / "consensus.csv")
+    table.to_parquet(tmp_path / "consensus.parquet")
+    for labels in (model, model.consensus_, table, tmp_path / "consensus.csv", tmp_path / "consensus.parquet"):
+        read = read_labels(labels)
+        assert read.shares is not None
+        assert np.allclose(read.shares, shares)
+        made = Instances.from_labels(labels, FEATURES, weights="certainty")
+        assert made.y.shape == (5, 4)
+        assert made.weight is not None
+        assert made.weight.mean() == pytest.approx(1)
+        grades = np.arange(4)
+        variance = made.y @ grades**2 - (made.y @ grades) ** 2
+        assert np.all(np.diff(made.weight[np.argsort(variance)]) <= 1e-12)
+    for target, expected in (
+        ("expected-grade", shares @ np.arange(4)),
+        ("relevance", table["relevance"]),
+        ("grade", table["grade"]),
+    ):
+        assert np.allclose(read.target(target), expected)
+
+
+def test_probabilities_of_a_scale_from_1_stand_at_their_grades() -> None:
+    labels = read_labels(pd.DataFrame({"document": ["a"], "p1": [0.25], "p2": [0.75]}))
+    assert labels.shares is not None
+    assert labels.shares.tolist() == [[0.0, 0.25, 0.75]]
+
+
+def test_expert_grades_and_numbers_are_labels_too(tmp_path: Path) -> None:
+    (tmp_path / "expert.qrels").write_text("q 0 a 2\nq 0 b 0\n")
+    for gold in (tmp_path / "expert.qrels", read_gold(tmp_path / "expert.qrels")):
+        assert read_labels(gold).target("probabilities").tolist() == [2, 0]
+    numbers = pd.DataFrame({"query": ["q", "q"], "document": ["a", "b"], "relevance": [0.3, 1.7]})
+    assert read_labels(numbers).target("grade").tolist() == [0.3, 1.7]
+    with pytest.raises(UsageError, match="Only a consensus says how sure its labels are"):
+        Instances.from_labels(numbers, FEATURES, weights="certainty")
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        ({"document": ["a"], "p0": [0.5], "p1": [0.2]}, "row 1: the probabilities of the grades sum to 0.7"),
+        ({"document": ["a"], "p0": ["x"], "p1": [0.2]}, "column 'p0': a cell holds no number"),
+        ({"document": [None, "b"], "p0": [0.5, 1.0], "p1": [0.5, 0.0]}, "row 1: the document is missing"),
+        ({"document": ["a"], "p0": [0.5], "p99": [0.5]}, "p99 is the probability of a grade above 30"),
+        ({"document": ["a"], "relevance": [None]}, "column 'relevance': a cell holds no number"),
+    ],
+)
+def test_labels_that_are_none(frame: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_labels(pd.DataFrame(frame))
+
+
+def test_queries_are_split_whole() -> None:
+    world = crowdrank.simulate(queries=20, documents=6, seed=2)
+    made = Instances.from_labels(world.gold, world.features)
+    train, later = made.split(0.25, seed=1)
+    assert len(train) + len(later) == len(made)
+    one, other = set(train.features.query.to_pylist()), set(later.features.query.to_pylist())
+    assert len(other) == 5
+    assert not one & other
+    with pytest.raises(UsageError, match=r"A share of 0\.001 of 20 queries leaves one part empty"):
+        made.split(0.001)
+
+
+def test_overlap_and_consensus_train_rankers() -> None:
+    world = crowdrank.simulate(queries=60, documents=10, labels=3, seed=5)
+    test = crowdrank.simulate(queries=60, documents=10, seed=5)
+    model = DawidSkene().fit(world.judgments)
+    found = {}
+    for name, made in {
+        "single": Instances.from_judgments(world.judgments, world.features, "single"),
+        "lists": Instances.from_judgments(world.judgments, world.features, "overlap", lists="per-judge"),
+        "consensus": Instances.from_labels(model, world.features, weights="certainty"),
+    }.items():
+        ranker = GLS().fit(**made.arguments)
+        features = read_features(test.features)
+        run = test.gold[["query", "document"]].assign(score=ranker.predict(features))
+        found[name] = crowdrank.evaluate(run, test.gold, "nDCG@10").means["nDCG@10"]
+    assert found["lists"] > found["single"]
+    assert found["consensus"] > found["single"]
+
+
+def test_instances_carry_validation() -> None:
+    world = crowdrank.simulate(queries=30, documents=8, seed=5)
+    train, later = Instances.from_labels(world.gold, world.features).split(0.3)
+    ranker = LambdaMART(n_estimators=10).fit(**train.arguments, eval_set=later.eval_set)
+    assert len(ranker.history_) == 10
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"scheme": "best"}, "scheme is one of single, overlap"),
+        ({"scheme": "majority", "lists": "per-judge"}, "takes scheme='overlap'"),
+        ({"k": 0}, "k is a whole number from 1 up"),
+        ({"theta": 0}, "theta is a number above 0"),
+        ({"unjudgeable_as": "model"}, "unjudgeable_as is one of lowest, drop"),
+    ],
+)
+def test_settings_that_mean_nothing(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Instances.from_judgments(JUDGED, FEATURES, **settings)
