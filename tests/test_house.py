@@ -14,7 +14,7 @@ import crowdrank
 PACKAGE = Path(crowdrank.__file__).parent
 ROOMS = ("judgments", "engine", "evaluation", "simulation", "consensus", "assessors", "rankers", "studies", "cli")
 """A room imports only from rooms that stand before it."""
-PORCH = ("errors", "files", "progress")
+PORCH = ("errors", "files", "parameters", "progress")
 """Modules beside the rooms that every room may use; they use none."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import warnings
 from abc import ABC, abstractmethod
@@ -31,6 +30,7 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.table import Judgments
+from crowdrank.parameters import Parametrised
 from crowdrank.progress import Report, reporting
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ SHOWN_ROWS = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable")
 """What a model may say of a document besides its grade, in the order of the columns."""
 
 
-class Aggregator(ABC):
+class Aggregator(Parametrised, ABC):
     """Judgments in, consensus out. The constructor only stores; what is learnt ends in an underscore.
 
     A model states four functions (see `engine/base.py`): `start`, `accumulate`, `maximise`, `finish`; the loop,
@@ -415,31 +415,6 @@ class Aggregator(ABC):
         if not hasattr(self, "consensus_"):
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
 
-    # Manners of scikit-learn, without its weight.
-
-    @classmethod
-    def _parameter_names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Change constructor arguments."""
-        for name, value in parameters.items():
-            if name not in self._parameter_names():
-                raise UsageError(
-                    f"{type(self).__name__} has no parameter '{name}'; it has: {', '.join(self._parameter_names())}."
-                )
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self).__init__).parameters
-        told = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
-        return f"{type(self).__name__}({', '.join(told)})"
-
     # Storage: Parquet and JSON, no pickle.
 
     def save(self, path: str | Path) -> None:
@@ -469,7 +444,7 @@ class Aggregator(ABC):
         """Write what this kind has beside the tables into the folder; what is returned goes to model.json."""
         return {}
 
-    def recall(self, folder: Path, about: dict[str, Any]) -> None:  # noqa: B027 - most kinds keep nothing else
+    def recall(self, folder: Path, about: dict[str, Any]) -> None:
         """Read what :meth:`keep` wrote."""
 
     @classmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.judgments.table import counted
+from crowdrank.parameters import Parametrised
 from crowdrank.progress import Report, reporting
 from crowdrank.rankers import store
 from crowdrank.rankers.data import Floats, Lists, aligned, gather
@@ -19,7 +19,7 @@ from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
 
 
-class Ranker(ABC):
+class Ranker(Parametrised, ABC):
     """Features and labels in, scores out. The constructor only stores; what is learnt ends in an underscore.
 
     A ranker states `_learn`, `_score`, `_state` and `_restore`; checks, lists, validation and storage are here.
@@ -153,35 +153,9 @@ class Ranker(ABC):
         if not hasattr(self, "feature_names_"):
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
 
-    # Manners of scikit-learn, without its weight.
-
-    @classmethod
-    def _parameter_names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Change constructor arguments."""
-        for name, value in parameters.items():
-            if name not in self._parameter_names():
-                raise UsageError(
-                    f"{type(self).__name__} has no parameter '{name}'; it has: {', '.join(self._parameter_names())}."
-                )
-            setattr(self, name, value)
-        return self
-
     def unfitted(self) -> Self:
         """A ranker with the same settings that has learnt nothing."""
         return type(self)(**self.get_params())
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self).__init__).parameters
-        told = [f"{k}={v!r}" for k, v in self.get_params().items() if v is not defaults[k].default]
-        told = [text for text in told if text not in {f"{k}={p.default!r}" for k, p in defaults.items()}]
-        return f"{type(self).__name__}({', '.join(told)})"
 
 
 def refuse_flat(lists: Lists) -> None:
