@@ -339,3 +339,11 @@ def test_features_that_are_no_matrix(world: World) -> None:
     ):
         with pytest.raises(InputError, match=said):
             gls.fit(X, [0, 1], query=[1, 1])
+
+
+def test_a_frame_may_have_more_columns_than_the_features() -> None:
+    world = crowdrank.simulate(queries=20, documents=8, seed=1)
+    rows = crowdrank.Instances.from_labels(world.gold, world.features, missing="skip")
+    ranker = crowdrank.GLS().fit(**rows.arguments)
+    bare = world.features.drop(columns=["query", "document"])
+    assert np.array_equal(ranker.predict(world.features), ranker.predict(bare))

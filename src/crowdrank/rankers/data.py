@@ -76,8 +76,8 @@ class Lists:
         return self.y if self.shares is None else self.shares
 
 
-def as_matrix(X: Any) -> tuple[Floats, tuple[str, ...] | None]:
-    """Features as a matrix of numbers, and their names where they have any.
+def as_matrix(X: Any, known: tuple[str, ...] = ()) -> tuple[Floats, tuple[str, ...] | None]:
+    """Features as a matrix of numbers, and their names where they have any; of a frame that has all `known`, these.
 
     >>> import pandas as pd
     >>> as_matrix(pd.DataFrame({"bm25": [1, 2]}))
@@ -88,6 +88,7 @@ def as_matrix(X: Any) -> tuple[Floats, tuple[str, ...] | None]:
         return X.matrix, X.names
     if frames.is_frame(X):
         names = frames.column_names(X)
+        names = list(known) if known and set(known) <= set(names) else names
         columns = [_column(frames.column_to_arrow(X, name), name) for name in names]
         return (np.column_stack(columns) if columns else np.empty((0, 0))), tuple(names)
     try:
@@ -109,9 +110,9 @@ def _column(column: pa.ChunkedArray, name: str) -> Floats:
     return values
 
 
-def checked_matrix(X: Any) -> tuple[Floats, tuple[str, ...] | None]:
+def checked_matrix(X: Any, known: tuple[str, ...] = ()) -> tuple[Floats, tuple[str, ...] | None]:
     """As :func:`as_matrix`; nothing to learn from is refused, and infinite numbers are."""
-    matrix, names = as_matrix(X)
+    matrix, names = as_matrix(X, known)
     matrix = np.ascontiguousarray(matrix)  # how numbers lie must not change how they round
     if not matrix.size:
         raise InputError("there are no rows or no features", remedy="give one row a document and one column a feature")
@@ -127,7 +128,7 @@ def checked_matrix(X: Any) -> tuple[Floats, tuple[str, ...] | None]:
 
 def aligned(X: Any, known: tuple[str, ...]) -> Floats:
     """The features in the order in which a ranker knows them, found by name where they have names."""
-    matrix, names = checked_matrix(X)
+    matrix, names = checked_matrix(X, known)
     if names is None or names == known:
         if matrix.shape[1] != len(known):
             raise InputError(
