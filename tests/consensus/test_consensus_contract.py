@@ -374,3 +374,19 @@ def test_saving_spares_a_folder_of_other_things(cls: type[Aggregator], tmp_path:
     with pytest.raises(OSError, match="it holds other files"):
         model.save(tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+@each
+def test_grade_curves_are_probabilities_where_a_model_has_them(cls: type[Aggregator]) -> None:
+    model = fitted(cls, crowd())
+    if model.states(model.theta_) is None:
+        with pytest.raises(UsageError, match="no curves"):
+            model.grade_curves()
+        return
+    table = model.grade_curves()
+    assert set(table["assessor"]) == set(crowd()["assessor"])
+    assert np.allclose(table[["p0", "p1", "p2"]].sum(axis=1), 1, atol=1e-6)
+    one = model.grade_curves("w0")
+    assert one.reset_index(drop=True).equals(table[table["assessor"] == "w0"].reset_index(drop=True))
+    with pytest.raises(ValueError, match="no assessor 'nobody'"):
+        model.grade_curves("nobody")

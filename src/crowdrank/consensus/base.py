@@ -23,7 +23,7 @@ from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.engine.base import Arrays, Engine, Passes
 from crowdrank.engine.local import LocalEngine
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, NotFittedError, UsageError
+from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, NotFittedError, UsageError, shown
 from crowdrank.files import replacing
 from crowdrank.judgments import combine, frames, ids
 from crowdrank.judgments.gold import Gold
@@ -379,6 +379,34 @@ class Aggregator(Parametrised, ABC):
         shares = np.concatenate([self.line_posterior(local) for local in passes.local_state()])
         places = {f"{node + 0.0:.2f}": share for node, share in zip(NODES, shares.T, strict=True)}
         return pa.table({**_item_ids(prepared), **places})
+
+    def grade_curves(self, assessor: Any = None) -> Any:
+        """How each assessor answers: the probability of each grade where a document's relevance is known.
+
+        One row per assessor and point of the line (or true grade, in models of confusion), one column per grade; of
+        the `assessor` named, or of all. The GDA paper's Figure 3.
+
+        >>> import pandas as pd
+        >>> from crowdrank import GDA
+        >>> votes = pd.DataFrame({"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "grade": [1, 1, 0]})
+        >>> GDA().fit(votes).grade_curves("x").columns.tolist()
+        ['assessor', 'relevance', 'p0', 'p1']
+        """
+        self._require_fitted()
+        states = self.states(self.theta_)
+        if states is None:
+            raise UsageError(f"{type(self).__name__} says nothing of single answers, so it has no curves.")
+        names, scale = self.consensus_.assessor_table["assessor"].combine_chunks(), self.consensus_.scale
+        rows = np.arange(len(names))
+        if assessor is not None:
+            rows = ids.match(names, pa.array([assessor]).cast(names.type))
+            if rows[0] < 0:
+                raise InputError(f"there is no assessor {shown(assessor)}", remedy="name one that judged")
+        at = NODES if self.on_a_line and states[1].shape[2] >= len(NODES) else np.array(scale.values)
+        curves = states[1][rows][:, : len(scale), : len(at)].transpose(0, 2, 1).reshape(-1, len(scale))
+        table = {"assessor": names.take(pa.array(np.repeat(rows, len(at)))), "relevance": np.tile(at, len(rows))}
+        table |= dict(zip(share_names(scale), curves.T, strict=True))
+        return frames.from_arrow(pa.table(table), self.consensus_.backend)
 
     def line_posterior(self, local: Arrays) -> NDArray[np.float64]:
         """Of a model on nodes, each item's probability at each node (n_items, n_nodes)."""
