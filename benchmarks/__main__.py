@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import consensus, encoding
+from benchmarks import consensus, encoding, training
 from benchmarks.measure import Result, to_json
 
 BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "encoding": encoding.encoding,
     "memory": consensus.memory,
     "glad": consensus.glad,
+    "training": training.step,
 }
 NEEDS_DATA = ("dawid-skene-rf10", "glad")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,13 @@ MOST_DEPTH = 8
 class BoostedRemapper(Remapper):
     """Targets that are sums of trees over label features, and weights that are sigma of such sums.
 
-    Every step fits one regression tree to dM/dt and one to dM/dw sigma' of the training labels (each divided by its
-    spread, so that the length of a step does not hang on the units of the measure) and adds `learning_rate` times what
-    they say.
+    Every step fits one regression tree to dM/dt and one to dM/dw sigma' of the training labels, and adds what they say,
+    scaled so that labels move `learning_rate` far in the mean square: the units of the measure mean nothing, and a tree
+    explains but a small part of the slopes of single labels.
 
     Args:
         mode, objective, gains, ridge, n_iter, patience, validation, kind, seed: as in `LinearRemapper`.
-        learning_rate: how much of each tree counts.
+        learning_rate: how far a step moves targets, and weights before the sigma.
         start: what targets start from: the `label` (from 0 to 1; the first ranker is then least squares on plain
             labels), the grade that Dawid-Skene expects (`consensus`), or 0, as in the paper (`zero`, which leaves
             weights alone nothing to weigh).
@@ -231,10 +231,11 @@ class BoostedFunctions(Functions):
             self.weight = expit(np.clip(self.raw, -WIDEST, WIDEST))
 
     def _grown(self, slope: Floats, trees: list[Trees]) -> Floats:
-        spread = float(slope.std())
-        tree, said = self.grow(slope / spread if spread > 0 else slope)
-        trees.append(tree)
-        return said
+        tree, said = self.grow(slope)
+        length = float(np.sqrt(np.mean(said**2)))
+        scale = 1 / length if length > 0 else 0.0
+        trees.append(replace(tree, value=tree.value * scale))
+        return said * scale
 
     def kept(self) -> tuple[int, int]:
         """How many trees there are."""

@@ -7,9 +7,12 @@ from scipy import linalg
 
 from crowdrank.errors import InputError
 from crowdrank.rankers.data import Floats, Integers
+from crowdrank.training import kernels
 
-ROWS = 512
+ROWS = 128
 """Documents that are scaled and multiplied at once: few enough to stay in the cache."""
+LINE = 8
+"""Numbers in a line of the cache: rows are padded to whole ones."""
 
 
 class Background:
@@ -65,18 +68,19 @@ class Background:
         """
         pull = linalg.cho_solve(self._factor, np.append(slope @ V, slope.sum()), check_finite=False)
         assert self._weight is not None
-        lean = (self.X @ pull[:-1] + pull[-1])[self.document]
         if not of_weight:
-            return self._weight * lean, None
-        residual = self._target - self.scores(self.X)[self.document]
-        return self._weight * lean, residual * lean
+            return self._weight * (self.X @ pull[:-1] + pull[-1])[self.document], None
+        lean, fitted = np.empty(len(self.X)), np.empty(len(self.X))
+        kernels.two_products(self.X, pull[:-1], self.coefficients[:-1], lean, fitted)
+        lean, fitted = (lean + pull[-1])[self.document], (fitted + self.coefficients[-1])[self.document]
+        return self._weight * lean, (self._target - fitted) * lean
 
 
 def normal_equations(X: Floats, mass: Floats, moment: Floats) -> tuple[Floats, Floats]:
     """[X 1]'W[X 1] (its upper half) and [X 1]'Wt in one pass, from each row's weight and weighted target.
 
-    The rows are scaled by the root of their weight, stretch by stretch, with the target as one column more: one
-    symmetric product, at half the cost of a general one, has everything.
+    The rows are scaled by the root of their weight, a few at a time so that they stay in the cache, with the target as
+    one column more: one symmetric product, at half the cost of a general one, has everything.
 
     >>> gram, right = normal_equations(np.array([[1.0], [2.0]]), np.array([1.0, 3.0]), np.array([1.0, 0.0]))
     >>> np.triu(gram).round(9).tolist(), right.round(9).tolist()
@@ -86,14 +90,12 @@ def normal_equations(X: Floats, mass: Floats, moment: Floats) -> tuple[Floats, F
     n, k = X.shape
     root = np.sqrt(mass)
     aim = np.divide(moment, root, out=np.zeros(n), where=root > 0)
-    products = np.zeros((k + 2, k + 2), order="F")
-    scaled = np.empty((ROWS, k + 2))
+    width = -(-(k + 2) // LINE) * LINE
+    products, scaled = np.zeros((width, width), order="F"), np.zeros((ROWS, width))
     for first in range(0, n, ROWS):
         last = min(first + ROWS, n)
-        part = scaled[: last - first]
-        np.multiply(X[first:last], root[first:last, None], out=part[:, :k])
-        part[:, k], part[:, k + 1] = root[first:last], aim[first:last]
-        products = linalg.blas.dsyrk(1.0, part.T, 1.0, products, overwrite_c=1)
+        kernels.scale_rows(X, root, aim, first, last, scaled)
+        products = linalg.blas.dsyrk(1.0, scaled[: last - first].T, 1.0, products, overwrite_c=1)
     return products[: k + 1, : k + 1], products[: k + 1, k + 1].copy()
 
 

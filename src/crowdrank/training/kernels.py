@@ -1,6 +1,7 @@
-"""Trees over binned label features. Each pass has a slow, obvious NumPy twin in tests/training/.
+"""Passes over documents' features, and trees over binned label features.
 
-A tree is complete: node 0 is the root, the children of node i are 2i + 1 (at most the threshold, or blank) and 2i + 2.
+Each has a slow, obvious NumPy twin in tests/training/. A tree is complete: node 0 is the root, the children of node i
+are 2i + 1 (at most the threshold, or blank) and 2i + 2.
 """
 
 from __future__ import annotations
@@ -16,6 +17,30 @@ Bins = NDArray[np.uint8]
 LEAF = -1
 ROUNDING = 1e-12
 """A split that wins less than this part of all squares wins nothing."""
+
+
+@njit(cache=True, nogil=True)
+def scale_rows(X: Floats, root: Floats, aim: Floats, first: int, last: int, scaled: Floats) -> None:
+    """Rows `first` up to `last` times their root weight, then the root weight itself, then the aim."""
+    # X (n, k); root, aim (n,); scaled (last - first or more, k + 2 or more)
+    k = X.shape[1]
+    for i in range(first, last):
+        row, own, r = X[i], scaled[i - first], root[i]
+        for j in range(k):
+            own[j] = row[j] * r
+        own[k], own[k + 1] = r, aim[i]
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def two_products(X: Floats, a: Floats, b: Floats, of_a: Floats, of_b: Floats) -> None:
+    """X a and X b in one reading of X."""
+    # X (n, k); a, b (k,); of_a, of_b (n,)
+    for i in range(X.shape[0]):
+        s, t = 0.0, 0.0
+        for j in range(X.shape[1]):
+            s += X[i, j] * a[j]
+            t += X[i, j] * b[j]
+        of_a[i], of_b[i] = s, t
 
 
 @njit(cache=True, nogil=True)
@@ -37,14 +62,14 @@ def fit_tree(
     """
     # bins (n, n_features); n_bins (n_features,); target, node (n,); feature, threshold, value, gain (2^(depth+1) - 1,)
     n, n_features = bins.shape
-    width = 2 * np.max(n_bins)
+    width = 2 * int(np.max(n_bins))
     row_size = n_features * width
     feature[:], threshold[:], value[:], gain[:] = LEAF, 0, 0.0, 0.0
     node[:] = 0
     size = np.zeros(feature.size)
-    counted = np.full(feature.size, -1, np.int64)  # where the sums of a node are written, -1 where they are inferred
+    counted = np.zeros(feature.size, np.bool_)  # whose rows are summed; of others the parent's less the sibling's
     sums = np.zeros((1, row_size))  # of each node of the level: target and count by feature and bin
-    counted[0] = 0
+    counted[0] = True
     total, energy = 0.0, 0.0
     for i in range(n):
         total += target[i]
@@ -59,23 +84,21 @@ def fit_tree(
             if level > 0:
                 if feature[at] == LEAF:
                     continue
-                at = 2 * at + (2 if bins[i, feature[at]] > threshold[at] else 1)
+                at = 2 * at + (2 if bins[i, int(feature[at])] > threshold[at] else 1)
                 node[i] = at
-            if deepest or counted[at] < 0:
+            if deepest or not counted[at]:
                 continue
             own, g = fresh[at - first], target[i]
-            place = 0
             for f in range(n_features):
-                b = place + 2 * bins[i, f]
+                b = f * width + 2 * int(bins[i, f])
                 own[b] += g
                 own[b + 1] += 1.0
-                place += width
         if deepest:
             break
         if level > 0:
             for child in range(first, last):
                 parent = (child - 1) // 2
-                if feature[parent] != LEAF and counted[child] < 0:
+                if feature[parent] != LEAF and not counted[child]:
                     sibling = child + 1 if child % 2 == 1 else child - 1
                     for b in range(row_size):
                         fresh[child - first, b] = sums[parent - (2 ** (level - 1) - 1), b] - fresh[sibling - first, b]
@@ -107,9 +130,9 @@ def fit_tree(
             value[left], size[left] = left_sum / left_size, left_size
             value[right], size[right] = (whole - left_sum) / (mass - left_size), mass - left_size
             if left_size <= mass - left_size:
-                counted[left] = 0
+                counted[left] = True
             else:
-                counted[right] = 0
+                counted[right] = True
 
 
 @njit(cache=True, nogil=True)

@@ -60,6 +60,26 @@ class LabelFeatures:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     gold_queries: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
 
+    @classmethod
+    def of(cls, judgments: Judgments, columns: Mapping[str, Any]) -> LabelFeatures:
+        """Features of one's own: a column for each, in the order of the judgments' rows.
+
+        >>> import pandas as pd, crowdrank
+        >>> labels = crowdrank.read_judgments(pd.DataFrame(
+        ...     {"document": ["a", "a"], "assessor": ["x", "y"], "grade": [1, 0]}))
+        >>> LabelFeatures.of(labels, {"hour": [9, 23]})
+        <LabelFeatures: 1 feature of 2 labels of 1 document>
+        """
+        table = judgments.on_one_scale().with_unjudgeable("lowest")
+        matrix = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns.values()])
+        if len(matrix) != len(table):
+            raise InputError(f"there are {len(table):,} labels, but features of {len(matrix):,}")
+        if without_honeypots(table) is not table:
+            raise InputError("some of the documents are honeypots", remedy="leave their judgments out")
+        values = np.array(table.scale.values, dtype=np.float64)
+        start = _Views(table, values, _good(None, values)).start
+        return cls(table, tuple(columns), matrix, start, start)
+
     def __len__(self) -> int:
         return len(self.matrix)
 
@@ -180,7 +200,7 @@ def label_features(
         table,
         tuple(columns),
         np.column_stack(list(columns.values())),
-        views.part(views.label),
+        views.start,
         views.part(views.expected(ds)),
         {"kind": kind, "by_grade": by_grade, "good": good},
         _seen(models),
@@ -198,6 +218,11 @@ class _Views:
         self.table, self.values, self.good = table, values, good
         self.item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
         self.label = values[table.grade]
+
+    @property
+    def start(self) -> Floats:
+        """What labels say by themselves, from 0 to 1."""
+        return self.part(self.label)
 
     def part(self, value: Floats) -> Floats:
         """Grades as parts of the scale."""

@@ -479,7 +479,8 @@ class LinearRemapper(Remapper):
         return standard, inputs(standard, labels.matrix)
 
     def _begin(self, labels: LabelFeatures, prepared: tuple[Standard, Floats]) -> LinearFunctions:
-        return LinearFunctions(*prepared, labels.start, labels.names.index("label"), self.mode)
+        label = labels.names.index("label") if "label" in labels.names else None
+        return LinearFunctions(*prepared, labels.start, label, self.mode)
 
     def _restore(self, arrays: dict[str, Any]) -> LinearLearnt:
         standard = Standard(arrays["mean"], arrays["scale"])
@@ -498,16 +499,17 @@ class LinearFunctions(Functions):
         standard: of the label features.
         Y: (n_labels, n_features + 1), as `inputs` makes it.
         start: (n_labels,) the targets where they are not learnt.
-        label: the place of the label among the features: targets start as sigma of it.
+        label: the place of the label among the features: targets start as sigma of it, or at 1/2 where it is none.
         mode: what is learnt.
 
     """
 
-    def __init__(self, standard: Standard, Y: Floats, start: Floats, label: int, mode: str) -> None:
+    def __init__(self, standard: Standard, Y: Floats, start: Floats, label: int | None, mode: str) -> None:
         self.standard, self.Y, self.mode = standard, Y, mode
         self.alpha, self.beta = np.zeros(Y.shape[1]), np.zeros(Y.shape[1])
-        # On standardised features these are a 1 for the label as it is, and nothing for the others.
-        self.beta[label], self.beta[-1] = standard.scale[label], standard.mean[label]
+        if label is not None:
+            # On standardised features these are a 1 for the label as it is, and nothing for the others.
+            self.beta[label], self.beta[-1] = standard.scale[label], standard.mean[label]
         self.target = self._chance(self.beta) if "T" in mode else start
         self.weight = self._chance(self.alpha)
 
