@@ -35,8 +35,8 @@ class BoostedRemapper(Remapper):
         mode, objective, gains, ridge, n_iter, patience, validation, kind, seed: as in `LinearRemapper`.
         learning_rate: how far a step moves targets, and weights before the sigma.
         start: what targets start from: the `label` (from 0 to 1; the first ranker is then least squares on plain
-            labels), the grade that Dawid-Skene expects (`consensus`), or 0, as in the paper (`zero`, which leaves
-            weights alone nothing to weigh).
+            labels; so where only weights are learnt, unless said), the grade that Dawid-Skene expects (`consensus`; so
+            where targets are learnt), or 0, as in the paper (`zero`, which leaves weights alone nothing to weigh).
         depth: of the trees.
         min_child_samples: labels in a leaf, at least.
         bins: of each label feature, at most; binned once.
@@ -57,12 +57,12 @@ class BoostedRemapper(Remapper):
         objective: str | Loss = "DCG@10",
         gains: str | Sequence[float] = "exponential",
         ridge: float | Sequence[float] = (0.01, 0.1, 1.0),
-        n_iter: int = 100,
-        learning_rate: float = 0.05,
-        patience: int = 20,
+        n_iter: int = 150,
+        learning_rate: float = 0.02,
+        patience: int = 30,
         validation: float = 0.3,
         kind: str = "all",
-        start: str = "label",
+        start: str | None = None,
         depth: int = 3,
         min_child_samples: int = 50,
         bins: int = 64,
@@ -84,9 +84,10 @@ class BoostedRemapper(Remapper):
         self.seed = seed
 
     def _start(self, labels: LabelFeatures) -> Floats:
-        if self.start == "zero":
+        start = self.start or ("label" if self.mode == "W" else "consensus")
+        if start == "zero":
             return np.zeros(len(labels))
-        return labels.start if self.start == "label" else labels.expected
+        return labels.start if start == "label" else labels.expected
 
     def _prepare(self, labels: LabelFeatures) -> Binned:
         return Binned(labels.matrix, self.bins)
@@ -105,7 +106,7 @@ class BoostedRemapper(Remapper):
 
     def _check(self) -> None:
         super()._check()
-        require_one_of("start", self.start, STARTS)
+        require_one_of("start", self.start, (*STARTS, None))
         require_whole("depth", self.depth, 1)
         require_whole("min_child_samples", self.min_child_samples, 1)
         require_whole("bins", self.bins, 2)
