@@ -65,7 +65,7 @@ class Experts:
 
 def _rows(graded: tuple[Any, ...], ranks: bool, what: str) -> tuple[Any, Any, Any]:
     if len(graded) == 2 and not ranks:
-        return *graded, np.arange(len(graded[1]))  # rows by themselves
+        return *graded, [f"{what} {row}" for row in range(len(graded[1]))]  # every row by itself
     if len(graded) != 3:
         raise UsageError(f"{what} is (X, y, query), Instances, or expert grades of documents that have features.")
     return graded

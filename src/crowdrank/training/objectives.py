@@ -50,6 +50,11 @@ class RankingObjective:
         cutoff = parse_measure(measure).cutoff or int(np.diff(lists.offsets).max())
         # Ranks below the cutoff count nothing, so that pairs below it pull nothing.
         self._forces = LambdaObjective(lists, measure=measure, gains=gains, truncation=cutoff, norm=False)
+        if not self._forces.has_pairs():
+            raise InputError(
+                "no expert-graded query has two documents of different grades",
+                remedy="give expert grades that differ within a query",
+            )
         self._measure = Validation(lists, measure, gains)
 
     def value(self, score: Floats) -> float:
