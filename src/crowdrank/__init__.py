@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from crowdrank.training.label_features import label_features as label_features
     from crowdrank.training.remap import LinearRemapper as LinearRemapper
     from crowdrank.training.remap import Remapper as Remapper
+    from crowdrank.training.remapped import Remapped as Remapped
 
 __version__ = "0.1.0"
 
@@ -85,6 +86,7 @@ _HOMES = {
     "RD": "rankers.linear",
     "Ranker": "rankers.base",
     "Rasch": "consensus.rasch",
+    "Remapped": "training.remapped",
     "Remapper": "training.remap",
     "TreeFeatures": "rankers.tree_features",
     "assess": "assessors.report",

@@ -9,8 +9,8 @@ from crowdrank.errors import InputError
 from crowdrank.rankers.data import Floats, Integers
 from crowdrank.training import kernels
 
-ROWS = 128
-"""Documents that are scaled and multiplied at once: few enough to stay in the cache."""
+ROWS = 512
+"""Documents that are scaled and multiplied at once: few enough to stay in the cache, enough for threads to share."""
 LINE = 8
 """Numbers in a line of the cache: rows are padded to whole ones."""
 
