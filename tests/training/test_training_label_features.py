@@ -139,6 +139,9 @@ def test_more_columns_join_by_ids(binary: Any) -> None:
     assert (found["clicks"][there] == found["clicks_own"][there]).all()
     with pytest.raises(InputError, match="not all numbers"):
         label_features(binary.judgments, more=more.assign(clicks="many"))
+    with pytest.raises(InputError, match="a label feature has this name"):
+        label_features(binary.judgments, kind="mgbdt", more=more.assign(ability=1))
+    assert label_features(binary.judgments, kind="remap", more=more).names[-1] == "clicks_of_0"
 
 
 def test_features_come_back_in_the_users_library(binary: Any) -> None:
@@ -164,6 +167,8 @@ def test_what_cannot_be_is_said(binary: Any) -> None:
     with pytest.raises(UsageError, match="There is no label feature 'mood'"):
         label_features(binary.judgments, kind="mgbdt").column("mood")
     table = read_judgments(binary.judgments)
+    with pytest.raises(UsageError, match="There are no columns"):
+        LabelFeatures.of(table, {})
     with pytest.raises(InputError, match="honeypots"):
         LabelFeatures.of(table, {"x": np.zeros(len(table))})
     with pytest.raises(InputError, match="but features of 3"):

@@ -34,6 +34,8 @@ MOST_FAMILIES = 20
 """Up to so many families have a feature each; of more, only their sizes are told."""
 FAMILY = "family_is_"
 """Features that begin so are 0 for labels among which there is no such family."""
+BAD = ("bad_dawid_skene", "bad_glad")
+"""REMAP has them, MGBDT has not: they are 1 less the chances of good documents."""
 Columns = dict[str, Floats]
 
 
@@ -70,6 +72,8 @@ class LabelFeatures:
         >>> LabelFeatures.of(labels, {"hour": [9, 23]})
         <LabelFeatures: 1 feature of 2 labels of 1 document>
         """
+        if not columns:
+            raise UsageError("There are no columns; give one for each label feature.")
         table = judgments.on_one_scale().with_unjudgeable("lowest")
         matrix = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns.values()])
         if len(matrix) != len(table):
@@ -161,8 +165,8 @@ def label_features(
         gold: expert grades that the consensus models may see. Only grades of queries that gradients are taken of
             belong here: those of validation and test queries would leak into the features.
         dawid_skene, glad, latent: fitted models; by default they are fitted on these judgments without honeypots.
-        more: a DataFrame or path of query, document, assessor and further columns of numbers, which join the features
-            (with `kind="all"`).
+        more: a DataFrame or path of query, document, assessor and further columns of numbers, which join the features;
+            blank for labels that it does not name.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=10, documents=5, label_grades=2, seed=1)
@@ -192,7 +196,8 @@ def label_features(
         if len(values) > 2:
             columns |= {"expected_dawid_skene": views.expected(ds), "expected_glad": views.expected(ability)}
         curve = models[-1].infer(table)
-        columns |= _latent(views, curve) | _families(table) | _extras(table) | _more(more, table)
+        columns |= _latent(views, curve) | _families(table) | _extras(table)
+    columns |= _more(more, table, tuple(columns))
     by_grade = kind == "remap" if by_grade is None else by_grade
     if by_grade:
         columns = _by_grade(columns, views)
@@ -205,10 +210,6 @@ def label_features(
         {"kind": kind, "by_grade": by_grade, "good": good},
         _seen(models),
     )
-
-
-BAD = ("bad_dawid_skene", "bad_glad")
-"""REMAP has them, MGBDT has not: they are 1 less the chances of good documents."""
 
 
 class _Views:
@@ -368,7 +369,7 @@ def _extras(table: Judgments) -> Columns:
     }
 
 
-def _more(more: Any, table: Judgments) -> Columns:
+def _more(more: Any, table: Judgments, taken: tuple[str, ...]) -> Columns:
     """Further columns of numbers from a table of query, document, assessor; blank where it has no such label."""
     if more is None:
         return {}
@@ -392,6 +393,8 @@ def _more(more: Any, table: Judgments) -> Columns:
     for name in source.names:
         if name in found.values() or name in ("grade", "honeypot"):
             continue
+        if name in taken:
+            raise InputError("a label feature has this name", source=source.name, column=name, remedy="rename it")
         values = as_floats(read[name])
         if values is None:
             raise InputError("it is not all numbers", source=source.name, column=name, remedy="leave it out")

@@ -96,8 +96,11 @@ class Remapper(ABC):
 
     The ranker in between is weighted least squares (`GLS`), whose answer to a change of any label is known; the slope
     of a measure on expert-graded queries is carried through it to every label's target and weight, and from there to
-    the functions of label features. Which ridge and how many steps is told by validation queries, on which the start
-    (step 0) is plain least squares on the labels.
+    the functions of label features. Which ridge and how many steps is told by validation queries; step 0 is least
+    squares on the labels as they are (or as Dawid-Skene reads them), so that learning nothing is among the choices.
+
+    That the learnt labels beat others is for a comparison to show, not to be believed: least squares on plain averages,
+    a ranker on expected grades, and one on the expert grades alone are hard to beat where experts are many.
 
     Attributes:
         targets_, weights_: of every label of the fit that has features.
