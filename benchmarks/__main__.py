@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import consensus, encoding, latent, rankers
+from benchmarks import consensus, encoding, latent, rankers, training
 from benchmarks.measure import Result, to_json
 
 BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "lambdamart-round": rankers.rounds,
     "lambdamart-threads": rankers.threads,
     "lambdamart-mq2008": rankers.mq2008,
+    "training": training.step,
 }
 NEEDS_DATA = ("dawid-skene-rf10", "glad", "gda-rf10", "pairwise-rf10", "lambdamart-mq2008")
 

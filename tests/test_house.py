@@ -12,7 +12,18 @@ import pytest
 import crowdrank
 
 PACKAGE = Path(crowdrank.__file__).parent
-ROOMS = ("judgments", "engine", "evaluation", "simulation", "consensus", "assessors", "rankers", "studies", "cli")
+ROOMS = (
+    "judgments",
+    "engine",
+    "evaluation",
+    "simulation",
+    "consensus",
+    "assessors",
+    "rankers",
+    "training",
+    "studies",
+    "cli",
+)
 """A room imports only from rooms that stand before it."""
 PORCH = ("errors", "files", "parameters", "progress")
 """Modules beside the rooms that every room may use; they use none."""

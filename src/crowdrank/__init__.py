@@ -48,6 +48,12 @@ if TYPE_CHECKING:
     from crowdrank.rankers.network import LambdaRankNet as LambdaRankNet
     from crowdrank.rankers.tree_features import TreeFeatures as TreeFeatures
     from crowdrank.simulation.world import simulate as simulate
+    from crowdrank.training.boosted import BoostedRemapper as BoostedRemapper
+    from crowdrank.training.label_features import LabelFeatures as LabelFeatures
+    from crowdrank.training.label_features import label_features as label_features
+    from crowdrank.training.remap import LinearRemapper as LinearRemapper
+    from crowdrank.training.remap import Remapper as Remapper
+    from crowdrank.training.remapped import Remapped as Remapped
 
 __version__ = "0.1.0"
 
@@ -57,6 +63,7 @@ _HOMES = {
     "Auto": "consensus.auto",
     "Average": "consensus.votes",
     "BWA": "consensus.bwa",
+    "BoostedRemapper": "training.boosted",
     "Consensus": "consensus.result",
     "DawidSkene": "consensus.dawid_skene",
     "Ensemble": "rankers.ensemble",
@@ -71,18 +78,23 @@ _HOMES = {
     "Highest": "consensus.votes",
     "Instances": "rankers.instances",
     "Judgments": "judgments.table",
+    "LabelFeatures": "training.label_features",
     "LambdaMART": "rankers.lambdamart",
     "LambdaRankNet": "rankers.network",
+    "LinearRemapper": "training.remap",
     "LocalEngine": "engine.local",
     "MajorityVote": "consensus.votes",
     "OneCoinDawidSkene": "consensus.dawid_skene",
     "RD": "rankers.linear",
     "Ranker": "rankers.base",
     "Rasch": "consensus.rasch",
+    "Remapped": "training.remapped",
+    "Remapper": "training.remap",
     "TreeFeatures": "rankers.tree_features",
     "assess": "assessors.report",
     "compare": "evaluation.comparison",
     "evaluate": "evaluation.evaluate",
+    "label_features": "training.label_features",
     "read_features": "judgments.read",
     "read_gold": "judgments.read",
     "read_judgments": "judgments.read",

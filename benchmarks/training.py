@@ -1,0 +1,85 @@
+"""A step of learning targets and weights over the one product that it cannot do without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import Result, at_most, best, in_own_process
+
+DOCUMENTS, FEATURES, LABELS, LABEL_FEATURES = 132_000, 300, 3, 29
+EXPERTS, LIST = 36_000, 14
+"""REMAP's sizes: documents of three labels each; experts' documents in lists, to steer by and to stop by alike."""
+RUNS = 5
+
+
+def _drawn() -> Any:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(DOCUMENTS, FEATURES))
+    Y = rng.normal(size=(DOCUMENTS * LABELS, LABEL_FEATURES))
+    Y[:, 0] = rng.integers(0, 2, len(Y))
+    experts = []
+    for _ in range(2):
+        V, query = rng.normal(size=(EXPERTS, FEATURES)), np.arange(EXPERTS) // LIST
+        experts.append((V, rng.choice(5, EXPERTS, p=[0.5, 0.25, 0.15, 0.07, 0.03]).astype(float), query))
+    return X, np.repeat(np.arange(DOCUMENTS), LABELS), Y, experts
+
+
+def _step_seconds() -> dict[str, float]:
+    """Seconds of X'X, of a step without its trees in each mode, of the linear functions, and of two trees."""
+    from crowdrank.rankers.data import gather
+    from crowdrank.rankers.linear import Standard
+    from crowdrank.training.boosted import Binned, BoostedFunctions
+    from crowdrank.training.gls_gradients import Background
+    from crowdrank.training.objectives import Aim
+    from crowdrank.training.remap import LinearFunctions, inputs
+
+    X, document, Y, experts = _drawn()
+    background, unweighted = Background(X, document), Background(X, document)
+    (V, steer), (W, stop) = ((rows[0], Aim("DCG@10").of(gather(*rows))) for rows in experts)
+    label, weight = Y[:, 0].copy(), np.full(len(Y), 0.5)
+
+    def step(background: Background, weight: Any, of_weight: bool) -> Any:
+        background.solve(label, weight, 1e4)
+        score = background.scores(V)
+        steer.value(score), stop.value(background.scores(W))
+        return background.slopes(V, steer.slope(score), of_weight=of_weight)
+
+    pulls = step(background, weight, True)
+    step(unweighted, weight, False)
+    standard = Standard.of(Y, np.ones(len(Y)))
+    linear = LinearFunctions(standard, inputs(standard, Y), label, 0, "W+T")
+    boosted = BoostedFunctions(Binned(Y, 64), label, "W+T", 3, 50, 0.05)
+    boosted.step(*pulls, 0.05)
+    seconds: dict[str, float] = {}
+    # Turn by turn, so that a busy moment of the machine meets all alike.
+    for _ in range(RUNS):
+        for name, work in {
+            "XX": lambda: X.T @ X,
+            "weights and targets": lambda: step(background, weight.copy(), True),
+            "targets": lambda: step(unweighted, weight, False),
+            "linear functions": lambda: linear.step(*pulls, 0.1),
+            "two trees": lambda: boosted.step(*pulls, 0.05),
+        }.items():
+            seconds[name] = min(seconds.get(name, np.inf), best(work, 1))
+    return seconds
+
+
+def step() -> list[Result]:
+    """One step of W+T and of T without trees, and the trees, each over a bare X'X of the documents' features."""
+    seconds = in_own_process(_step_seconds)
+    floor = seconds["XX"]
+    sizes = f"{DOCUMENTS // 1000}k documents x {FEATURES}"
+    trees = f"two trees on {DOCUMENTS * LABELS // 1000}k labels x {LABEL_FEATURES}"
+    goals = {"weights and targets": 1.5, "targets": 1.5, "linear functions": 1.5, "two trees": 2.0}
+    named = {
+        "weights and targets": f"a step of weights and targets over X'X, {sizes}",
+        "targets": f"a step of targets alone over X'X, {sizes}",
+        "linear functions": f"the linear functions' part over X'X, {sizes}",
+        "two trees": f"{trees} over X'X, {sizes}",
+    }
+    return [
+        at_most(named[name], seconds[name] / floor, goal, ours=seconds[name], product=floor)
+        for name, goal in goals.items()
+    ]

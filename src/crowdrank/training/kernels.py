@@ -1,0 +1,164 @@
+"""Passes over documents' features, and trees over binned label features.
+
+Each has a slow, obvious NumPy twin in tests/training/. A tree is complete: node 0 is the root, the children of node i
+are 2i + 1 (at most the threshold, or blank) and 2i + 2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Bins = NDArray[np.uint8]
+
+LEAF = -1
+ROUNDING = 1e-12
+"""A split that wins less than this part of all squares wins nothing."""
+
+
+@njit(cache=True, nogil=True)
+def scale_rows(X: Floats, root: Floats, aim: Floats, first: int, last: int, scaled: Floats) -> None:
+    """Rows `first` up to `last` times their root weight, then the root weight itself, then the aim."""
+    # X (n, k); root, aim (n,); scaled (last - first or more, k + 2 or more)
+    k = X.shape[1]
+    for i in range(first, last):
+        row, own, r = X[i], scaled[i - first], root[i]
+        for j in range(k):
+            own[j] = row[j] * r
+        own[k], own[k + 1] = r, aim[i]
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def two_products(X: Floats, a: Floats, b: Floats, of_a: Floats, of_b: Floats) -> None:
+    """X a and X b in one reading of X."""
+    # X (n, k); a, b (k,); of_a, of_b (n,)
+    for i in range(X.shape[0]):
+        s, t = 0.0, 0.0
+        for j in range(X.shape[1]):
+            s += X[i, j] * a[j]
+            t += X[i, j] * b[j]
+        of_a[i], of_b[i] = s, t
+
+
+@njit(cache=True, nogil=True)
+def fit_tree(
+    bins: Bins,
+    n_bins: Integers,
+    target: Floats,
+    depth: int,
+    least: int,
+    node: NDArray[np.int32],
+    feature: Integers,
+    threshold: Integers,
+    value: Floats,
+    gain: Floats,
+) -> None:
+    """Grow a regression tree level by level: each split lowers the squared error most and leaves `least` on each side.
+
+    Only the smaller child of every split is counted; the other one is what is left of the parent.
+    """
+    # bins (n, n_features); n_bins (n_features,); target, node (n,); feature, threshold, value, gain (2^(depth+1) - 1,)
+    n, n_features = bins.shape
+    width = 2 * int(np.max(n_bins))
+    row_size = n_features * width
+    feature[:], threshold[:], value[:], gain[:] = LEAF, 0, 0.0, 0.0
+    node[:] = 0
+    size = np.zeros(feature.size)
+    counted = np.zeros(feature.size, np.bool_)  # whose rows are summed; of others the parent's less the sibling's
+    sums = np.zeros((1, row_size))  # of each node of the level: target and count by feature and bin
+    counted[0] = True
+    total, energy = 0.0, 0.0
+    for i in range(n):
+        total += target[i]
+        energy += target[i] * target[i]
+    value[0], size[0] = total / n, n
+    for level in range(depth + 1):
+        first, last = 2**level - 1, 2 ** (level + 1) - 1
+        deepest = level == depth
+        fresh = np.zeros((1 if deepest else last - first, row_size))
+        for i in range(n):
+            at = int(node[i])
+            if level > 0:
+                if feature[at] == LEAF:
+                    continue
+                at = 2 * at + (2 if bins[i, int(feature[at])] > threshold[at] else 1)
+                node[i] = at
+            if deepest or not counted[at]:
+                continue
+            own, g = fresh[at - first], target[i]
+            for f in range(n_features):
+                b = f * width + 2 * int(bins[i, f])
+                own[b] += g
+                own[b + 1] += 1.0
+        if deepest:
+            break
+        if level > 0:
+            for child in range(first, last):
+                parent = (child - 1) // 2
+                if feature[parent] != LEAF and not counted[child]:
+                    sibling = child + 1 if child % 2 == 1 else child - 1
+                    for b in range(row_size):
+                        fresh[child - first, b] = sums[parent - (2 ** (level - 1) - 1), b] - fresh[sibling - first, b]
+        sums = fresh
+        for at in range(first, last):
+            if level > 0 and feature[(at - 1) // 2] == LEAF:
+                continue
+            if size[at] < 2 * least:
+                continue
+            whole, mass = value[at] * size[at], size[at]
+            best, left_sum, left_size = ROUNDING * energy, 0.0, 0.0
+            for f in range(n_features):
+                s, c = 0.0, 0.0
+                for b in range(n_bins[f] - 1):
+                    s += sums[at - first, f * width + 2 * b]
+                    c += sums[at - first, f * width + 2 * b + 1]
+                    if c < least:
+                        continue
+                    if mass - c < least:
+                        break
+                    won = s * s / c + (whole - s) * (whole - s) / (mass - c) - whole * whole / mass
+                    if won > best * (1.0 + 1e-9):  # of equal splits the first
+                        best, left_sum, left_size = won, s, c
+                        feature[at], threshold[at] = f, b
+            if feature[at] == LEAF:
+                continue
+            gain[at] = best
+            left, right = 2 * at + 1, 2 * at + 2
+            value[left], size[left] = left_sum / left_size, left_size
+            value[right], size[right] = (whole - left_sum) / (mass - left_size), mass - left_size
+            if left_size <= mass - left_size:
+                counted[left] = True
+            else:
+                counted[right] = True
+
+
+@njit(cache=True, nogil=True)
+def add_trees(matrix: Floats, feature: Integers, cut: Floats, value: Floats, rate: float, total: Floats) -> None:
+    """Add `rate` times what every tree says of each row; a blank goes to the lower side."""
+    # matrix (n, n_features); feature, cut, value (n_trees, n_nodes); total (n,)
+    for i in range(total.size):
+        said = 0.0
+        for tree in range(feature.shape[0]):
+            at = 0
+            while feature[tree, at] != LEAF:
+                at = 2 * at + (2 if matrix[i, feature[tree, at]] > cut[tree, at] else 1)
+            said += value[tree, at]
+        total[i] += rate * said
+
+
+@njit(cache=True, nogil=True)
+def bin_column(column: Floats, edges: Floats, bins: Bins) -> None:
+    """The bin of every value: how many edges lie below it; a blank is in the first."""
+    # column, bins (n,); edges (n_bins - 1,), ascending
+    for i in range(column.size):
+        low, high = 0, edges.size
+        while low < high:
+            middle = (low + high) // 2
+            if column[i] > edges[middle]:
+                low = middle + 1
+            else:
+                high = middle
+        bins[i] = low

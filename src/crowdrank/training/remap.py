@@ -1,0 +1,612 @@
+"""Functions from what is known of a label to its target and weight, learnt by the ranker that they make (REMAP 5)."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import expit
+
+from crowdrank.errors import InputError, NotFittedError, UsageError
+from crowdrank.evaluation.measures import parse_gains
+from crowdrank.judgments.table import counted
+from crowdrank.parameters import Parametrised
+from crowdrank.progress import Report, reporting
+from crowdrank.rankers import store
+from crowdrank.rankers.base import require_number, require_one_of, require_whole, say_blanks
+from crowdrank.rankers.data import Floats, Lists
+from crowdrank.rankers.instances import Instances, as_features
+from crowdrank.rankers.labels import pair_positions
+from crowdrank.rankers.lambdamart import shares
+from crowdrank.rankers.linear import GLS, Standard
+from crowdrank.rankers.store import State
+from crowdrank.training.experts import Experts, refuse_leaks
+from crowdrank.training.gls_gradients import Background
+from crowdrank.training.label_features import KINDS, LabelFeatures, label_features
+from crowdrank.training.objectives import Aim, Loss, Objective
+from crowdrank.training.remapped import Remapped
+
+MODES = ("W", "T", "W+T")
+FARTHEST = 5.0
+"""Label features further than so many standard deviations from their mean count as so many."""
+WIDEST = 30.0
+"""Weights are sigma of numbers within this: all labels together never weigh nothing."""
+
+
+class Functions(ABC):
+    """A target and a weight for every label, as functions of what is known of it, while they are being learnt.
+
+    Attributes:
+        target, weight: (n_labels,) of the training labels, as the functions stand. Of what is not learnt (`mode`) the
+            array stays the same one.
+
+    """
+
+    target: Floats
+    weight: Floats
+
+    @abstractmethod
+    def step(self, of_target: Floats, of_weight: Floats | None, rate: float) -> None:
+        """Move up along dM/dt and dM/dw of the training labels."""
+
+    @abstractmethod
+    def kept(self) -> Any:
+        """What `learnt` needs to make of these functions as they stand."""
+
+    @abstractmethod
+    def learnt(self, kept: Any) -> Learnt:
+        """The functions as they stood."""
+
+
+class Learnt(ABC):
+    """Learnt functions, free of the labels that they were learnt on."""
+
+    @abstractmethod
+    def apply(self, matrix: Floats, start: Floats) -> tuple[Floats, Floats]:
+        """Targets and weights of labels with these features (n_labels, n_features) and starting values."""
+
+    @abstractmethod
+    def importances(self) -> tuple[Floats, Floats]:
+        """How much each label feature counts for the target and for the weight, each summing to 1 where any does."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, Any]:
+        """Named arrays of which `of_arrays` makes the functions again."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best functions so far."""
+
+    value: float
+    mu: float
+    iteration: int
+    functions: Functions
+    kept: Any
+    coefficients: Floats
+
+
+class Remapper(Parametrised, ABC):
+    """Learns what labels are worth and how much they count, so that a ranker trained on them serves the experts best.
+
+    The ranker in between is weighted least squares (`GLS`), whose answer to a change of any label is known; the slope
+    of a measure on expert-graded queries is carried through it to every label's target and weight, and from there to
+    the functions of label features. Which ridge and how many steps is told by validation queries; step 0 is least
+    squares on the labels as they are (or as Dawid-Skene reads them), so that learning nothing is among the choices.
+
+    That the learnt labels beat others is for a comparison to show, not to be believed: least squares on plain averages,
+    a ranker on expected grades, and one on the expert grades alone are hard to beat where experts are many.
+
+    Attributes:
+        targets_, weights_: of every label of the fit that has features.
+        remapped_: the same with ids, per label and per document.
+        ranker_: the `GLS` that the learnt targets and weights make.
+        history_: a dict for each step: mu, iteration, training, validation.
+        best_iteration_, mu_, validation_: of the step that was kept, and its measure on the validation queries.
+        importances_: how much each label feature counts for the target and the weight (DataFrame).
+        label_features_: what was known of the labels.
+
+    """
+
+    mode: str
+    objective: str | Loss
+    gains: str | Sequence[float]
+    ridge: float | Sequence[float]
+    n_iter: int
+    learning_rate: float
+    patience: int
+    validation: float
+    kind: str
+    seed: int
+
+    label_features_: LabelFeatures
+    remapped_: Remapped
+    ranker_: GLS
+    history_: list[dict[str, float]]
+    best_iteration_: int
+    mu_: float
+    validation_: float
+    feature_names_: tuple[str, ...]
+    recipe_: dict[str, Any]
+    learnt_: Learnt
+
+    # What a remapper states.
+
+    @abstractmethod
+    def _prepare(self, labels: LabelFeatures) -> Any:
+        """Whatever is made of the label features once."""
+
+    @abstractmethod
+    def _begin(self, labels: LabelFeatures, prepared: Any) -> Functions:
+        """The functions before the first step."""
+
+    @abstractmethod
+    def _restore(self, arrays: dict[str, Any]) -> Learnt:
+        """The functions again from their arrays."""
+
+    def _start(self, labels: LabelFeatures) -> Floats:
+        """What targets start from, (n_labels,)."""
+        return labels.start
+
+    # What users call.
+
+    def fit(
+        self, labels: Any, features: Any, expert: Any, *, eval_set: Any = None, progress: bool | Report = False
+    ) -> Self:
+        """Learn the functions.
+
+        Args:
+            labels: judgments (`Judgments`, a path or a DataFrame), or the `LabelFeatures` made of them.
+            features: `Features`, a path or a DataFrame: of the judged documents, and of the experts' where `expert`
+                names documents.
+            expert: the grades that steer: `Gold`, a path or a DataFrame of grades of documents that have features;
+                `Instances`; or (X, y, query). Where the objective is a loss, (X, y) will do.
+            eval_set: the grades that tell when to stop, likewise, of other queries; by default a part of `expert`
+                (`validation`) is set aside.
+            progress: show a bar when it takes long, or call a function with (step, most, validation measure).
+
+        """
+        self._check()
+        known = as_features(features)
+        told = labels if isinstance(labels, LabelFeatures) else label_features(labels, kind=self.kind)
+        told, row = _with_features(told, known)
+        self._refuse_flat(told)
+        aim = Aim(self.objective, parse_gains(self.gains))
+        experts, held_out = self._experts(expert, eval_set, known, aim)
+        refuse_leaks(experts, held_out, told.gold_queries)
+        aim.adopt(experts.lists.y)
+        X = known.matrix[row]
+        standard = Standard.of(X, np.diff(told.judgments.offsets).astype(np.float64))
+        say_blanks(Lists(X, X[:, 0], None, np.array([0, len(X)]), None, np.arange(len(X)), known.names), "GLS")
+        background = Background(standard(X), told.item)
+        rows = [(standard(part.lists.X), aim.of(part.lists)) for part in (experts.shuffled(self.seed), held_out)]
+        prepared = self._prepare(told)
+        with reporting(progress, type(self).__name__) as report:
+            best = self._climb(told, prepared, background, rows, report)
+        self._keep(told, known.names, standard, aim, best)
+        self._features = known
+        return self
+
+    def _climb(
+        self,
+        labels: LabelFeatures,
+        prepared: Any,
+        background: Background,
+        rows: list[tuple[Floats, Objective]],
+        report: Report,
+    ) -> Best:
+        """Steps up the measure for each ridge, until the validation measure has not risen for a while."""
+        (V, steering), (held_out, stopping) = rows
+        self.history_ = []
+        best: Best | None = None
+        ridges = _several(self.ridge)
+        for number, ridge in enumerate(ridges):
+            functions = self._begin(labels, prepared)
+            # The ridge is a part of what a standardised feature weighs at the start.
+            mu = ridge * float(functions.weight.sum())
+            highest, at = -np.inf, 0
+            for iteration in range(self.n_iter + 1):
+                background.solve(functions.target, functions.weight, mu)
+                score = background.scores(V)
+                value = stopping.value(background.scores(held_out))
+                told = {"training": steering.value(score), "validation": value}
+                self.history_.append({"mu": mu, "iteration": iteration, **told})
+                if best is None or value > best.value:
+                    best = Best(value, mu, iteration, functions, functions.kept(), background.coefficients)
+                if value > highest:
+                    highest, at = value, iteration
+                report(number * self.n_iter + iteration, len(ridges) * self.n_iter, value)
+                if iteration == self.n_iter or iteration - at >= self.patience:
+                    break
+                pulls = background.slopes(V, steering.slope(score), of_weight="W" in self.mode)
+                functions.step(*pulls, self.learning_rate)
+        assert best is not None
+        return best
+
+    def _keep(
+        self,
+        labels: LabelFeatures,
+        names: tuple[str, ...],
+        standard: Standard,
+        aim: Aim,
+        best: Best,
+    ) -> None:
+        self.learnt_ = best.functions.learnt(best.kept)
+        self.feature_names_, self.recipe_ = labels.names, dict(labels.recipe)
+        self.best_iteration_, self.mu_, self.validation_ = best.iteration, best.mu, best.value
+        self.label_features_ = labels
+        self.remapped_ = self._remapped(labels)
+        self.ranker_ = _ranker(best, standard, names, aim)
+
+    def transform(self, labels: Any) -> Remapped:
+        """Targets and weights of other labels, without experts: judgments, or the `LabelFeatures` made of them."""
+        self._require_fitted()
+        if not isinstance(labels, LabelFeatures):
+            labels = label_features(labels, **self.recipe_)
+        return self._remapped(labels)
+
+    def _remapped(self, labels: LabelFeatures) -> Remapped:
+        matrix = labels.aligned(self.feature_names_)
+        return Remapped(labels, *self.learnt_.apply(matrix, self._start(labels)))
+
+    @property
+    def targets_(self) -> Floats:
+        """The target of every label of the fit."""
+        return self._of_fit().target
+
+    @property
+    def weights_(self) -> Floats:
+        """The weight of every label of the fit."""
+        return self._of_fit().weight
+
+    def instances(self, features: Any = None, *, rescale: bool = True) -> Instances:
+        """Rows with the learnt targets and weights, one a document, for any ranker; see `Remapped.instances`."""
+        remapped = self._of_fit()
+        return remapped.instances(self._features if features is None else features, rescale=rescale)
+
+    def predict(self, X: Any) -> Floats:
+        """The scores of documents by `ranker_`."""
+        self._require_fitted()
+        return self.ranker_.predict(X)
+
+    @property
+    def importances_(self) -> Any:
+        """How much each label feature counts for the target and for the weight, the most important first."""
+        import pandas as pd
+
+        self._require_fitted()
+        target, weight = self.learnt_.importances()
+        told = pd.DataFrame({"feature": self.feature_names_, "target": target, "weight": weight})
+        by = (told["target"] + told["weight"]).sort_values(ascending=False, kind="stable").index
+        return told.loc[by].reset_index(drop=True)
+
+    def dependence(self, feature: str, *, points: int = 10, labels: LabelFeatures | None = None) -> Any:
+        """How target and weight go with a label feature, in up to `points` groups of labels by its value.
+
+        `target` and `weight` are the means over the group's labels; `target_alone` and `weight_alone` those over all
+        labels if only this feature were the group's mean. The labels are those of the fit unless others are given.
+        """
+        import pandas as pd
+
+        require_whole("points", points, 1)
+        known = self._of_fit().labels if labels is None else labels
+        remapped = self._remapped(known)
+        column = known.column(feature)
+        matrix, start = known.aligned(self.feature_names_), self._start(known)
+        place = self.feature_names_.index(feature) if feature in self.feature_names_ else None
+        rows = []
+        for group in _groups(column, points):
+            middle = float(column[group].mean()) if len(group) else np.nan
+            alone = matrix.copy()
+            if place is not None:
+                alone[:, place] = middle
+            target, weight = self.learnt_.apply(alone, start)
+            rows.append(
+                {
+                    feature: middle,
+                    "labels": len(group),
+                    "target": remapped.target[group].mean(),
+                    "weight": remapped.weight[group].mean(),
+                    "target_alone": target.mean(),
+                    "weight_alone": weight.mean(),
+                }
+            )
+        return pd.DataFrame(rows)
+
+    # Storage.
+
+    def save(self, path: str | Path) -> None:
+        """Write the learnt functions and the ranker into a folder: JSON and Parquet, no pickle. Labels stay out."""
+        self._require_fitted()
+        values = {
+            "best_iteration": self.best_iteration_,
+            "mu": self.mu_,
+            "validation": self.validation_,
+            "recipe": self.recipe_,
+        }
+        parameters = self.get_params()
+        if not isinstance(self.objective, str):
+            parameters["objective"] = getattr(self.objective, "__name__", "a function")
+        state = State(values, self.learnt_.arrays(), {}, {"ranker": self.ranker_})
+        saved: Any = self  # the store asks for a name, names of features and a history, which remappers have too
+        store.write(path, saved, parameters, state)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what :meth:`save` wrote; `Remapper.load` reads any remapper."""
+        from crowdrank.training.boosted import BoostedRemapper
+
+        about, state = store.read(path)
+        known: dict[str, Any] = {one.__name__: one for one in (LinearRemapper, BoostedRemapper)}
+        found = known.get(about["ranker"])
+        if found is None or not issubclass(found, cls):
+            raise InputError(f"it holds a {about['ranker']}, not a {cls.__name__}", source=str(path))
+        try:
+            remapper: Self = found(**store.tuples(about["parameters"]))
+            remapper.feature_names_, remapper.history_ = tuple(about["features"]), list(about["history"])
+            values = state.values
+            remapper.best_iteration_, remapper.mu_ = values["best_iteration"], values["mu"]
+            remapper.validation_, remapper.recipe_ = values["validation"], values["recipe"]
+            remapper.learnt_ = remapper._restore(state.arrays)
+            ranker = state.parts["ranker"]
+            assert isinstance(ranker, GLS)
+            remapper.ranker_ = ranker
+        except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as problem:
+            raise store.damaged(path, problem) from problem
+        return remapper
+
+    # Checks and manners.
+
+    def _experts(self, expert: Any, eval_set: Any, features: Any, aim: Aim) -> tuple[Experts, Experts]:
+        experts = Experts.of(expert, features, ranks=aim.ranks, what="expert")
+        if eval_set is None:
+            return experts.split(self.validation, self.seed)
+        return experts, Experts.of(eval_set, features, ranks=aim.ranks, what="eval_set")
+
+    def _refuse_flat(self, labels: LabelFeatures) -> None:
+        if self.mode == "W" and np.ptp(self._start(labels)) == 0:
+            raise InputError(
+                "every label says the same, and weights cannot change what labels say",
+                remedy="learn targets (mode='T'), or give labels that differ",
+            )
+        if (labels.matrix == labels.matrix[:1]).all():
+            raise InputError(
+                "no label feature differs between two labels", remedy="give labels of several assessors or grades"
+            )
+
+    def _check(self) -> None:
+        require_one_of("mode", self.mode, MODES)
+        require_one_of("kind", self.kind, KINDS)
+        require_whole("n_iter", self.n_iter, 0)
+        require_whole("patience", self.patience, 1)
+        require_whole("seed", self.seed, 0)
+        require_number("learning_rate", self.learning_rate, 0, above=True)
+        require_number("validation", self.validation, 0, above=True)
+        ridges = _several(self.ridge)
+        if not ridges:
+            raise UsageError("ridge has no value; give one or several.")
+        for ridge in ridges:
+            require_number("ridge", ridge, 0, above=True)
+        if not isinstance(self.objective, str) and not callable(self.objective):
+            raise UsageError(f"objective is the name of a measure or loss, or a function, not {self.objective!r}.")
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "learnt_"):
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
+
+    def _of_fit(self) -> Remapped:
+        self._require_fitted()
+        if not hasattr(self, "remapped_"):
+            raise NotFittedError(
+                f"This {type(self).__name__} was loaded, and labels are not saved; call transform with the labels."
+            )
+        return self.remapped_
+
+
+class LinearRemapper(Remapper):
+    """Targets sigma(beta . y) and weights sigma(alpha . y) of label features y (REMAP's Algorithm 1).
+
+    Targets start as sigma(label), weights at 1/2. Features are standardised, with an intercept; a step goes
+    `learning_rate` far along the gradient of each vector of coefficients.
+
+    Args:
+        mode: learn weights (`W`, from targets that are the labels), targets (`T`), or both (`W+T`).
+        objective: what to raise on the experts' queries: `DCG@10`, `nDCG@5`, `ERR`, `AP`, by their LambdaRank
+            gradients; `squared` or `logistic`, minus the loss of scores against grades scaled from 0 to 1; or a
+            function (scores, grades) -> (losses, slopes), (n,) each.
+        gains: of the experts' grades.
+        ridge: of the least squares, as a part of what a standardised feature weighs at the start; several are tried,
+            each with all its steps.
+        n_iter, learning_rate: how many steps at most, and how long they are.
+        patience: stop after so many steps in which the validation measure did not rise.
+        validation: the share of expert queries set aside for it where no `eval_set` is given.
+        kind: of label features, where judgments are given.
+        seed: of what is set aside, and of the order of equal scores.
+
+    >>> import crowdrank
+    >>> world = crowdrank.simulate(queries=40, documents=10, label_grades=2, gold_queries=20, seed=1)
+    >>> remapper = LinearRemapper("T", n_iter=5).fit(world.judgments, world.features, world.gold)
+    >>> remapper.remapped_.frame.columns.tolist()
+    ['query', 'document', 'assessor', 'grade', 'target', 'weight']
+    >>> bool((remapper.weights_ == 0.5).all())
+    True
+    """
+
+    learnt_: LinearLearnt
+
+    def __init__(
+        self,
+        mode: str = "W+T",
+        *,
+        objective: str | Loss = "DCG@10",
+        gains: str | Sequence[float] = "exponential",
+        ridge: float | Sequence[float] = (0.01, 0.1, 1.0),
+        n_iter: int = 200,
+        learning_rate: float = 0.03,
+        patience: int = 30,
+        validation: float = 0.3,
+        kind: str = "remap",
+        seed: int = 0,
+    ) -> None:
+        self.mode = mode
+        self.objective = objective
+        self.gains = gains
+        self.ridge = ridge
+        self.n_iter = n_iter
+        self.learning_rate = learning_rate
+        self.patience = patience
+        self.validation = validation
+        self.kind = kind
+        self.seed = seed
+
+    def _prepare(self, labels: LabelFeatures) -> tuple[Standard, Floats]:
+        standard = Standard.of(labels.matrix, np.ones(len(labels)))
+        return standard, inputs(standard, labels.matrix)
+
+    def _begin(self, labels: LabelFeatures, prepared: tuple[Standard, Floats]) -> LinearFunctions:
+        label = labels.names.index("label") if "label" in labels.names else None
+        return LinearFunctions(*prepared, labels.start, label, self.mode)
+
+    def _restore(self, arrays: dict[str, Any]) -> LinearLearnt:
+        standard = Standard(arrays["mean"], arrays["scale"])
+        return LinearLearnt(standard, arrays["alpha"], arrays["beta"], "T" in self.mode)
+
+
+def inputs(standard: Standard, matrix: Floats) -> Floats:
+    """Standardised label features, none too far out, and a column of ones."""
+    return np.column_stack([np.clip(standard(matrix), -FARTHEST, FARTHEST), np.ones(len(matrix))])
+
+
+class LinearFunctions(Functions):
+    """Coefficients of label features while they are being learnt.
+
+    Args:
+        standard: of the label features.
+        Y: (n_labels, n_features + 1), as `inputs` makes it.
+        start: (n_labels,) the targets where they are not learnt.
+        label: the place of the label among the features: targets start as sigma of it, or at 1/2 where it is none.
+        mode: what is learnt.
+
+    """
+
+    def __init__(self, standard: Standard, Y: Floats, start: Floats, label: int | None, mode: str) -> None:
+        self.standard, self.Y, self.mode = standard, Y, mode
+        self.alpha, self.beta = np.zeros(Y.shape[1]), np.zeros(Y.shape[1])
+        if label is not None:
+            # On standardised features these are a 1 for the label as it is, and nothing for the others.
+            self.beta[label], self.beta[-1] = standard.scale[label], standard.mean[label]
+        self.target = self._chance(self.beta) if "T" in mode else start
+        self.weight = self._chance(self.alpha)
+
+    def _chance(self, coefficients: Floats) -> Floats:
+        return np.asarray(expit(np.clip(self.Y @ coefficients, -WIDEST, WIDEST)))
+
+    def gradient(self, of_target: Floats, of_weight: Floats | None) -> tuple[Floats | None, Floats | None]:
+        """dM/dbeta and dM/dalpha from dM/dt and dM/dw of every label; None of what is not learnt."""
+        beta = self.Y.T @ (of_target * self.target * (1 - self.target)) if "T" in self.mode else None
+        alpha = None if of_weight is None else self.Y.T @ (of_weight * self.weight * (1 - self.weight))
+        return beta, alpha
+
+    def step(self, of_target: Floats, of_weight: Floats | None, rate: float) -> None:
+        """Go `rate` far along each gradient."""
+        beta, alpha = self.gradient(of_target, of_weight)
+        if beta is not None:
+            self.beta = self.beta + rate * _direction(beta)
+            self.target = self._chance(self.beta)
+        if alpha is not None:
+            self.alpha = self.alpha + rate * _direction(alpha)
+            self.weight = self._chance(self.alpha)
+
+    def kept(self) -> tuple[Floats, Floats]:
+        """The coefficients."""
+        return self.alpha, self.beta
+
+    def learnt(self, kept: tuple[Floats, Floats]) -> LinearLearnt:
+        """The functions of these coefficients."""
+        return LinearLearnt(self.standard, *kept, "T" in self.mode)
+
+
+@dataclass(frozen=True)
+class LinearLearnt(Learnt):
+    """Coefficients of standardised label features, the intercept last."""
+
+    standard: Standard
+    alpha: Floats
+    beta: Floats
+    learns_target: bool
+
+    def apply(self, matrix: Floats, start: Floats) -> tuple[Floats, Floats]:
+        """Sigma of the linear functions."""
+        Y = inputs(self.standard, matrix)
+        target, weight = (expit(np.clip(Y @ part, -WIDEST, WIDEST)) for part in (self.beta, self.alpha))
+        return (target if self.learns_target else start), weight
+
+    def importances(self) -> tuple[Floats, Floats]:
+        """The sizes of coefficients of standardised features."""
+        target = np.abs(self.beta[:-1]) if self.learns_target else np.zeros(len(self.beta) - 1)
+        return shares(target), shares(np.abs(self.alpha[:-1]))
+
+    def arrays(self) -> dict[str, Any]:
+        """All there is."""
+        return {
+            "mean": self.standard.mean,
+            "scale": self.standard.scale,
+            "alpha": self.alpha,
+            "beta": self.beta,
+        }
+
+
+def _direction(gradient: Floats) -> Floats:
+    length = float(np.linalg.norm(gradient))
+    return gradient / length if length > 0 else gradient
+
+
+def _with_features(labels: LabelFeatures, features: Any) -> tuple[LabelFeatures, Any]:
+    """The labels of documents that have features, and the row of features of each document."""
+    table = labels.judgments
+    query = table.queries.take(table.item_query)
+    document = table.documents.take(table.item_document)
+    row = pair_positions(features.query, features.document, query, document, "the features")
+    lost = row < 0
+    if lost.all():
+        raise InputError(
+            f"no judged document has features (the first one judged: '{document[0].as_py()}' of query "
+            f"'{query[0].as_py()}')",
+            remedy="check that both name queries and documents alike",
+        )
+    if lost.any():
+        warnings.warn(
+            f"{counted(int(lost.sum()), 'judged document')} without features "
+            f"{'was' if lost.sum() == 1 else 'were'} left out.",
+            stacklevel=3,
+        )
+    return labels.where(~lost[labels.item]), row[~lost]
+
+
+def _ranker(best: Best, standard: Standard, names: tuple[str, ...], aim: Aim) -> GLS:
+    """The least squares behind the best functions as a ranker; scores of a named loss are in grades again."""
+    ranker = GLS(best.mu)
+    graded = aim.range if aim.asked == "squared" else 1.0
+    ranker.coef_ = best.coefficients[:-1] * graded
+    ranker.intercept_ = float(best.coefficients[-1]) * graded + (aim.low if aim.asked == "squared" else 0.0)
+    ranker.standard_, ranker.mu_, ranker.history_ = standard, best.mu, [best.value]
+    ranker.importances_, ranker.feature_names_ = shares(np.abs(ranker.coef_)), names
+    return ranker
+
+
+def _groups(column: Floats, points: int) -> list[Any]:
+    """Labels in groups by the value of a feature: one for each value where there are few, else of about one size."""
+    values = np.unique(column[~np.isnan(column)])
+    edges = values if len(values) <= points else np.unique(np.nanquantile(column, np.arange(1, points + 1) / points))
+    place = np.searchsorted(edges, column)
+    groups = [np.flatnonzero((place == number) & ~np.isnan(column)) for number in range(len(edges))]
+    return [group for group in [*groups, np.flatnonzero(np.isnan(column))] if len(group)]
+
+
+def _several(value: float | Sequence[float]) -> list[float]:
+    return [float(one) for one in (value if isinstance(value, Sequence | np.ndarray) else [value])]

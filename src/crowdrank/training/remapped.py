@@ -1,0 +1,89 @@
+"""What learnt functions say of labels: a target and a weight each, and together per document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from crowdrank.judgments import frames
+from crowdrank.judgments.table import counted
+from crowdrank.rankers.data import Floats
+from crowdrank.rankers.instances import Instances
+from crowdrank.rankers.labels import Labels
+from crowdrank.training.label_features import LabelFeatures
+
+TAIL = 0.005
+"""This part of the documents at either end does not stretch the scale of targets."""
+
+
+@dataclass(frozen=True, eq=False)
+class Remapped:
+    """Labels with a learnt target and weight each.
+
+    Attributes:
+        labels: what is known of the labels.
+        target, weight: (n_labels,).
+
+    """
+
+    labels: LabelFeatures
+    target: Floats
+    weight: Floats
+
+    def __repr__(self) -> str:
+        documents = counted(self.labels.judgments.n_items, "document")
+        return f"<Remapped: {counted(len(self.target), 'label')} of {documents}>"
+
+    @property
+    def frame(self) -> Any:
+        """Query, document, assessor, grade, target and weight of every label as a DataFrame."""
+        told = self.labels.judgments.to_arrow().select(["query", "document", "assessor", "grade"])
+        told = told.append_column("target", pa.array(self.target)).append_column("weight", pa.array(self.weight))
+        return frames.from_arrow(told, self.labels.judgments.backend)
+
+    def folded(self) -> tuple[Floats, Floats]:
+        """Each document's target (the weighted mean of its labels') and weight (their sum)."""
+        starts = self.labels.judgments.offsets[:-1]
+        weight = np.add.reduceat(self.weight, starts)
+        return np.add.reduceat(self.weight * self.target, starts) / weight, weight
+
+    @property
+    def documents(self) -> Any:
+        """Query, document, target, weight and the number of labels of every document as a DataFrame."""
+        table = self.labels.judgments
+        target, weight = self.folded()
+        told = {
+            "query": table.queries.take(pa.array(table.item_query)),
+            "document": table.documents.take(pa.array(table.item_document)),
+            "target": target,
+            "weight": weight,
+            "labels": np.diff(table.offsets),
+        }
+        return frames.from_arrow(pa.table(told), table.backend)
+
+    def instances(self, features: Any, *, rescale: bool = True, missing: str = "warn") -> Instances:
+        """Rows that any ranker learns from: `ranker.fit(**remapped.instances(features).arguments)`.
+
+        Args:
+            features: `Features`, a path or a DataFrame.
+            rescale: targets as parts of their own range from 0 to 1 (but for the farthest half percent at either end),
+                and weights of mean 1, so that any gains and any ranker can take them; else as they were learnt.
+            missing: documents without features: `warn`, `skip` or `error`.
+
+        """
+        table = self.labels.judgments
+        target, weight = self.folded()
+        if rescale:
+            low, high = np.quantile(target, [TAIL, 1 - TAIL])
+            target = np.clip((target - low) / (high - low), 0, 1) if high > low else np.zeros(len(target))
+            weight = weight / weight.mean()
+        told = Labels(
+            table.queries.take(pa.array(table.item_query)),
+            table.documents.take(pa.array(table.item_document)),
+            target,
+            source="the remapped labels",
+        )
+        return Instances.from_labels(told, features, target="relevance", weights=weight, missing=missing)
