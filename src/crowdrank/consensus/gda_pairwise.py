@@ -93,7 +93,7 @@ class GDAPairwise(Aggregator):
     def __init__(
         self,
         n_iter: int = 200,
-        tol: float = 5e-5,
+        tol: float = 7e-5,
         *,
         partners: int = 20,
         pairs: str = "all",
