@@ -13,16 +13,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdrank import read_features, simulate
+from crowdrank import read_features, read_judgments, simulate
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.comparison import Comparison, compare, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.judgments.read import Features
-from crowdrank.studies import crowd_rankers, study_named
+from crowdrank.studies import study_named
 from crowdrank.studies.base import Study, Table
 from crowdrank.studies.crowd_rankers import (
+    BASELINE,
+    CLAIMED,
     LEARNERS,
+    RIVAL,
     Setting,
+    claim_table,
     dl20_setting,
     generated_setting,
     over_repeats,
@@ -166,7 +170,7 @@ def test_family_means_need_families(tiny: Setting) -> None:
     with pytest.raises(UsageError, match="family-mean has no place on generated"):
         possible(tiny, ["family-mean"])
     world = simulate(source=tiny.features, labels=3, families=2, seed=1)
-    crowd = crowd_rankers.read_judgments(world.judgments)
+    crowd = read_judgments(world.judgments)
     grouped = replace(tiny, crowds=(crowd, crowd))
     assert possible(grouped, ["family-mean"]) == (["family-mean"], [])
     assert np.ptp(LEARNERS["family-mean"](grouped.lesson(0, tiny.splits[0][0]))) > 0
@@ -207,7 +211,9 @@ def shifted(by: float, spread: float) -> Table:
     values = base.values("nDCG@10") + by + spread * rng.standard_normal(200)
     column = base.per_query.set_column(1, "nDCG@10", [values])
     other = replace(base, per_query=column, means={"nDCG@10": float(values.mean())})
-    return Table("one", "One", (), (), compare_evaluations({"average": base, "gda-pairwise-mart": other}))
+    runs = {"average": base, "gda-pairwise-mart": other}
+    rows = tuple({"run": run, **one.means} for run, one in runs.items())
+    return Table("one", "One", rows, (), compare_evaluations(runs))
 
 
 @pytest.mark.parametrize(
@@ -215,9 +221,23 @@ def shifted(by: float, spread: float) -> Table:
     [(0.05, 0.1, "confirmed"), (-0.05, 0.1, "refuted"), (0.0, 0.01, "refuted"), (0.0, 0.5, "undecided")],
 )
 def test_the_claim_is_judged_by_the_figures(by: float, spread: float, word: str) -> None:
-    (sentence,) = verdict(shifted(by, spread))
+    table = shifted(by, spread)
+    (sentence,) = verdict(table)  # there is no rival in it
     assert f"gda-pairwise-mart is {word} here" in sentence
-    assert verdict(Table("none", "None", ())) == []
+    (claim,) = claim_table([table, Table("none", "None", ())])
+    assert claim.notes == (f"That gda-pairwise-mart beats LambdaMART on the average label is {word} in 1 of 1.",)
+    assert not verdict(Table("none", "None", ()))
+    assert not claim_table([])
+
+
+def test_the_rival_is_told_too(tiny: Setting) -> None:
+    table = setting_table(replace(tiny, crowds=tiny.crowds[:1], splits=tiny.splits[:1]), [BASELINE, RIVAL, CLAIMED])
+    assert f"By nDCG@10, {CLAIMED} is " in table.notes[-1]
+    assert f" than {RIVAL} beyond chance: " in table.notes[-1]
+    (claim,) = claim_table([table])
+    assert claim.rows[0][RIVAL] == table.row(RIVAL)["nDCG@10"]
+    assert f"It beats {RIVAL} beyond chance in " in claim.notes[0]
+    strict(claim)
 
 
 def test_a_comparison_of_evaluations_is_that_of_the_runs() -> None:
