@@ -38,7 +38,11 @@ def study(
         ),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Only these methods, as in majority,dawid-skene,gda; some are slow.")
+        str | None,
+        typer.Option(
+            help="Only these methods, as in majority,dawid-skene,gda; some are slow. Of the studies of rankers, only "
+            "these runs, as in lambdamart,lightgbm."
+        ),
     ] = None,
     json: o.AsJson = False,
 ) -> None:

@@ -165,8 +165,38 @@ def compare(
         str(run): evaluate(frame, gold, asked, ties=ties, unjudged=unjudged, no_relevant=no_relevant, gains=gains)
         for run, frame in runs.items()
     }
-    rows = _details(evaluations, asked, base, test=test, alpha=alpha, seed=seed)
-    return Comparison(evaluations, asked, base, test, float(alpha), pa.Table.from_pylist(rows))
+    return _tested(evaluations, base, test=test, alpha=alpha, seed=seed)
+
+
+def compare_evaluations(
+    evaluations: Mapping[str, Evaluation],
+    *,
+    baseline: str | None = None,
+    test: str = "fisher",
+    alpha: float = 0.05,
+    seed: int = 0,
+) -> Comparison:
+    """As :func:`compare`, of runs that are evaluated already, all against the same gold.
+
+    >>> import pandas as pd
+    >>> gold = pd.DataFrame({"query": [1, 1, 2, 2], "document": [1, 2, 1, 2], "grade": [1, 0, 0, 1]})
+    >>> bad, good = (evaluate(gold.assign(score=sign * gold.grade), gold, "RR") for sign in (-1, 1))
+    >>> compare_evaluations({"bad": bad, "good": good}).to_dict()["details"][1]["difference"]
+    0.5
+    """
+    base = _require_options(evaluations, baseline, test, alpha)
+    first = next(iter(evaluations.values()))
+    for run, evaluation in evaluations.items():
+        alike = evaluation.measures == first.measures and evaluation.per_query["query"] == first.per_query["query"]
+        if not alike:
+            raise UsageError(f"The run '{run}' was evaluated by other measures or on other queries than the first.")
+    return _tested(dict(evaluations), base, test=test, alpha=alpha, seed=seed)
+
+
+def _tested(evaluations: dict[str, Evaluation], base: str, *, test: str, alpha: float, seed: int) -> Comparison:
+    measures = next(iter(evaluations.values())).measures
+    rows = _details(evaluations, measures, base, test=test, alpha=alpha, seed=seed)
+    return Comparison(evaluations, measures, base, test, float(alpha), pa.Table.from_pylist(rows))
 
 
 def _require_options(runs: Mapping[str, Any], baseline: str | None, test: str, alpha: float) -> str:

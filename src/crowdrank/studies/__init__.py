@@ -17,8 +17,10 @@ STUDIES = {
     "dl20": "consensus of LLM judges against NIST's grades (TREC DL20), with fewer judges too",
     "auto": "what is lost by choosing the method without gold, on all three sets and elsewhere",
     "calibration": "whether intervals and probabilities hold on data drawn from the model",
+    "rankers": "every ranker on the given labels of MQ2008, next to LightGBM's and XGBoost's own",
+    "crowd-rankers": "rankers on a crowd's labels (simulated crowds, LLM judges), tested on expert grades",
 }
-"""The studies and what each is about; a study lives in the file of its name (loaded when asked for)."""
+"""The studies and what each is about; a study lives in the file of its name, with _ for - (loaded when asked for)."""
 
 
 def study_named(name: str) -> Callable[..., Study]:
@@ -26,9 +28,11 @@ def study_named(name: str) -> Callable[..., Study]:
 
     >>> study_named("rf11")
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: There is no study 'rf11'; the studies are: rf10, web5, dl20, auto, calibration.
+    crowdrank.errors.UsageError: There is no study 'rf11'; the studies are: rf10, web5, dl20, auto, calibration,
+    rankers, crowd-rankers.
     """
     if name not in STUDIES:
         raise UsageError(f"There is no study '{name}'; the studies are: {', '.join(STUDIES)}.")
-    found: Callable[..., Study] = importlib.import_module(f"crowdrank.studies.{name}").study
+    module = importlib.import_module(f"crowdrank.studies.{name.replace('-', '_')}")
+    found: Callable[..., Study] = module.study
     return found

@@ -183,7 +183,11 @@ def compared_runs(
 ) -> Table:
     """Rankings against gold with paired tests."""
     base = baseline if baseline in runs else next(iter(runs))
-    comparison = compare(runs, gold, list(measures), baseline=base, gains=GAINS)
+    return comparison_table(name, title, compare(runs, gold, list(measures), baseline=base, gains=GAINS), notes)
+
+
+def comparison_table(name: str, title: str, comparison: Comparison, notes: Sequence[str] = ()) -> Table:
+    """The table of a comparison: means, what was scored, and what else has to be known."""
     first = next(iter(comparison.evaluations.values()))
     counts, _, *others = first.notes()  # how ties count stands in the protocol
     common = comparison.protocol()
