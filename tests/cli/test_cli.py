@@ -337,3 +337,17 @@ def test_aggregate_writes_the_whole_posterior(world: Path, run: Run, tmp_path: P
     table = pd.read_csv(tmp_path / "posterior.csv")
     assert table.columns[2:].astype(float).is_monotonic_increasing
     assert table.iloc[:, 2:].sum(axis=1).to_numpy() == pytest.approx(1)
+
+
+def test_scales_of_their_own_serve_assessors_check_and_trace(run: Run, tmp_path: Path) -> None:
+    rows = [f"q,d{d},{a},{(d + n) % (2 if n % 2 else 5)}" for d in range(8) for n, a in enumerate("wxyz")]
+    (tmp_path / "labels.csv").write_text("query,document,assessor,grade\n" + "\n".join(rows) + "\n")
+    (tmp_path / "scales.csv").write_text("assessor,grades\nw,0-4\nx,0-1\ny,0-4\nz,0-1\n")
+    for verb in (["assessors"], ["check"], ["trace", "--document", "d1"]):
+        done = run(verb[0], "labels.csv", "--scales", "scales.csv", "-m", "gda", *verb[1:])
+        assert done.returncode == 0, done.stderr
+
+
+def test_families_that_were_looked_for_are_told(world: Path, run: Run) -> None:
+    done = run("aggregate", world / "judgments.csv", "-m", "gda", "-s", "families=auto")
+    assert "no families found" in done.stdout + done.stderr

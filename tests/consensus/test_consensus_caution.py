@@ -88,3 +88,14 @@ def test_only_reversed_assessors_with_experts_are_read_in_reverse() -> None:
     with pytest.warns(DataWarning, match="run against the expert grades"):
         table = GDA().fit(turned, gold=gold).consensus_.documents
     assert np.corrcoef(truth["relevance"], table["relevance"])[0, 1] > 0.5
+
+
+@pytest.mark.filterwarnings("ignore::crowdrank.errors.ConvergenceWarning")
+@pytest.mark.parametrize("cls", [*LINES, DawidSkene])
+@pytest.mark.parametrize("assessors", [1, 4])
+def test_documents_judged_once_are_said(cls: type[GDA], assessors: int) -> None:
+    grades = np.arange(24) % 3
+    frame = pd.DataFrame({"document": range(24), "assessor": np.arange(24) % assessors, "grade": grades})
+    with pytest.warns(DataWarning, match="No document was judged by two assessors") as told:
+        cls().fit(frame)
+    assert len(told) == 1

@@ -347,3 +347,22 @@ def test_a_frame_may_have_more_columns_than_the_features() -> None:
     ranker = crowdrank.GLS().fit(**rows.arguments)
     bare = world.features.drop(columns=["query", "document"])
     assert np.array_equal(ranker.predict(world.features), ranker.predict(bare))
+
+
+def test_few_rows_are_refused_in_one_sentence() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    with pytest.raises(InputError, match="30 rows cannot be parted into leaves of 20"):
+        crowdrank.LambdaMART().fit(X, np.arange(30) % 3, query=np.repeat([1, 2, 3], 10))
+
+
+def test_falling_gains_are_refused() -> None:
+    with pytest.raises(UsageError, match="fall from one grade"):
+        crowdrank.LambdaMART(gains=(15, 7, 3, 1, 0)).fit(np.eye(3), [0, 1, 2], query=[1, 1, 1])
+
+
+def test_a_frame_tells_an_ensemble_its_queries() -> None:
+    world = crowdrank.simulate(queries=20, documents=8, seed=1)
+    rows = crowdrank.Instances.from_labels(world.gold, world.features, missing="skip")
+    ranker = crowdrank.Ensemble([crowdrank.GLS(), crowdrank.GLS(mu=10.0)]).fit(**rows.arguments)
+    bare = world.features.drop(columns=["query", "document"])
+    assert np.array_equal(ranker.predict(world.features), ranker.predict(bare, query=world.features["query"]))

@@ -153,7 +153,7 @@ def test_labels_outside_a_table_of_gains() -> None:
         ({"n_estimators": 0}, "n_estimators is a whole number from 1 up"),
         ({"learning_rate": float("nan")}, "learning_rate is a number above 0, not nan"),
         ({"gains": "square"}, "'square' is not a way to turn grades into gains"),
-        ({"lightgbm": {"max_bin": -3}}, "LightGBM refused: "),
+        ({"lightgbm": {"max_bin": -3}, "min_child_samples": 1}, "LightGBM refused: "),
         ({"lightgbm": 3}, "lightgbm is a mapping"),
         ({"threads": 0}, "threads is a whole number from 1 up"),
     ],

@@ -71,7 +71,7 @@ def krippendorff_alpha(
         raise UsageError(f"level is a number between 0 and 1, not {level}.")
     if resamples < 1:
         raise UsageError(f"resamples is a number from 1 up, not {resamples}.")
-    table = as_judgments(judgments).on_one_scale()
+    table = as_judgments(judgments).on_main_scale()
     patterns, often = _patterns(table)
     values, documents = np.array(table.scale.values), int(often.sum())
     if not documents:
@@ -187,7 +187,7 @@ def pair_kappas(judgments: Any, weights: str = "quadratic", *, pairs: int = 10) 
     0        x     y          3  0.666667
     """
     one_of(WEIGHTS, weights, "weights")
-    table = as_judgments(judgments).on_one_scale()
+    table = as_judgments(judgments).on_main_scale()
     active = np.argsort(-np.bincount(table.assessor, minlength=table.n_assessors), kind="stable")[:_ACTIVE]
     answers = _answers_of(table, active)
     judged = (answers != UNJUDGEABLE).astype(np.float32)

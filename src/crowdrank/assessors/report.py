@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +29,7 @@ from crowdrank.errors import InputError, NotFittedError
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale
-from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, counted
+from crowdrank.judgments.table import NO_HONEYPOT, Judgments, counted
 
 Floats = NDArray[np.float64]
 Columns = dict[str, Any]
@@ -95,7 +95,7 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     if not hasattr(model, "consensus_"):
         raise NotFittedError(f"This {type(model).__name__} is not fitted yet; call fit first.")
     given = model.judgments_ if judgments is None else as_judgments(judgments, model.judgments_)
-    answers, states = _on_main_scale(given, _states_of(model, given))
+    answers, states = given.on_main_scale(), _on_main_scale(given, _states_of(model, given))
     table = answers.with_unjudgeable(model.unjudgeable_as)
     if table.scale != model.consensus_.scale:
         raise InputError(f"the grades {table.scale} are not those fitted ({model.consensus_.scale})")
@@ -135,31 +135,18 @@ def _states_of(model: Aggregator, table: Judgments) -> States | None:
     return prior, rows
 
 
-def _on_main_scale(given: Judgments, states: States | None) -> tuple[Judgments, States | None]:
-    """Judgments on scales of their own, and the answers of the states, stretched to the scale with the most grades."""
-    if given.maps_to_one_scale:
-        return given.on_one_scale(), states
-    scale = given.main_scale
-    widest = len(scale)
-    onto = np.full((len(given.scales), widest + 1), UNJUDGEABLE, np.int8)  # the last column is UNJUDGEABLE's
-    for number, own in enumerate(given.scales):
-        onto[number, : len(own)] = np.round(np.linspace(0, widest - 1, len(own)))
-    scale_of = given.assessor_scale[given.assessor]
-    stretched = replace(
-        given.with_honeypots(lambda codes: onto[scale_of, codes]),
-        grade=onto[scale_of, given.grade],
-        scales=(scale,),
-        assessor_scale=np.zeros(given.n_assessors, np.int8),
-    )
-    if states is None:
-        return stretched, None
+def _on_main_scale(given: Judgments, states: States | None) -> States | None:
+    """The answers of the states where `Judgments.on_main_scale` puts them."""
+    if states is None or given.maps_to_one_scale:
+        return states
     prior, likelihood = states
+    widest, onto = len(given.main_scale), given.stretch
     moved = likelihood.copy()  # 'cannot judge' comes after the grades of all scales and stays there
     moved[:, :widest] = 0.0
     for number, own in enumerate(given.scales):
         of = np.flatnonzero(given.assessor_scale == number)
         moved[np.ix_(of, onto[number, : len(own)])] = likelihood[of, : len(own)]
-    return stretched, (prior, moved)
+    return prior, moved
 
 
 def _quality(table: Judgments, states: States | None) -> Columns:

@@ -148,6 +148,7 @@ def _summary(method: str, model: Aggregator, table: Any, written: dict[str, Path
         "iterations": model.n_iter_,
         "converged": model.converged_,
         "unjudgeable_as": model.unjudgeable_as,
+        **_families_found(model),
         **{name: None if path is None else str(path) for name, path in written.items()},
     }
 
@@ -172,6 +173,15 @@ def _show_choice(summary: dict[str, Any]) -> None:
     say(summary["reason"])
 
 
+def _families_found(model: Aggregator) -> dict[str, Any]:
+    """How many assessors each family has, where families were looked for."""
+    if model.get_params().get("families") != "auto":
+        return {}
+    found = model.judgments_
+    of = [] if found.assessor_family is None else [int(number) for number in found.assessor_family if number >= 0]
+    return {"families": sorted((of.count(number) for number in set(of)), reverse=True)}
+
+
 def _say_summary(summary: dict[str, Any], what: str) -> None:
     from crowdrank.judgments.table import counted
 
@@ -181,6 +191,9 @@ def _say_summary(summary: dict[str, Any], what: str) -> None:
         used = {"lowest": "counted as the lowest grade", "drop": "left out", "model": "taken as an answer of its own"}
         left_out.append(f"{summary['unjudgeable']:,} 'cannot judge' {used[summary['unjudgeable_as']]}")
     parts = [f"{summary['method']} on {what.strip('<>').removeprefix('Judgments: ')}", *left_out]
+    if "families" in summary:
+        sizes = ", ".join(f"{size:,}" for size in summary["families"])
+        parts.append(f"families found, of {sizes} assessors" if sizes else "no families found")
     if summary["iterations"] > 1 and "choice" not in summary:
         parts.append(f"{'converged' if summary['converged'] else 'stopped'} after {summary['iterations']} iterations")
     written = [summary[name] for name in ("assessors_output", "posterior", "saved", "output") if summary[name]]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import say, say_json, show_table
+from crowdrank.cli.screen import complain, say, say_json, show_table
 
 
 def rank(
@@ -43,7 +43,11 @@ def rank(
         check_run(output)
         _refuse_inputs(output, features)
     ranker = Ranker.load(model)
-    known = padded(join_features(features, format, columns), ranker.feature_names_)
+    told = join_features(features, format, columns)
+    known = padded(told, ranker.feature_names_)
+    absent = ranker.feature_names_[len(told.names) :] if known is not told else ()
+    if absent:
+        complain(f"Warning: no row has {', '.join(absent[:3])}{', ...' if len(absent) > 3 else ''}: taken as 0.")
     run = rank_documents(ranker, known)
     if output is not None:
         write_run(run, output, tag)

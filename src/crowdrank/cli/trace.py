@@ -22,6 +22,7 @@ def trace(
     columns: o.Columns = None,
     separator: o.Separator = None,
     grades: o.Grades = None,
+    scales: o.Scales = None,
     unjudgeable: o.Unjudgeable = None,
     exclude: o.Exclude = None,
     on_bad_rows: o.OnBadRows = "error",
@@ -30,6 +31,7 @@ def trace(
     """Replay a document's judgments one by one: what is known after each, and how surely."""
     from crowdrank.consensus.trace import trace as replay
     from crowdrank.judgments.read import read_judgments
+    from crowdrank.judgments.table import counted
     from crowdrank.judgments.write import check_output, write_table
 
     model = model_class(method)()
@@ -41,6 +43,7 @@ def trace(
         columns=columns,
         separator=separator,
         grades=grades,
+        scales=scales,
         unjudgeable=unjudgeable,
         exclude=exclude,
         on_bad_rows=on_bad_rows,
@@ -54,6 +57,6 @@ def trace(
     show_table(steps, first=50)
     last = steps.slice(len(steps) - 1).to_pylist()[0]
     say(
-        f"After {len(steps)} judgments: relevance {last['relevance']:.3f} "
+        f"After {counted(len(steps), 'judgment')}: relevance {last['relevance']:.3f} "
         f"[{last['lower']:.3f}, {last['upper']:.3f}], grade {last['grade']} ({method})."
     )

@@ -224,7 +224,8 @@ class Aggregator(Parametrised, ABC):
         return self
 
     def _caution(self, prepared: Judgments, relevance: NDArray[np.float64], gold: NDArray[np.int8] | None) -> None:
-        told = [caution.disconnected(prepared, gold)] if self.on_a_line else []
+        alone = caution.no_overlap(prepared) if gold is None and self.assessor_arrays else None
+        told = [alone] if alone is not None or not self.on_a_line else [caution.disconnected(prepared, gold)]
         if gold is not None:
             told.append(caution.against_experts(prepared, gold))
         elif self.assessor_arrays:

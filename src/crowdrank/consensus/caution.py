@@ -35,6 +35,24 @@ def disconnected(judgments: Judgments, gold: NDArray[np.int8] | None) -> str | N
     )
 
 
+def no_overlap(judgments: Judgments) -> str | None:
+    """No document with judgments of two assessors: nothing says how strict or how good anybody is.
+
+    >>> import pandas as pd
+    >>> from crowdrank import read_judgments
+    >>> votes = pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "x"], "grade": [0, 1]})
+    >>> print(no_overlap(read_judgments(votes)))
+    No document was judged by two assessors, so that nothing tells who is strict and who is careless, and grades are
+    little more than a guess; take average or majority, or let some documents be judged twice.
+    """
+    if (np.diff(judgments.offsets) > 1).any():
+        return None
+    return (
+        "No document was judged by two assessors, so that nothing tells who is strict and who is careless, and grades "
+        "are little more than a guess; take average or majority, or let some documents be judged twice."
+    )
+
+
 def reversed_ranking(judgments: Judgments, relevance: NDArray[np.float64]) -> str | None:
     """A consensus against the mean grades: most assessors are then read in reverse.
 

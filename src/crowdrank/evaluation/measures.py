@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from crowdrank.errors import UsageError
@@ -176,6 +177,8 @@ def parse_gains(gains: str | Sequence[float]) -> Gains:
             f"{gains!r} is not a way to turn grades into gains; use linear, exponential, or the gains of grades "
             "0, 1, 2, ... as numbers of at least 0, such as 0,1,3,7,15."
         )
+    if any(later < earlier for earlier, later in pairwise(table)):
+        raise UsageError(f"The gains {gains!r} fall from one grade to the next; name that of the lowest grade first.")
     return table
 
 

@@ -160,6 +160,28 @@ class Judgments:
             scale_maps=(),
         )
 
+    def on_main_scale(self) -> Judgments:
+        """As `on_one_scale`; where a scale has no map, it is stretched evenly to the one with the most grades."""
+        if self.maps_to_one_scale:
+            return self.on_one_scale()
+        onto, scale_of = self.stretch, self.assessor_scale[self.assessor]
+        return replace(
+            self.with_honeypots(lambda codes: onto[scale_of, codes]),
+            grade=onto[scale_of, self.grade],
+            scales=(self.main_scale,),
+            assessor_scale=np.zeros(self.n_assessors, np.int8),
+            scale_maps=(),
+        )
+
+    @property
+    def stretch(self) -> NDArray[np.int8]:
+        """The code of each scale's grades on the main scale, the ends of both together: (n_scales, n_grades + 1)."""
+        widest = len(self.main_scale)
+        onto = np.full((len(self.scales), widest + 1), UNJUDGEABLE, np.int8)  # the last column is UNJUDGEABLE's
+        for number, own in enumerate(self.scales):
+            onto[number, : len(own)] = np.round(np.linspace(0, widest - 1, len(own)))
+        return onto
+
     def with_unjudgeable(self, how: str) -> Judgments:
         """'Cannot judge' answers as the lowest grade (`lowest`), left out (`drop`), or as they are (`model`)."""
         one_of(("lowest", "drop", "model"), how, "--unjudgeable-as")

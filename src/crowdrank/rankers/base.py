@@ -14,7 +14,7 @@ from crowdrank.judgments.table import counted
 from crowdrank.parameters import Parametrised
 from crowdrank.progress import Report, reporting
 from crowdrank.rankers import store
-from crowdrank.rankers.data import Floats, Lists, aligned, gather
+from crowdrank.rankers.data import Floats, Lists, aligned, gather, told_queries
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
 
@@ -47,8 +47,8 @@ class Ranker(Parametrised, ABC):
         """Learn from lists; set `importances_` and whatever scoring needs."""
 
     @abstractmethod
-    def _score(self, X: Floats) -> Floats:
-        """The scores of rows whose features are in the order of `feature_names_`."""
+    def _score(self, X: Floats, query: Any = None) -> Floats:
+        """The scores of rows whose features are in the order of `feature_names_`; `query` as it was told, if it was."""
 
     @abstractmethod
     def _state(self) -> State:
@@ -120,7 +120,7 @@ class Ranker(Parametrised, ABC):
     def predict(self, X: Any, query: Any = None) -> Floats:
         """The score of each row; higher is better. Only some rankers (`Ensemble`) look at the query."""
         self._require_fitted()
-        return self._score(aligned(X, self.feature_names_))
+        return self._score(aligned(X, self.feature_names_), told_queries(X) if query is None else query)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted ranker into a folder: JSON, Parquet, and trees as LightGBM's text; no pickle."""

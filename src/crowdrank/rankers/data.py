@@ -147,6 +147,13 @@ def aligned(X: Any, known: tuple[str, ...]) -> Floats:
     return np.ascontiguousarray(matrix[:, [place[name] for name in known]])
 
 
+def told_queries(X: Any) -> Any:
+    """The query of each row, where the features tell it: `Features`, or a frame with such a column."""
+    if isinstance(X, Features):
+        return X.query
+    return frames.column_to_arrow(X, "query") if frames.is_frame(X) and "query" in frames.column_names(X) else None
+
+
 def query_codes(query: Any, n: int) -> Integers:
     """Queries as numbers in the order of their first rows; they may be ids of any one type.
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from crowdrank.errors import UsageError
-from crowdrank.judgments.read import Features
 from crowdrank.progress import Report
 from crowdrank.rankers.base import Ranker, require_whole
-from crowdrank.rankers.data import Floats, Integers, Lists, aligned, query_codes
+from crowdrank.rankers.data import Floats, Integers, Lists, query_codes
 from crowdrank.rankers.lambdamart import LambdaMART, shares
 from crowdrank.rankers.linear import GLS
 from crowdrank.rankers.store import State
@@ -102,19 +101,11 @@ class Ensemble(Ranker):
             raise UsageError("The members of an Ensemble learn from the same features, in the same order.")
         return np.stack([standardised(member.predict(X, query), query) for member in self.members_])
 
-    def predict(self, X: Any, query: Any = None) -> Floats:
-        """The score of each row; rows are standardised within their query, so that it must be known."""
-        self._require_fitted()
-        if query is None and isinstance(X, Features):
-            query = X.query
+    def _score(self, X: Floats, query: Any = None) -> Floats:
+        """Rows are standardised within their query, so that it must be known."""
         if query is None:
             raise UsageError("An Ensemble standardises scores within each query: give predict(X, query=...).")
-        matrix = aligned(X, self.feature_names_)
-        codes = query_codes(query, len(matrix))
-        return np.asarray(self.weights_ @ self._votes(matrix, codes, self.feature_names_))
-
-    def _score(self, X: Floats) -> Floats:
-        raise NotImplementedError  # predict needs the query
+        return np.asarray(self.weights_ @ self._votes(X, query_codes(query, len(X)), self.feature_names_))
 
     def _stored_parameters(self) -> dict[str, Any]:
         # The members stand beside, each in a folder of its own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
+from crowdrank.judgments.table import counted
 from crowdrank.progress import Report
 from crowdrank.rankers.base import Ranker, require_number, require_one_of, require_whole
 from crowdrank.rankers.data import Floats, Lists
@@ -35,8 +37,9 @@ class BoostedTrees(Ranker):
     best_iteration_: int
     booster_: Any
 
+    @abstractmethod
     def _objective(self, lists: Lists, threads: int) -> Objective:
-        raise NotImplementedError
+        """The forces on scores, and their curvatures."""
 
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
         threads = self.threads or usual_threads()
@@ -52,7 +55,7 @@ class BoostedTrees(Ranker):
         )
         self.importances_ = shares(self.booster_.feature_importance("gain", iteration=self.best_iteration_))
 
-    def _score(self, X: Floats) -> Floats:
+    def _score(self, X: Floats, query: Any = None) -> Floats:
         threads = self.threads or usual_threads()
         scores: Floats = self.booster_.predict(
             X, raw_score=True, num_iteration=self.best_iteration_, num_threads=threads
@@ -250,6 +253,12 @@ def boosted(
 ) -> tuple[Any, int, list[float]]:
     """A booster that followed `objective`, the number of its rounds to use, and the validation measure after each."""
     lgb = _lightgbm()
+    least = int(settings["min_data_in_leaf"])
+    if len(X) < 2 * least:
+        raise InputError(
+            f"{counted(len(X), 'row')} cannot be parted into leaves of {least} (min_child_samples)",
+            remedy="lower it, give more rows, or take gls",
+        )
     history: list[float] = []
     best = 0
     try:
@@ -273,6 +282,11 @@ def boosted(
             if stuck or (history and number - best >= patience):
                 break
     except lgb.basic.LightGBMError as problem:
+        if "num_features" in str(problem):
+            raise InputError(
+                f"no feature parts the {counted(len(X), 'row')} into leaves of {least} (min_child_samples)",
+                remedy="lower it, give more rows, or take gls",
+            ) from problem
         raise UsageError(f"LightGBM refused: {str(problem).strip().rstrip('.')}.") from problem
     return booster, (best + 1 if history else booster.current_iteration()), history
 

@@ -114,7 +114,7 @@ class GLS(Ranker):
             self.coef_, self.intercept_ = tried[best]
         self.importances_ = shares(np.abs(self.coef_))
 
-    def _score(self, X: Floats) -> Floats:
+    def _score(self, X: Floats, query: Any = None) -> Floats:
         return np.asarray(self.standard_(X) @ self.coef_ + self.intercept_)
 
     def _ridges(self) -> list[float]:

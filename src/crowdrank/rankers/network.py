@@ -160,7 +160,7 @@ class LambdaRankNet(Ranker):
         self.layers_ = [(weight.astype(np.float64), bias.astype(np.float64)) for weight, bias in kept]
         self.best_iteration_ = best + 1
 
-    def _score(self, X: Floats) -> Floats:
+    def _score(self, X: Floats, query: Any = None) -> Floats:
         hidden = self.standard_(X)
         for number, (weight, bias) in enumerate(self.layers_):
             hidden = hidden @ weight + bias

@@ -103,7 +103,7 @@ class TreeFeatures(Ranker):
     def _extended(self, X: Floats) -> Floats:
         return np.hstack([X, self.standard_(tree_outputs(self.trees_, X))])
 
-    def _score(self, X: Floats) -> Floats:
+    def _score(self, X: Floats, query: Any = None) -> Floats:
         return self.ranker_.predict(self._extended(X))
 
     def _stored_parameters(self) -> dict[str, Any]:
