@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from crowdrank.judgments.read import read_judgments as read_judgments
     from crowdrank.judgments.read import read_run as read_run
     from crowdrank.judgments.table import Judgments as Judgments
+    from crowdrank.pipeline.run import run as run
     from crowdrank.rankers.base import Ranker as Ranker
     from crowdrank.rankers.ensemble import Ensemble as Ensemble
     from crowdrank.rankers.gda_mart import GDAPairwiseMART as GDAPairwiseMART
@@ -99,6 +100,7 @@ _HOMES = {
     "read_gold": "judgments.read",
     "read_judgments": "judgments.read",
     "read_run": "judgments.read",
+    "run": "pipeline.run",
     "simulate": "simulation.world",
 }
 __all__ = sorted(_HOMES)

@@ -18,6 +18,7 @@ from crowdrank.cli import (
     demo,
     evaluate,
     rank,
+    run,
     simulate,
     study,
     trace,
@@ -38,6 +39,7 @@ app = typer.Typer(
 
 
 VERBS = (
+    run.run,
     simulate.simulate,
     validate.validate,
     aggregate.aggregate,

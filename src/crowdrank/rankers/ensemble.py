@@ -63,6 +63,26 @@ class Ensemble(Ranker):
         self.gains = gains
         self.seed = seed
 
+    @classmethod
+    def of(cls, members: Sequence[Ranker], weights: Any) -> Ensemble:
+        """Fitted rankers, in parts that are known already.
+
+        >>> pair = [GLS().fit([[0.0], [1.0]], [0, 1], query=[1, 1]) for _ in range(2)]
+        >>> Ensemble.of(pair, [3, 1]).weights_.tolist()
+        [0.75, 0.25]
+        """
+        made = cls(members, prefit=True)
+        made._check()
+        for member in members:
+            member._require_fitted()
+        made.members_, made.weights_, made.history_ = list(members), shares(weights), []
+        made.feature_names_ = members[0].feature_names_
+        made.importances_ = made._importances()
+        return made
+
+    def _importances(self) -> Floats:
+        return shares(sum(weight * m.importances_ for weight, m in zip(self.weights_, self.members_, strict=True)))
+
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
         self.members_ = list(self.members) if self.members is not None else [LambdaMART(), GLS()]
         if self.prefit:
@@ -77,8 +97,7 @@ class Ensemble(Ranker):
             votes = self._votes(known.X, known.query, lists.names)
             self.weights_, best = best_weights(votes, validation, self.steps)
             self.history_ = [best]
-        pairs = zip(self.weights_, self.members_, strict=True)
-        self.importances_ = shares(sum(weight * member.importances_ for weight, member in pairs))
+        self.importances_ = self._importances()
 
     @staticmethod
     def _fitted(member: Ranker, lists: Lists, validation: Validation | None, report: Report) -> Ranker:

@@ -50,6 +50,16 @@ class Remapped:
         weight = np.add.reduceat(self.weight, starts)
         return np.add.reduceat(self.weight * self.target, starts) / weight, weight
 
+    def rescaled(self) -> tuple[Floats, Floats]:
+        """As `folded`, with targets as parts of their own range (but for the farthest at either end); weights mean 1.
+
+        So any gains and any ranker can take them.
+        """
+        target, weight = self.folded()
+        low, high = np.quantile(target, [TAIL, 1 - TAIL])
+        parts = np.clip((target - low) / (high - low), 0, 1) if high > low else np.zeros(len(target))
+        return parts, weight / weight.mean()
+
     @property
     def documents(self) -> Any:
         """Query, document, target, weight and the number of labels of every document as a DataFrame."""
@@ -69,17 +79,12 @@ class Remapped:
 
         Args:
             features: `Features`, a path or a DataFrame.
-            rescale: targets as parts of their own range from 0 to 1 (but for the farthest half percent at either end),
-                and weights of mean 1, so that any gains and any ranker can take them; else as they were learnt.
+            rescale: targets from 0 to 1 and weights of mean 1 (`rescaled`), else as they were learnt.
             missing: documents without features: `warn`, `skip` or `error`.
 
         """
         table = self.labels.judgments
-        target, weight = self.folded()
-        if rescale:
-            low, high = np.quantile(target, [TAIL, 1 - TAIL])
-            target = np.clip((target - low) / (high - low), 0, 1) if high > low else np.zeros(len(target))
-            weight = weight / weight.mean()
+        target, weight = self.rescaled() if rescale else self.folded()
         told = Labels(
             table.queries.take(pa.array(table.item_query)),
             table.documents.take(pa.array(table.item_document)),

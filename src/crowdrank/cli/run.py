@@ -1,0 +1,174 @@
+"""`crowdrank run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import complain, say, say_json, show_cells
+from crowdrank.errors import UsageError
+
+if TYPE_CHECKING:
+    from crowdrank.pipeline.run import Run
+
+EXPERTS = "Expert grades"
+INTERRUPTED = 130
+
+
+def run(
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A TOML file with any of these options (judgments, features, expert, output, measure, ...); what is "
+            "said here goes before it.",
+            show_default=False,
+        ),
+    ] = None,
+    judgments: Annotated[
+        Path | None, typer.Option("--judgments", "-j", help="The crowd's judgments.", show_default=False)
+    ] = None,
+    features: Annotated[
+        list[Path] | None,
+        typer.Option("--features", "-f", help="Features of documents: LETOR, CSV, ... May be given several times."),
+    ] = None,
+    expert: Annotated[
+        Path | None, typer.Option("--expert", "-e", help="Expert grades of some queries.", show_default=False)
+    ] = None,
+    honeypots: Annotated[
+        Path | None,
+        typer.Option(help="Planted documents with their right grades; no ranker learns from them.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The folder for the results.", rich_help_panel=o.OUTPUT),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done, and roughly how long it takes.")
+    ] = False,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="The consensus to write: gda, auto, ...")] = None,
+    measure: Annotated[
+        str | None, typer.Option(help="What rankers are chosen and compared by: nDCG@10, AP, ...")
+    ] = None,
+    gains: Annotated[str | None, typer.Option(help="What a grade gains: exponential, linear, or a table.")] = None,
+    candidates: Annotated[
+        str | None, typer.Option(help="Only these, as in majority,gda,expert-only; ensembles are made of them.")
+    ] = None,
+    baseline: Annotated[str | None, typer.Option(help="The candidate that others are compared with.")] = None,
+    test: Annotated[float | None, typer.Option(help="The share of expert queries that the choice never sees.")] = None,
+    folds: Annotated[int | None, typer.Option(help="Folds of the expert queries for the choice.")] = None,
+    refit: Annotated[
+        bool | None,
+        typer.Option("--refit/--no-refit", help="Let the chosen one learn once more, from everything (the default)."),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="As many as the machine has, unless given.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of splits and of whatever is drawn.")] = None,
+    format: o.Format = None,
+    columns: o.Columns = None,
+    grades: o.Grades = None,
+    scales: o.Scales = None,
+    unjudgeable: o.Unjudgeable = None,
+    unjudgeable_as: o.UnjudgeableAs = "lowest",
+    repeats: o.Repeats = "last",
+    exclude: o.Exclude = None,
+    family_pattern: o.FamilyPattern = None,
+    on_bad_rows: o.OnBadRows = "error",
+    expert_format: Annotated[str | None, typer.Option(help="Their format.", rich_help_panel=EXPERTS)] = None,
+    expert_columns: Annotated[str | None, typer.Option(help="Which column is what.", rich_help_panel=EXPERTS)] = None,
+    expert_grades: Annotated[str | None, typer.Option(help="Their scale.", rich_help_panel=EXPERTS)] = None,
+    expert_unjudgeable: Annotated[
+        str | None, typer.Option(help="Answers that mean 'cannot judge'.", rich_help_panel=EXPERTS)
+    ] = None,
+    json: o.AsJson = False,
+) -> None:
+    """From judgments, features and some expert grades to a ranker, compared with every control."""
+    from crowdrank.pipeline.config import Files, read_config
+    from crowdrank.pipeline.estimate import plan
+    from crowdrank.pipeline.run import run as run_all
+
+    told: dict[str, Any] = {} if config is None else read_config(config)
+    told |= _given(
+        judgments=judgments,
+        features=features or None,
+        expert=expert,
+        honeypots=honeypots,
+        output=output,
+        method=method,
+        measure=measure,
+        gains=gains,
+        candidates=None if candidates is None else [name.strip() for name in candidates.split(",") if name.strip()],
+        baseline=baseline,
+        test=test,
+        folds=folds,
+        refit=refit,
+        threads=threads,
+        seed=seed,
+        format=format,
+        columns=columns,
+        grades=grades,
+        scales=scales,
+        unjudgeable=unjudgeable,
+        unjudgeable_as=None if unjudgeable_as == "lowest" else unjudgeable_as,
+        repeats=None if repeats == "last" else repeats,
+        exclude=exclude,
+        family_pattern=family_pattern,
+        on_bad_rows=None if on_bad_rows == "error" else on_bad_rows,
+        expert_format=expert_format,
+        expert_columns=expert_columns,
+        expert_grades=expert_grades,
+        expert_unjudgeable=expert_unjudgeable,
+    )
+    files, settings = Files.of(told)
+    if dry_run:
+        for line in plan(*files.read(), **settings):
+            say(line)
+        return
+    if files.output is None:
+        raise UsageError("Name a folder for the results with --output.")
+    try:
+        done = run_all(*files.read(), output=files.output, progress=True, **settings)
+    except KeyboardInterrupt:
+        complain(f"Interrupted; what was finished is kept in {files.output}: the same command goes on from it.")
+        raise typer.Exit(INTERRUPTED) from None
+    show_run(done, files.output, json=json)
+
+
+def show_run(done: Run, output: Path, *, json: bool) -> None:
+    """What was found, and where it stands."""
+    if json:
+        say_json({**done.about(), "output": str(output)})
+        return
+    _show_candidates(done)
+    for note in done.notes:
+        say(f"Note: {note}")
+    say(done.paragraph)
+    say(f"The report: {output / 'report.md'}")
+
+
+def _show_candidates(done: Run) -> None:
+    measure, rows = done.settings.measure, []
+    for row in done.comparison.to_dict("records"):
+        figures = ["choice_mean", *(f"{measure} {name}" for name in ("mean", "difference", "lower", "upper", "p_holm"))]
+        name = f"{row['candidate']} *" if row["chosen"] is True else row["candidate"]
+        rows.append([name, *(_figure(row.get(figure)) for figure in figures), row["note"] or ""])
+    names = [
+        "candidate",
+        f"{measure} choice",
+        "test",
+        f"over {done.verdict.baseline}",
+        "from",
+        "to",
+        "p (Holm)",
+        "note",
+    ]
+    show_cells(names, rows, [True, *[False] * 6, True], "Candidates (* is chosen)")
+
+
+def _figure(value: Any) -> str:
+    return "" if value is None or value != value else f"{value:.4f}"
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,1 @@
+"""From judgments, features and a few expert grades to a ranker: `run`."""

@@ -1,0 +1,104 @@
+"""What the consensus methods say of the documents, each fitted once, without any expert grade."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from crowdrank.consensus import model_class
+from crowdrank.consensus.base import Aggregator
+from crowdrank.engine.local import LocalEngine
+from crowdrank.errors import ConvergenceWarning, CrowdrankError, DataWarning
+from crowdrank.pipeline.material import Material
+from crowdrank.pipeline.stages import Stages, code, digest
+from crowdrank.progress import Report
+from crowdrank.rankers.data import Floats, Integers
+from crowdrank.rankers.labels import read_labels
+from crowdrank.rankers.lambdamart import usual_threads
+from crowdrank.training.label_features import LabelFeatures, label_features
+
+MANY_LABELS = 10
+"""From so many judgments of a document on, the pairwise model takes fewer partners of each."""
+
+
+class Opinions:
+    """Consensus models of a run's labels.
+
+    No expert grade reaches them, so that crowd labels of any query may: they tell of assessors, not of experts.
+    """
+
+    def __init__(self, material: Material, stages: Stages, threads: int | None = None) -> None:
+        self.material, self.stages = material, stages
+        self.threads = threads or usual_threads()
+        self.failed: dict[str, str] = {}
+        self.cautions: list[str] = []
+        self._models: dict[str, Aggregator] = {}
+        self._labels: dict[tuple[str, str], Floats] = {}
+        self._features: dict[str, LabelFeatures] = {}
+        self.key = digest(code(), material.labels)
+
+    @property
+    def highest(self) -> float:
+        """The best grade of the crowd."""
+        return float(self.material.labels.main_scale.values[-1]) or 1.0
+
+    def fit(self, method: str, report: Report | bool = False) -> None:
+        """Fit a method; why it cannot be is kept in `failed`, what it warns of in `cautions`."""
+        if method in self._models or method in self.failed:
+            return
+        options: dict[str, Any] = {}
+        if method == "gda-pairwise" and len(self.material.labels) > MANY_LABELS * self.material.labels.n_items:
+            options["partners"] = 5
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                self._models[method] = self.stages.kept(
+                    f"consensus-{method}",
+                    digest(self.key, method, options),
+                    lambda: (
+                        model_class(method)()
+                        .set_params(**options)
+                        .fit(self.material.labels, engine=LocalEngine(self.threads), progress=report)
+                    ),
+                    lambda model, place: model.save(place),
+                    Aggregator.load,
+                )
+            except CrowdrankError as problem:
+                self.failed[method] = str(problem).rstrip(".")
+        for warning in said:
+            if issubclass(warning.category, DataWarning | ConvergenceWarning):
+                self.cautions.append(f"{method}: {warning.message}")
+
+    def has(self, method: str) -> bool:
+        """Whether a method was fitted."""
+        return method in self._models
+
+    def model(self, method: str) -> Aggregator:
+        """A fitted model."""
+        self.fit(method)
+        return self._models[method]
+
+    def labels(self, method: str, target: str) -> Floats:
+        """What a consensus says of every row, from 0 up, NaN where nobody judged: (n_rows,) or (n_rows, n_grades)."""
+        if (method, target) not in self._labels:
+            values = read_labels(self.model(method)).target(target)
+            if target == "relevance":
+                values = values - min(0.0, float(values.min()))
+            self._labels[method, target] = self.material.by_row(values)
+        return self._labels[method, target]
+
+    def label_features(self, kind: str) -> LabelFeatures:
+        """What is known of every label."""
+        if kind not in self._features:
+            models: dict[str, Any] = {"dawid_skene": self.model("dawid-skene"), "glad": self.model("glad")}
+            if kind == "all":
+                models["latent"] = self.model("gda")
+            self._features[kind] = label_features(self.material.judgments, kind=kind, **models)
+        return self._features[kind]
+
+    def items(self, labels: LabelFeatures) -> Integers:
+        """The item of each row among the judgments of label features."""
+        known = self.material.features
+        return np.asarray(labels.judgments.positions(known.query, known.document))

@@ -1,0 +1,98 @@
+"""The plain report of a run: what was found, who is reliable, what next, and how it was done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from crowdrank.judgments.table import counted
+from crowdrank.pipeline.tables import comparison_table
+
+if TYPE_CHECKING:
+    from crowdrank.pipeline.run import Run
+
+SHOWN = 10
+
+
+def markdown(done: Run) -> str:
+    """The report as Markdown.
+
+    >>> import crowdrank
+    >>> world = crowdrank.simulate(queries=30, documents=8, seed=1)
+    >>> done = crowdrank.run(world.judgments, world.features, candidates=["majority", "average"])
+    >>> print(markdown(done).splitlines()[0])
+    # A ranker from 1,210 judgments
+    """
+    sizes = done.sizes()
+    lines = [
+        f"# A ranker from {counted(sizes['judgments'], 'judgment')}",
+        "",
+        done.paragraph,
+        "",
+        "## Candidates",
+        "",
+        *_table(_candidates(done)),
+        "",
+        "## Assessors",
+        "",
+        _assessors(done),
+        "",
+        *_table(_weakest(done)),
+        "",
+        "## What to label next",
+        "",
+        "The documents whose relevance is least certain (all of them: next.csv).",
+        "",
+        *_table(done.next.head(SHOWN).to_dict("records")),
+        "",
+        "## How it was done",
+        "",
+        *(f"- {sentence}" for sentence in done.verdict.protocol),
+        *(f"- {note}" for note in done.notes),
+        f"- Made by crowdrank {done.about()['crowdrank']} with seed {done.settings.seed}; run.json has all settings.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _candidates(done: Run) -> list[dict[str, Any]]:
+    measure = done.settings.measure
+    shown = {
+        "choice_mean": f"{measure}, choice",
+        f"{measure} mean": f"{measure}, test",
+        f"{measure} difference": f"over {done.verdict.baseline}",
+        f"{measure} lower": "from",
+        f"{measure} upper": "to",
+        f"{measure} p_holm": "p (Holm)",
+        "note": "note",
+    }
+    rows = []
+    for row in comparison_table(done.outcome, done.verdict).to_pylist():
+        name = f"**{row['candidate']}**" if row["chosen"] else row["candidate"]
+        rows.append({"candidate": name, "what": row["about"]} | {new: row.get(old) for old, new in shown.items()})
+    return rows
+
+
+def _assessors(done: Run) -> str:
+    flags = ", ".join(f"{number:,} {name or 'without a flag'}" for name, number in done.assessor_report.flags.items())
+    total = counted(len(done.assessor_report.table), "assessor")
+    return f"{total}: {flags}. The least informative first (all of them: assessors.csv)."
+
+
+def _weakest(done: Run) -> list[dict[str, Any]]:
+    table = done.assessor_report.table.sort_by([("informativeness", "ascending")]).slice(0, SHOWN)
+    return list(table.select(["assessor", "judgments", "informativeness", "flag", "evidence"]).to_pylist())
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows as a Markdown table; whatever ids hold stays text."""
+    if not rows:
+        return ["(none)"]
+    names = list(rows[0])
+    lines = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    text = f"{value:.4f}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")

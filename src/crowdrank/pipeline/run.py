@@ -1,0 +1,320 @@
+"""The one command: judgments, features and some expert grades in; a ranker, and what is known of it, out."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import crowdrank
+from crowdrank.assessors.report import AssessorReport, assess
+from crowdrank.consensus.result import Consensus
+from crowdrank.errors import InputError
+from crowdrank.files import replacing, require_folder, require_ours
+from crowdrank.judgments.table import counted
+from crowdrank.judgments.write import write_table
+from crowdrank.pipeline.candidates import Candidate, sensible
+from crowdrank.pipeline.material import Material, gather
+from crowdrank.pipeline.opinions import Opinions
+from crowdrank.pipeline.report import markdown
+from crowdrank.pipeline.settings import Settings
+from crowdrank.pipeline.stages import Stages, code, digest
+from crowdrank.pipeline.tables import comparison_table, next_table, training_table
+from crowdrank.pipeline.trial import Outcome, Parts, Trial, only_crowd, parted
+from crowdrank.pipeline.verdict import Verdict
+from crowdrank.progress import ProgressBar, reporting
+from crowdrank.rankers.base import Ranker
+
+STAGES = "stages"
+INPUTS = "inputs.json"
+RUN_FILE = "run.json"
+STAND_IN = 0.2
+"""Without experts, this share of the judged queries is ranked by rankers that did not learn from it."""
+FEWEST = 10
+"""With fewer judged queries than this nothing is held out."""
+
+
+@dataclass(eq=False)
+class Run:
+    """What a run found; the files that `run` writes hold the same.
+
+    Attributes:
+        ranker: the chosen one, to `predict` with or to `save`.
+        chosen: its name among the candidates.
+        paragraph: what was found, in plain words.
+        notes: what was left out, and what to be careful about.
+
+    """
+
+    material: Material
+    settings: Settings
+    consensus: Consensus
+    assessor_report: AssessorReport
+    outcome: Outcome
+    verdict: Verdict
+    ranker: Ranker
+    notes: list[str]
+    opinions: Opinions
+    seconds: float = 0.0
+    inputs: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Run: {self.chosen}, {counted(len(self.outcome.scores), 'candidate')}>"
+
+    @property
+    def chosen(self) -> str:
+        """The name of the chosen candidate."""
+        return self.outcome.chosen
+
+    @property
+    def paragraph(self) -> str:
+        """What was found, in plain words."""
+        return self.verdict.paragraph
+
+    @cached_property
+    def comparison(self) -> Any:
+        """Every candidate with its figures, as a DataFrame."""
+        return comparison_table(self.outcome, self.verdict).to_pandas()
+
+    @cached_property
+    def assessors(self) -> Any:
+        """Who is reliable, as a DataFrame."""
+        return self.assessor_report.frame
+
+    @cached_property
+    def next(self) -> Any:
+        """What to label next, the least certain first, as a DataFrame."""
+        return next_table(self.consensus, self.material).to_pandas()
+
+    def about(self) -> dict[str, Any]:
+        """Settings, versions, protocol and result, ready for JSON."""
+        return {
+            "crowdrank": crowdrank.__version__,
+            "python": platform.python_version(),
+            "versions": {name: _version(name) for name in ("numpy", "numba", "lightgbm", "pyarrow")},
+            "settings": self.settings.to_dict(),
+            "inputs": self.inputs,
+            "sizes": self.sizes(),
+            "chosen": self.chosen,
+            "why": self.outcome.why,
+            "weights": self.outcome.weights,
+            "left_out": self.outcome.failed,
+            "queries": {
+                "choice": [str(name) for name in self._ids(self.outcome.parts.development)],
+                "test": [str(name) for name in self._ids(self.outcome.parts.test)],
+            },
+            "paragraph": self.paragraph,
+            "notes": self.notes,
+            "protocol": self.verdict.protocol,
+            "seconds": round(self.seconds, 1),
+        }
+
+    def sizes(self) -> dict[str, int]:
+        """How much there was of everything."""
+        return {
+            "judgments": len(self.material.judgments),
+            "assessors": self.material.judgments.n_assessors,
+            "documents": len(self.material.query),
+            "judged_documents": int((self.material.judged > 0).sum()),
+            "queries": len(self.material.query_ids),
+            "features": len(self.material.features.names),
+            "expert_grades": int((~np.isnan(self.material.expert)).sum()),
+            "expert_queries": len(self.material.graded_queries),
+        }
+
+    def _ids(self, queries: Any) -> list[Any]:
+        return list(self.material.query_ids.take(pa.array(queries)).to_pylist())
+
+
+def run(
+    judgments: Any,
+    features: Any,
+    expert: Any = None,
+    honeypots: Any = None,
+    *,
+    output: str | Path | None = None,
+    progress: bool = False,
+    **settings: Any,
+) -> Run:
+    """Turn judgments into a ranker: consensus, candidates, a choice by expert grades, an honest test.
+
+    Args:
+        judgments: `Judgments`, a path or a DataFrame.
+        features: `Features`, a path or a DataFrame, of the documents judged and of those that experts graded.
+        expert: expert grades of some queries: `Gold`, a path or a DataFrame. Without any, nothing is chosen or tested
+            by them, and it is said what 50 queries of them would buy.
+        honeypots: planted documents with their right grades, likewise; they tell of assessors, and no ranker learns
+            from them.
+        output: a folder for the results; finished stages are kept in it, and a run that was interrupted goes on.
+        progress: show bars where it takes long.
+        settings: the attributes of `Settings`, as in `measure="AP"` or `test=0.5`.
+
+    >>> import crowdrank
+    >>> world = crowdrank.simulate(queries=40, documents=10, gold_queries=15, seed=1)
+    >>> done = run(world.judgments, world.features, world.gold, candidates=["majority", "average", "expert-only"])
+    >>> sorted(done.comparison["candidate"])
+    ['average', 'ensemble-crowd', 'ensemble-expert', 'ensemble-weighted', 'expert-only', 'majority']
+    >>> done.ranker.predict(crowdrank.read_features(world.features)).shape
+    (419,)
+    """
+    began = time.monotonic()
+    told = Settings.of(settings)
+    folder = None if output is None else _opened(Path(output))
+    material = gather(judgments, features, expert, honeypots, unjudgeable_as=told.unjudgeable_as)
+    inputs = _digests(material)
+    notes = [*material.notes, *(_changed(folder, inputs) if folder else [])]
+    stages = Stages(None if folder is None else folder / STAGES)
+    candidates, out = sensible(material, told.candidates)
+    opinions = Opinions(material, stages, told.threads)
+
+    _fit(opinions, told.method, progress)
+    if told.method in opinions.failed:
+        raise InputError(opinions.failed[told.method], remedy="take another method for the consensus")
+    consensus = opinions.model(told.method).consensus_
+    report = assess(opinions.model(told.method), material.judgments)
+    if folder is not None:  # as soon as they are known: what comes next takes longer
+        write_table(consensus.document_table, folder / "consensus.parquet")
+        write_table(report.table, folder / "assessors.csv")
+        write_table(next_table(consensus, material), folder / "next.csv")
+
+    candidates = _prepared(opinions, candidates, out, progress)
+    trial, stand_in = _tried(material, opinions, told, candidates, stages, out, progress)
+    outcome = trial.outcome
+    verdict = Verdict.of(trial, told, stand_in=stand_in)
+    ranker = trial.refit(outcome.chosen) if told.refit else outcome.ranker(outcome.chosen)
+    done = Run(
+        material,
+        told,
+        consensus,
+        report,
+        outcome,
+        verdict,
+        ranker,
+        [*notes, *dict.fromkeys(opinions.cautions)],
+        opinions,
+        time.monotonic() - began,
+        inputs,
+    )
+    if folder is not None:
+        _write(done, folder)
+    return done
+
+
+def _opened(folder: Path) -> Path:
+    require_folder(folder)
+    require_ours(folder, STAGES)
+    (folder / STAGES).mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _digests(material: Material) -> dict[str, str]:
+    graded = ~np.isnan(material.expert)
+    return {
+        "judgments": digest(material.judgments),
+        "features": digest(material.features),
+        "expert grades": digest(np.flatnonzero(graded), material.expert[graded]),
+    }
+
+
+def _changed(folder: Path, inputs: dict[str, str]) -> list[str]:
+    """Note what has changed since the folder was last used, and keep what it is now."""
+    place, notes = folder / STAGES / INPUTS, []
+    if place.exists():
+        before = json.loads(place.read_text(encoding="utf-8"))
+        changed = [name for name in inputs if before.get(name) != inputs[name]]
+        if changed:
+            has = "have" if len(changed) > 1 or changed[0] != "" else "has"
+            notes.append(
+                f"The {' and the '.join(changed)} {has} changed since this folder was last used: what depends on them "
+                "is made again."
+            )
+        if before.get("version") != code():
+            notes.append("This folder was used by another version of crowdrank: everything is made again.")
+    with replacing(place) as draft:
+        draft.write_text(json.dumps({**inputs, "version": code()}, indent=2) + "\n", encoding="utf-8")
+    return notes
+
+
+def _fit(opinions: Opinions, method: str, progress: bool) -> None:
+    with reporting(progress, f"consensus by {method}") as report:
+        opinions.fit(method, report)
+
+
+def _prepared(opinions: Opinions, candidates: list[Candidate], out: dict[str, str], progress: bool) -> list[Candidate]:
+    """Fit what the candidates ask for; those whose method cannot be fitted here are out."""
+    for method in dict.fromkeys(method for candidate in candidates for method in candidate.needs):
+        _fit(opinions, method, progress)
+    kept = []
+    for candidate in candidates:
+        missing = [method for method in candidate.needs if method in opinions.failed]
+        if missing:
+            out[candidate.name] = f"{missing[0]}: {opinions.failed[missing[0]]}"
+        else:
+            kept.append(candidate)
+    if any(candidate.expert and candidate.crowd and "glad" in candidate.needs for candidate in kept):
+        for kind in ("remap", "all"):
+            opinions.label_features(kind)
+    return kept
+
+
+def _tried(
+    material: Material,
+    opinions: Opinions,
+    settings: Settings,
+    candidates: list[Candidate],
+    stages: Stages,
+    out: dict[str, str],
+    progress: bool,
+) -> tuple[Trial, bool]:
+    """The trial, and whether the crowd's own consensus stood in for experts."""
+    parts = parted(material.graded_queries, settings)
+    stand_in = not len(material.graded_queries)
+    if stand_in:
+        material, parts = _standing_in(material, opinions, settings)
+    if not parts.folds:
+        if not stand_in:
+            why = "too few expert-graded queries to learn from and to choose by"
+            out |= {candidate.name: why for candidate in candidates if candidate.expert}
+        candidates = only_crowd(candidates)
+    bar = ProgressBar("training candidates")
+    with bar:
+        trial = Trial(material, opinions, settings, candidates, parts, stages, bar if progress else None)
+        trial.run()
+    trial.outcome.failed |= out
+    return trial, stand_in
+
+
+def _standing_in(material: Material, opinions: Opinions, settings: Settings) -> tuple[Material, Parts]:
+    """Material whose consensus grades stand in for experts', and a part of the judged queries to look at."""
+    grade = np.round(opinions.labels(settings.method, "expected-grade"))
+    judged = replace(material, expert=grade)
+    queries = judged.graded_queries
+    none = np.empty(0, np.int64)
+    if len(queries) < FEWEST:
+        return replace(material, expert=np.full(len(grade), np.nan)), Parts((), none)
+    drawn = np.random.default_rng(settings.seed).permutation(queries)[: max(2, round(STAND_IN * len(queries)))]
+    return judged, Parts((), np.sort(drawn))
+
+
+def _write(done: Run, folder: Path) -> None:
+    """Everything that a run writes; each file is whole or as it was."""
+    write_table(training_table(done.material, done.opinions, done.outcome, done.settings), folder / "training.parquet")
+    done.ranker.save(folder / "model")
+    write_table(comparison_table(done.outcome, done.verdict), folder / "comparison.csv")
+    with replacing(folder / "report.md") as draft:
+        draft.write_text(markdown(done), encoding="utf-8")
+    with replacing(folder / RUN_FILE) as draft:
+        draft.write_text(json.dumps(done.about(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _version(name: str) -> str:
+    from importlib.metadata import version
+
+    return version(name)

@@ -1,0 +1,109 @@
+"""The tables that a run writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crowdrank.consensus.result import Consensus
+from crowdrank.pipeline.material import Material
+from crowdrank.pipeline.opinions import Opinions
+from crowdrank.pipeline.settings import Settings
+from crowdrank.pipeline.trial import Outcome
+from crowdrank.pipeline.verdict import Verdict, about
+from crowdrank.rankers.labels import pair_positions
+
+LABELS = (("majority", "grade"), ("average", "relevance"), ("family-mean", "relevance"))
+EXPECTED = ("dawid-skene", "gda")
+FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm", "significant")
+
+
+def comparison_table(outcome: Outcome, verdict: Verdict) -> pa.Table:
+    """One row per candidate, the best by the choice first: figures of the choice and of the test, and notes."""
+    order = sorted(outcome.scores, key=lambda name: -verdict.development.get(name, 0.0))
+    rows = [_row(name, outcome, verdict) for name in order]
+    rows += [
+        {"candidate": name, "about": about(name), "note": f"left out: {why}"} for name, why in outcome.failed.items()
+    ]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return pa.table({name: [row.get(name) for row in rows] for name in names})
+
+
+def _row(name: str, outcome: Outcome, verdict: Verdict) -> dict[str, Any]:
+    parts = outcome.weights.get(name, {})
+    row: dict[str, Any] = {
+        "candidate": name,
+        "about": about(name),
+        "chosen": name == outcome.chosen,
+        "choice_mean": verdict.development.get(name),
+        "choice_queries": len(outcome.parts.development) or None,
+        "test_queries": len(outcome.parts.test) if verdict.comparison is not None else None,
+    }
+    if verdict.comparison is not None:
+        for found in verdict.comparison.rows.to_pylist():
+            if found["run"] == name:
+                row |= {f"{found['measure']} {figure}": _number(found[figure]) for figure in FIGURES}
+    row["note"] = ", ".join(f"{share:.2f} {part}" for part, share in parts.items())
+    return row
+
+
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def next_table(consensus: Consensus, material: Material) -> pa.Table:
+    """Documents by how little is known of them, the widest interval first; those that experts graded are left out."""
+    table = consensus.document_table
+    graded = np.flatnonzero(~np.isnan(material.expert))
+    if len(graded):
+        known = material.taken(graded)
+        place = pair_positions(
+            known.query, known.document, table["query"].combine_chunks(), _one(table), "the features"
+        )
+        table = table.filter(pa.array(place < 0))
+    table = table.append_column("width", pc.subtract(table["upper"], table["lower"]))
+    table = table.sort_by([("width", "descending"), ("judgments", "ascending")])
+    return table.select(["query", "document", "relevance", "lower", "upper", "width", "grade", "judgments"])
+
+
+def _one(table: pa.Table) -> pa.Array:
+    return table["document"].combine_chunks()
+
+
+def training_table(material: Material, opinions: Opinions, outcome: Outcome, settings: Settings) -> pa.Table:
+    """What rankers learn from, row by row: the labels by each way, what experts said, and which part it served."""
+    rows = np.flatnonzero((material.judged > 0) | ~np.isnan(material.expert))
+    known = material.taken(rows)
+    columns: dict[str, Any] = {
+        "query": known.query,
+        "document": known.document,
+        "part": _parts(material, outcome)[rows],
+        "labels": material.judged[rows],
+    }
+    for method, target in LABELS:
+        if opinions.has(method):
+            columns[method.replace("-", "_")] = opinions.labels(method, target)[rows]
+    for method in EXPECTED:
+        if opinions.has(method):
+            columns[method.replace("-", "_")] = opinions.labels(method, "expected-grade")[rows]
+    for kind, remapped in outcome.remapped.items():
+        place = remapped.labels.judgments.positions(known.query, known.document)
+        for role, values in zip(("target", "weight"), remapped.rescaled(), strict=True):
+            columns[f"{kind}_{role}"] = np.where(place >= 0, values[place], np.nan)
+    columns["expert"] = material.expert[rows]
+    blank = {
+        name: pa.array(column, from_pandas=True) if isinstance(column, np.ndarray) else column
+        for name, column in columns.items()
+    }
+    return pa.table(blank)
+
+
+def _parts(material: Material, outcome: Outcome) -> Any:
+    """`test`, `choice` or `train` of each row, by its query."""
+    names = np.full(len(material.query_ids), "train", dtype=object)
+    names[outcome.parts.development] = "choice"
+    names[outcome.parts.test] = "test"
+    return names[material.query]
