@@ -46,6 +46,7 @@ def run(tmp_path: Path) -> Run:
 def test_help_lists_the_verbs_in_the_order_of_the_work(run: Run) -> None:
     shown = run("--help").stdout
     verbs = [
+        "run",
         "simulate",
         "validate",
         "aggregate",
@@ -153,13 +154,64 @@ def test_datasets_says_what_is_found(run: Run, tmp_path: Path) -> None:
     assert "CROWDRANK_DATA" in run("datasets").stdout
 
 
-def test_demo_compares_every_method(run: Run) -> None:
-    done = run("demo")
+def test_demo_makes_a_ranker_and_names_the_report(run: Run, tmp_path: Path) -> None:
+    done = run("demo", "--queries", 15)
     assert done.returncode == 0, done.stderr
-    for method in METHODS:
-        assert (f" {method} " in done.stdout) == (method not in ("gda-pairwise", "auto"))
-    means = json.loads(run("demo", "--json").stdout)["means"]
-    assert means["dawid-skene"]["nDCG@10"] > means["majority"]["nDCG@10"]
+    assert done.stdout.splitlines()[-1] == f"The report: {Path('crowdrank-demo') / 'run' / 'report.md'}"
+    assert "is chosen" in done.stdout
+    again = json.loads(run("demo", "--queries", 15, "--json").stdout)
+    assert again["sizes"]["queries"] == 15
+    assert again["paragraph"] in (tmp_path / "crowdrank-demo" / "run" / "report.md").read_text()
+
+
+def test_run_reads_options_from_toml_and_from_the_line(run: Run, world: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(
+        f'judgments = "{world}/judgments.csv"\nfeatures = ["{world}/features.letor"]\nexpert = "{world}/gold.qrels"\n'
+        'candidates = ["majority", "average"]\noutput = "out"\nseed = 3\n[trees]\nn_estimators = 5\n'
+    )
+    done = run("run", "run.toml", "--test", 0.4, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["settings"]["test"] == 0.4
+    assert told["settings"]["trees"] == {"n_estimators": 5}
+    assert (tmp_path / "out" / "model").is_dir()
+    ranked = run("rank", "-m", "out/model", "-f", world / "features.letor", "-o", "run.trec")
+    assert ranked.returncode == 0, ranked.stderr
+
+
+def test_run_only_plans_when_asked(run: Run, world: Path, tmp_path: Path) -> None:
+    files = ["-j", world / "judgments.csv", "-f", world / "features.letor", "-e", world / "gold.qrels"]
+    done = run("run", *files, "--candidates", "majority,average", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("Roughly ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "A run needs judgments"),
+        (["-j", "judgments.csv"], "A run needs features"),
+        (["-j", "judgments.csv", "-f", "features.letor"], "Name a folder"),
+        (["-j", "judgments.csv", "-f", "features.letor", "-o", "o", "--candidates", "x"], "There is no candidate 'x'"),
+        (["-j", "judgments.csv", "-f", "features.letor", "-o", "no/o"], "does not exist"),
+        (["none.toml"], "it cannot be read"),
+        (["bad.toml"], "it is not TOML"),
+        (["odd.toml"], "there is no section 'tree'"),
+        (["strange.toml"], "A run has no setting 'colour'"),
+    ],
+)
+def test_run_says_what_is_wrong(run: Run, world: Path, tmp_path: Path, words: list[str], said: str) -> None:
+    (tmp_path / "bad.toml").write_text("judgments = ")
+    (tmp_path / "odd.toml").write_text("[tree]\nx = 1\n")
+    (tmp_path / "strange.toml").write_text('judgments = "a"\nfeatures = "b"\ncolour = 1\n')
+    for name in ("judgments.csv", "features.letor"):
+        (tmp_path / name).write_text((world / name).read_text())
+    done = run("run", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "o").exists()
 
 
 def test_validate_finds_everything_that_is_wrong(run: Run, tmp_path: Path) -> None:

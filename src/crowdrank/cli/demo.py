@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from crowdrank.cli.options import AsJson
-from crowdrank.cli.screen import complain, say, say_json
+from crowdrank.cli import options as o
+from crowdrank.cli.run import show_run
+from crowdrank.cli.screen import complain, say
+
+QUERIES = 150
+EXPERT_QUERIES = 60
 
 
 def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder for the world and the results.", rich_help_panel=o.OUTPUT)
+    ] = Path("crowdrank-demo"),
     seed: Annotated[int, typer.Option(help="The same seed makes the same world.")] = 0,
-    json: AsJson = False,
+    queries: Annotated[
+        int, typer.Option(help="How many queries the crowd judges; experts grade 60 of them.")
+    ] = QUERIES,
+    json: o.AsJson = False,
 ) -> None:
-    """Simulate a crowd, aggregate its judgments with every method, and compare them with the experts."""
-    from crowdrank.cli.compare import show_comparison
-    from crowdrank.consensus import METHODS, model_class
-    from crowdrank.evaluation.comparison import compare
-    from crowdrank.judgments.read import read_judgments
+    """Simulate a crowd, make a ranker of its judgments, and say what came of it."""
+    from crowdrank.files import require_folder, require_ours
+    from crowdrank.pipeline.run import STAGES, run
     from crowdrank.simulation.world import simulate
 
-    world = simulate(queries=200, seed=seed)
-    judgments = read_judgments(world.judgments)
+    require_folder(output)
+    require_ours(output, "world")
+    world = simulate(queries=queries, gold_queries=min(EXPERT_QUERIES, queries), seed=seed)
+    output.mkdir(exist_ok=True)
+    world.write(output / "world")
     if not json:
-        say(f"A simulated crowd (seed {seed}): {repr(judgments).strip('<>').removeprefix('Judgments: ')}.")
         kinds = world.assessors["kind"].value_counts()
-        say("Its assessors: " + ", ".join(f"{count} {kind}" for kind, count in kinds.items()) + ".")
-    # The pairwise model takes longer than all others together, which is no way to be introduced; auto is one of them.
-    methods = [method for method in METHODS if method not in ("gda-pairwise", "auto")]
-    complain(f"Aggregating with {', '.join(methods)} (the first time, kernels are compiled: half a minute).")
-    runs = {method: model_class(method)().fit(judgments).consensus_.documents for method in methods}
-    comparison = compare(runs, world.gold, ["nDCG@10", "AP(rel=2)", "Tau", "GradeAccuracy"], gains="exponential")
-    if json:
-        say_json(comparison.to_dict())
-        return
-    show_comparison(comparison)
+        say(
+            f"A simulated crowd (seed {seed}): {len(world.judgments):,} judgments of {len(world.documents):,} "
+            f"documents by {', '.join(f'{count} {kind}' for kind, count in kinds.items())}."
+        )
+        say(f"Experts graded {world.gold['query'].nunique()} of {queries} queries. The files: {output / 'world'}")
+    place = output / "run"
+    if not (place / STAGES).exists():
+        complain("Training every candidate (the first time, kernels are compiled: half a minute more).")
+    done = run(world.judgments, world.features, world.gold, output=place, progress=True, seed=seed)
+    show_run(done, place, json=json)

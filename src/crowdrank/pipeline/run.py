@@ -166,12 +166,15 @@ def run(
     """
     began = time.monotonic()
     told = Settings.of(settings)
-    folder = None if output is None else _opened(Path(output))
+    folder = None if output is None else Path(output)
+    if folder is not None:  # what is wrong is told before any work, and before anything is written
+        require_folder(folder)
+        require_ours(folder, STAGES)
     material = gather(judgments, features, expert, honeypots, unjudgeable_as=told.unjudgeable_as)
-    inputs = _digests(material)
-    notes = [*material.notes, *(_changed(folder, inputs) if folder else [])]
-    stages = Stages(None if folder is None else folder / STAGES)
     candidates, out = sensible(material, told.candidates)
+    inputs = _digests(material)
+    stages = Stages(None if folder is None else folder / STAGES)
+    notes = [*material.notes, *(_changed(folder, inputs) if folder else [])]
     opinions = Opinions(material, stages, told.threads)
 
     _fit(opinions, told.method, progress)
@@ -205,13 +208,6 @@ def run(
     if folder is not None:
         _write(done, folder)
     return done
-
-
-def _opened(folder: Path) -> Path:
-    require_folder(folder)
-    require_ours(folder, STAGES)
-    (folder / STAGES).mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _digests(material: Material) -> dict[str, str]:

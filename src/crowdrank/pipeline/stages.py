@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -106,7 +107,7 @@ class Stages:
         if place is not None and place.exists():
             try:
                 found = load(place)
-            except (CrowdrankError, OSError, ValueError, KeyError):
+            except (CrowdrankError, OSError, ValueError, KeyError, BadZipFile):
                 pass  # damaged, or of another version: what it was made of is here, so it is made again
             else:
                 self.reused += 1

@@ -337,8 +337,10 @@ class Trial:
         self.outcome.scores[name] = np.asarray(sum(share * self._votes(part) for part, share in weights.items()))
 
     def _votes(self, name: str) -> Floats:
-        """A candidate's scores, standardised within the query."""
+        """A candidate's scores, standardised within the query; those of an ensemble are means of such."""
         score = self.outcome.scores[name]
+        if name in self.outcome.weights:
+            return score
         known = np.flatnonzero(~np.isnan(score))
         votes = np.full(len(score), np.nan)
         votes[known] = standardised(score[known], self.material.query[known])

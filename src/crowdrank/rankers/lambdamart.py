@@ -262,7 +262,9 @@ def boosted(
     history: list[float] = []
     best = 0
     try:
-        data = lgb.Dataset(X, label=np.zeros(len(X)), free_raw_data=False, params={"verbosity": -1})
+        # LightGBM drops features that no leaf of its usual size could part, unless it is told ours.
+        known = {"verbosity": -1, "min_data_in_leaf": least}
+        data = lgb.Dataset(X, label=np.zeros(len(X)), free_raw_data=False, params=known)
         # The objective sees the scores; LightGBM's own labels are never looked at.
         booster = lgb.Booster({**settings, "objective": "none"}, data)
         score = None if validation is None else np.zeros(len(validation.lists.y))

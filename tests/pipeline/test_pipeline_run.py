@@ -1,0 +1,422 @@
+"""The one command: what it writes, that nothing leaks, that it resumes, and what it says of bad input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crowdrank
+from crowdrank.errors import CrowdrankError, InputError, UsageError
+from crowdrank.pipeline import candidates as candidates_module
+from crowdrank.pipeline.candidates import BY_NAME, CANDIDATES, Candidate, sensible
+from crowdrank.pipeline.estimate import plan
+from crowdrank.pipeline.material import Material, gather
+from crowdrank.pipeline.opinions import Opinions
+from crowdrank.pipeline.run import Run, run
+from crowdrank.pipeline.settings import Settings
+from crowdrank.pipeline.stages import Stages
+from crowdrank.pipeline.trial import LEAST_CHOICE, SAFE, Judge, Parts, Trial, chosen, parted
+from crowdrank.rankers.base import Ranker
+from crowdrank.simulation.world import World
+
+FEW = ["majority", "average", "gls", "expert-only"]
+TREES = {"n_estimators": 10}
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return crowdrank.simulate(queries=40, documents=10, gold_queries=18, seed=1)
+
+
+@pytest.fixture(scope="module")
+def whole(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
+    """A run of every candidate."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    brief = {"n_iter": 5, "ridge": 0.1}
+    done = run(
+        world.judgments,
+        world.features,
+        world.gold,
+        output=folder,
+        trees=TREES,
+        linear=brief,
+        boosted=brief,
+    )
+    return done, folder
+
+
+def test_every_candidate_is_tried_and_every_file_written(whole: tuple[Run, Path]) -> None:
+    done, folder = whole
+    table = pd.read_csv(folder / "comparison.csv")
+    tried = set(table.loc[table["choice_mean"].notna(), "candidate"])
+    assert tried == {c.name for c in CANDIDATES if c.name != "family-mean"} | {
+        SAFE,
+        "ensemble-expert",
+        "ensemble-weighted",
+    }
+    assert table.loc[table["candidate"] == "family-mean", "note"].tolist() == [
+        "left out: the judgments name no families"
+    ]
+    assert table["chosen"].eq(True).sum() == 1
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        *("consensus.parquet", "assessors.csv", "training.parquet", "model", "comparison.csv", "next.csv"),
+        *("run.json", "report.md", "stages"),
+    }
+    about = json.loads((folder / "run.json").read_text())
+    assert about["chosen"] == done.chosen
+    assert about["settings"]["measure"] == "nDCG@10"
+    assert len(about["queries"]["test"]) + len(about["queries"]["choice"]) == about["sizes"]["expert_queries"]
+    assert not set(about["queries"]["test"]) & set(about["queries"]["choice"])
+    report = (folder / "report.md").read_text()
+    assert done.paragraph in report
+    assert "## What to label next" in report
+
+
+def test_the_written_ranker_ranks_as_the_one_returned(whole: tuple[Run, Path], world: World) -> None:
+    done, folder = whole
+    features = crowdrank.read_features(world.features)
+    again = Ranker.load(folder / "model")
+    np.testing.assert_allclose(again.predict(features, features.query), done.ranker.predict(features, features.query))
+
+
+def test_next_is_widest_first_and_leaves_out_what_experts_graded(whole: tuple[Run, Path], world: World) -> None:
+    _, folder = whole
+    table = pd.read_csv(folder / "next.csv")
+    assert table["width"].is_monotonic_decreasing
+    assert len(table)
+    graded = set(world.gold["document"])
+    assert not graded & set(table["document"])
+
+
+def test_training_tells_labels_parts_and_experts(whole: tuple[Run, Path], world: World) -> None:
+    _, folder = whole
+    table = pd.read_parquet(folder / "training.parquet")
+    assert set(table["part"]) == {"train", "choice", "test"}
+    assert {"majority", "average", "dawid_skene", "gda", "linear_target", "boosted_weight"} <= set(table.columns)
+    assert table["expert"].notna().sum() == len(world.gold)
+    test = table["part"] == "test"
+    assert table.loc[test, "linear_target"].isna().all(), "test queries must not be learnt from"
+    average = world.judgments[world.judgments["honeypot"].isna()].groupby("document")["grade"].mean()
+    judged = table[table["labels"] > 0].set_index("document")
+    np.testing.assert_allclose(judged["average"], average.loc[judged.index], atol=1e-9)
+
+
+def test_honeypots_never_enter_training(whole: tuple[Run, Path], world: World) -> None:
+    _, folder = whole
+    table = pd.read_parquet(folder / "training.parquet").set_index("document")
+    planted = world.documents.loc[world.documents["honeypot"], "document"]
+    assert len(planted)
+    assert (table["labels"].reindex(planted).fillna(0) == 0).all()
+
+
+def test_the_same_again_reuses_every_stage_and_gives_the_same(world: World, tmp_path: Path, monkeypatch: Any) -> None:
+    told: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES}
+    first = run(world.judgments, world.features, world.gold, **told)
+    fits: list[str] = []
+    monkeypatch.setattr(candidates_module.Lesson, "taught", lambda *a, **k: fits.append("fit"))
+    second = run(world.judgments, world.features, world.gold, **told)
+    assert not fits
+    pd.testing.assert_frame_equal(first.comparison, second.comparison)
+
+
+def test_an_interrupted_run_goes_on_where_it_was(world: World, tmp_path: Path, monkeypatch: Any) -> None:
+    told: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES, "threads": 1}
+    real, seen = candidates_module.Lesson.taught, []
+
+    def stopping(self: Any, *words: Any, **more: Any) -> Any:
+        seen.append(1)
+        if len(seen) == 7:
+            raise KeyboardInterrupt
+        return real(self, *words, **more)
+
+    monkeypatch.setattr(candidates_module.Lesson, "taught", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run(world.judgments, world.features, world.gold, **told)
+    assert (tmp_path / "out" / "consensus.parquet").exists(), "what was known is there"
+    assert not (tmp_path / "out" / "run.json").exists()
+    counted: list[int] = []
+
+    def counting(self: Any, *words: Any, **more: Any) -> Any:
+        counted.append(1)
+        return real(self, *words, **more)
+
+    monkeypatch.setattr(candidates_module.Lesson, "taught", counting)
+    resumed = run(world.judgments, world.features, world.gold, **told)
+    left = len(counted)
+    fresh = run(world.judgments, world.features, world.gold, **{**told, "output": tmp_path / "other"})
+    total = len(counted) - left
+    assert left + 6 <= total <= left + 7, "the fits before the interrupt (and the one under way) are not made again"
+    pd.testing.assert_frame_equal(resumed.comparison, fresh.comparison)
+
+
+def test_changed_files_are_noticed_and_what_depends_on_them_made_again(world: World, tmp_path: Path) -> None:
+    told: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES}
+    run(world.judgments, world.features, world.gold, **told)
+    fewer = world.judgments.iloc[:-200]
+    changed = run(fewer, world.features, world.gold, **told)
+    assert any("judgments have changed" in note for note in changed.notes)
+    fresh = run(fewer, world.features, world.gold, candidates=FEW, trees=TREES)
+    pd.testing.assert_frame_equal(changed.comparison, fresh.comparison)
+
+
+# Nothing leaks.
+
+
+def material_of(world: World) -> Material:
+    return gather(world.judgments, world.features, world.gold)
+
+
+def trial_of(material: Material, names: list[str], settings: Settings, parts: Parts) -> Trial:
+    opinions = Opinions(material, Stages(None))
+    for name in names:
+        for method in BY_NAME[name].needs:
+            opinions.fit(method)
+    return Trial(material, opinions, settings, [BY_NAME[name] for name in names], parts, Stages(None))
+
+
+def test_no_candidate_sees_what_it_is_judged_on(world: World) -> None:
+    material, settings = material_of(world), Settings(trees=TREES)
+    seen: list[tuple[set[int], set[int]]] = []
+
+    def spying(lesson: Any) -> Ranker:
+        crowd, expert = (set(material.query[rows].tolist()) for rows in (lesson.crowd, lesson.expert))
+        seen.append((crowd, expert))
+        return BY_NAME["average"].learn(lesson)
+
+    spy = Candidate("average", "", spying, ("average",), expert=True)
+    parts = parted(material.graded_queries, settings)
+    trial = trial_of(material, ["average"], settings, parts)
+    trial.candidates = [spy]
+    crowd_only = replace(BY_NAME["majority"], name="majority")
+    trial.opinions.fit("majority")
+    trial.candidates.append(crowd_only)
+    trial.run()
+    test, development = set(parts.test.tolist()), set(parts.development.tolist())
+    hidden = [test | set(fold.tolist()) for fold in parts.folds]
+    assert len(seen) == 1 + len(parts.folds)
+    for crowd, expert in seen:
+        assert not crowd & test
+        assert not expert & test
+        assert expert <= development
+    folds = [
+        next(k for k, held in enumerate([test, *hidden]) if held - crowd == held and not expert & held)
+        for crowd, expert in seen[1:]
+    ]
+    assert all(number >= 0 for number in folds)
+    for fold in hidden:
+        assert any(not (crowd | expert) & fold for crowd, expert in seen)
+
+
+def test_grades_of_test_queries_change_no_score_and_no_choice(world: World) -> None:
+    settings = Settings(trees=TREES, linear={"n_iter": 3, "ridge": 0.1})
+    names = ["majority", "gda", "linear-remap", "crowd-and-expert", "expert-only"]
+    material = material_of(world)
+    parts = parted(material.graded_queries, settings)
+    scrambled = material.expert.copy()
+    rows = np.flatnonzero(np.isin(material.query, parts.test) & ~np.isnan(scrambled))
+    scrambled[rows] = np.random.default_rng(0).permutation(scrambled[rows])
+    outcomes = []
+    for expert in (material.expert, scrambled):
+        trial = trial_of(replace(material, expert=expert), [*names], settings, parts)
+        trial.opinions.fit("dawid-skene")
+        trial.opinions.fit("glad")
+        outcomes.append(trial.run())
+    assert not outcomes[0].failed
+    for name, score in outcomes[0].scores.items():
+        np.testing.assert_array_equal(score, outcomes[1].scores[name], err_msg=name)
+    assert outcomes[0].chosen == outcomes[1].chosen
+
+
+def test_crowd_rankers_are_fitted_once_where_no_fold_hides_a_label(world: World) -> None:
+    graded = set(world.gold["query"])
+    apart = world.judgments[~world.judgments["query"].isin(graded)]
+    material, settings = gather(apart, world.features, world.gold), Settings(trees=TREES)
+    counted: list[int] = []
+
+    def counting(lesson: Any) -> Ranker:
+        counted.append(1)
+        return BY_NAME["average"].learn(lesson)
+
+    trial = trial_of(material, ["average"], settings, parted(material.graded_queries, settings))
+    trial.candidates = [replace(BY_NAME["average"], learn=counting)]
+    trial.run()
+    assert len(counted) == 1
+
+
+def test_ensembles_scores_are_those_of_the_ensemble_that_is_written(world: World) -> None:
+    material, settings = material_of(world), Settings(trees=TREES)
+    trial = trial_of(material, FEW, settings, parted(material.graded_queries, settings))
+    outcome = trial.run()
+    rows = material.rows_of(outcome.parts.test)
+    known = material.taken(rows)
+    for name in outcome.weights:
+        np.testing.assert_allclose(
+            outcome.ranker(name).predict(known, known.query), outcome.scores[name][rows], atol=1e-9, err_msg=name
+        )
+
+
+def test_the_judge_measures_as_evaluate_does(world: World) -> None:
+    material = material_of(world)
+    score = np.random.default_rng(0).normal(size=len(material.query))
+    frame = world.features[["query", "document"]].assign(score=score)
+    found = crowdrank.evaluate(frame, world.gold, "nDCG@10", gains="exponential").means["nDCG@10"]
+    judge = Judge(material, material.graded_queries, Settings())
+    assert judge.values(score).mean() == pytest.approx(found)
+
+
+# The choice.
+
+
+def test_the_safe_one_is_taken_unless_another_leads_clearly() -> None:
+    rng = np.random.default_rng(0)
+    safe = rng.uniform(0.3, 0.9, 30)
+    noisy = safe + rng.normal(0.01, 0.2, 30)
+    better = safe + rng.normal(0.1, 0.02, 30)
+    assert chosen({SAFE: safe, "noisy": noisy})[0] == SAFE
+    assert chosen({SAFE: safe, "noisy": noisy, "better": better})[0] == "better"
+
+
+@pytest.mark.parametrize("n", [1, LEAST_CHOICE - 1, LEAST_CHOICE + 1])
+def test_too_few_experts_to_choose_by_are_for_the_test(world: World, n: int) -> None:
+    some = world.gold["query"].unique()[:n]
+    gold = world.gold[world.gold["query"].isin(some)]
+    done = run(world.judgments, world.features, gold, candidates=[*FEW], trees=TREES)
+    assert done.chosen == SAFE
+    assert not done.outcome.values
+    assert "none can be spared to choose by" in done.paragraph
+    assert "too few" in done.outcome.failed["expert-only"]
+    assert done.verdict.comparison is not None
+
+
+def test_without_experts_it_says_what_they_would_buy(world: World) -> None:
+    done = run(world.judgments, world.features, candidates=["majority", "average"], trees=TREES)
+    assert done.chosen == SAFE
+    assert done.verdict.comparison is None
+    assert "50 expert-graded queries would show differences in nDCG@10 of 0." in done.paragraph
+
+
+def test_without_a_test_all_experts_are_for_the_choice(world: World) -> None:
+    done = run(world.judgments, world.features, world.gold, candidates=FEW, trees=TREES, test=0)
+    assert len(done.outcome.parts.development) == len(done.material.graded_queries)
+    assert "Nothing was tested" in done.paragraph
+
+
+def test_experts_of_other_queries_than_the_crowds(world: World) -> None:
+    graded = set(world.gold["query"])
+    apart = world.judgments[~world.judgments["query"].isin(graded)]
+    done = run(apart, world.features, world.gold, candidates=FEW, trees=TREES)
+    assert not any("also have crowd labels" in line for line in done.verdict.protocol)
+    both = run(world.judgments, world.features, world.gold, candidates=FEW, trees=TREES)
+    assert any("also have crowd labels" in line for line in both.verdict.protocol)
+
+
+def test_families_join_the_candidates() -> None:
+    world = crowdrank.simulate(queries=30, documents=8, families=3, gold_queries=10, seed=2)
+    done = run(world.judgments, world.features, world.gold, candidates=["majority", "family-mean"], trees=TREES)
+    assert "family-mean" in done.outcome.scores
+
+
+def test_the_same_seed_gives_the_same_and_ids_do_not_matter(world: World) -> None:
+    told: dict[str, Any] = {"candidates": FEW, "trees": TREES}
+    one = run(world.judgments, world.features, world.gold, **told)
+    renamed = [
+        frame.assign(query="q" + frame["query"].astype(str), document="d" + frame["document"].astype(str))
+        for frame in (world.judgments, world.features, world.gold)
+    ]
+    other = run(*renamed, **told)
+    pd.testing.assert_frame_equal(one.comparison, other.comparison)
+
+
+# Honeypots, and bad input.
+
+
+def test_honeypots_from_a_file_are_kept_out(world: World) -> None:
+    bare = world.judgments.drop(columns="honeypot")
+    planted = world.judgments.dropna(subset="honeypot").drop_duplicates("document")
+    file = planted[["query", "document"]].assign(grade=planted["honeypot"].astype(int))
+    marked = gather(world.judgments, world.features)
+    told = gather(bare, world.features, honeypots=file)
+    np.testing.assert_array_equal(marked.judged, told.judged)
+    assert any("no ranker learns from them" in note for note in told.notes)
+
+
+def test_no_common_documents_show_ids_of_both_sides(world: World) -> None:
+    strange = world.features.assign(document="x" + world.features["document"].astype(str))
+    with pytest.raises(InputError, match=r"no judged document has features \(judged: document '.*'x1-01' of query '1'"):
+        run(world.judgments, strange)
+    other = world.gold.assign(document="y" + world.gold["document"].astype(str))
+    with pytest.raises(InputError, match=r"no expert-graded document has features .*'y1-01'"):
+        run(world.judgments, world.features, other)
+
+
+def test_honeypots_that_nobody_judged_are_refused(world: World) -> None:
+    with pytest.raises(InputError, match="none of the 1 honeypot was judged"):
+        run(world.judgments, world.features, honeypots=pd.DataFrame({"query": ["1"], "document": ["no"], "grade": [1]}))
+
+
+def test_all_labels_equal_are_refused(world: World) -> None:
+    with pytest.raises(InputError, match="every judgment says the same grade"):
+        run(world.judgments.drop(columns="honeypot").assign(grade=1), world.features)
+
+
+def test_one_assessor_works_and_is_said(world: World) -> None:
+    alone = world.judgments.drop_duplicates(["query", "document"]).assign(assessor="only")
+    done = run(alone, world.features, world.gold, candidates=["majority", "average", "gda"], trees=TREES)
+    assert done.chosen in done.outcome.scores
+    assert any("No document was judged by two assessors" in note for note in done.notes), done.notes
+
+
+def test_several_scales_without_maps_leave_out_what_cannot_take_them(tmp_path: Path, world: World) -> None:
+    scales = tmp_path / "scales.csv"
+    scales.write_text(f"assessor,grades\n{world.judgments['assessor'].iloc[0]},0-9\n*,0-4\n")
+    judgments = crowdrank.read_judgments(world.judgments.drop(columns="honeypot"), scales=scales)
+    done = run(judgments, world.features, world.gold, candidates=["majority", "gda"], trees=TREES)
+    assert "2 scales" in done.outcome.failed["majority"]
+    assert "gda" in done.outcome.scores
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"candidates": ["maority"]}, "no candidate 'maority'"),
+        ({"candidates": ["expert-only"]}, "learns from the crowd alone"),
+        ({"test": 1.0}, "below 1"),
+        ({"folds": 1}, "folds is a whole number from 2 up"),
+        ({"measure": "Tau"}, "validate_by|measure"),
+        ({"method": "gold"}, "method is one of"),
+        ({"colour": 1}, "no setting 'colour'"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(world: World, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises((UsageError, CrowdrankError), match=said):
+        run(world.judgments, world.features, **settings)
+
+
+def test_a_folder_with_other_files_is_not_touched(world: World, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    with pytest.raises(CrowdrankError, match="holds other files"):
+        run(world.judgments, world.features, output=tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
+
+
+def test_the_plan_names_parts_candidates_and_time(world: World) -> None:
+    lines = plan(world.judgments, world.features, world.gold, trees=TREES)
+    assert any("for the test" in line for line in lines)
+    assert any("Candidates: majority" in line for line in lines)
+    assert lines[-1].startswith("Roughly ")
+    assert any("too few to choose by" in line for line in plan(world.judgments, world.features, world.gold.head(20)))
+
+
+def test_sensible_candidates_name_why_others_are_left_out(world: World) -> None:
+    material = gather(world.judgments, world.features)
+    kept, out = sensible(material, None)
+    assert {candidate.name for candidate in kept} | set(out) == set(BY_NAME)
+    assert out["expert-only"] == "there are no expert grades"

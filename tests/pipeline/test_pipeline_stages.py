@@ -1,0 +1,49 @@
+"""Stages: names by content, and what happens to what cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+import crowdrank
+from crowdrank.pipeline.stages import Stages, digest
+
+
+@given(npst.arrays(np.float64, 4, elements=st.floats(allow_nan=False)), st.integers(0, 3), st.floats(allow_nan=False))
+def test_other_content_has_another_name(array: np.ndarray, place: int, value: float) -> None:
+    other = array.copy()
+    other[place] = value
+    same = array.tobytes() == other.tobytes()
+    assert (digest(array) == digest(other)) is same
+
+
+def test_parts_do_not_run_into_each_other() -> None:
+    assert digest(np.arange(2), np.arange(3)) != digest(np.arange(3), np.arange(2))
+    assert digest("ab", "c") != digest("a", "bc")
+
+
+def test_judgments_have_the_name_of_their_content() -> None:
+    frame = pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "y"], "grade": [0, 1]})
+    name = digest(crowdrank.read_judgments(frame))
+    assert name == digest(crowdrank.read_judgments(frame.copy()))
+    assert name != digest(crowdrank.read_judgments(frame.assign(grade=[1, 0])))
+    assert name != digest(crowdrank.read_judgments(frame.assign(assessor=["x", "z"])))
+    assert name != digest(crowdrank.read_judgments(frame.assign(family=["f", "g"])))
+
+
+def test_what_cannot_be_read_is_made_again(tmp_path: Path) -> None:
+    stages = Stages(tmp_path / "stages")
+    made = [stages.arrays("sum", "k", lambda: {"a": np.arange(3)})["a"] for _ in range(2)]
+    assert (stages.made, stages.reused) == (1, 1)
+    place = stages.place("sum", "k")
+    assert place is not None
+    place.write_bytes(place.read_bytes()[:20])
+    again = stages.arrays("sum", "k", lambda: {"a": np.arange(3)})["a"]
+    assert stages.made == 2
+    for one in (*made, again):
+        np.testing.assert_array_equal(one, np.arange(3))
