@@ -44,6 +44,8 @@ RIDGES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
 RIDGE = 0.03
 MOST_JUDGMENTS = 200_000
 """The pairwise model looks at pairs of judgments: beyond so many judgments it is tried only when asked for."""
+MOST_STEERING = 10
+"""Of a document's labels so many steer a remapper; what it learns is then applied to all of them."""
 LEAST_EXPERTS = 4
 """Fewer expert-graded queries than this cannot steer a remapper: a part steers, a part tells when to stop."""
 
@@ -142,7 +144,7 @@ class Lesson:
         made.set_params(**{"objective": "DCG@10", "gains": self.settings.gains, "seed": self.settings.seed, **told})
         features = self.material.taken(rows)
         known = (features, grades, features.query)
-        return made.fit(self._seen(made.kind), self.material.features, known, progress=self.report)
+        return made.fit(self._some(self._seen(made.kind)), self.material.features, known, progress=self.report)
 
     def _seen(self, kind: str) -> LabelFeatures:
         """What is known of the crowd labels that may be seen."""
@@ -150,6 +152,14 @@ class Lesson:
         seen = np.zeros(labels.judgments.n_items, bool)
         seen[self.opinions.items(labels)[self.crowd]] = True
         return labels.where(seen[labels.item])
+
+    def _some(self, labels: LabelFeatures) -> LabelFeatures:
+        """Up to so many labels of each document, drawn: enough to steer functions of what is known of labels."""
+        drawn = np.random.default_rng(self.settings.seed).random(len(labels))
+        order = np.lexsort((drawn, labels.item))
+        number = np.empty(len(labels), np.int64)
+        number[order] = np.arange(len(labels)) - labels.judgments.offsets[labels.item[order]]
+        return labels.where(number < MOST_STEERING)
 
 
 Learn = Callable[[Lesson], Ranker]

@@ -70,9 +70,13 @@ def parted(queries: Integers, settings: Settings) -> Parts:
         return Parts((), np.sort(order))
     if len(order) < LEAST_CHOICE:
         return Parts((), order[:0])
-    later = order[n_test:]
-    n_folds = min(settings.folds, len(later) // 2)
-    return Parts(tuple(np.sort(later[number::n_folds]) for number in range(n_folds)), np.sort(order[:n_test]))
+    return dealt(order[n_test:], order[:n_test], settings.folds)
+
+
+def dealt(development: Integers, test: Integers, folds: int) -> Parts:
+    """Queries for the choice, dealt in turn into folds of two queries or more, and those for the test."""
+    n = min(folds, len(development) // 2)
+    return Parts(tuple(np.sort(development[number::n]) for number in range(n)), np.sort(test))
 
 
 class Judge:
