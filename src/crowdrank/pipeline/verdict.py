@@ -12,7 +12,7 @@ from crowdrank.evaluation.significance import bootstrap_intervals, fisher_random
 from crowdrank.judgments.table import counted
 from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.trial import ENSEMBLES, LEAST_CHOICE, SAFE, Judge, Outcome, Parts, Trial
+from crowdrank.pipeline.trial import ENSEMBLES, LEAD, LEAST_CHOICE, SAFE, Judge, Outcome, Parts, Trial
 from crowdrank.rankers.data import Floats
 
 REMAPPED = ("linear-gls", "linear-remap", "boosted-gls", "boosted-remap")
@@ -125,7 +125,8 @@ class Teller:
         base = self._mean(other)
         part = f"{100 * off.mean() / base:+.1f}% " if base > 0 else ""
         chance = "" if p <= ALPHA else ", within chance"
-        return f"{part}over {other} ({off.mean():+.4f} [{lower:+.4f}, {upper:+.4f}], p {p:.3f}{chance})"
+        said = f"p {p:.3f}" if p >= 0.0005 else "p < 0.001"
+        return f"{part}against {other} ({off.mean():+.4f} [{lower:+.4f}, {upper:+.4f}], {said}{chance})"
 
     def _best(self) -> str:
         """Whether something else would have been better."""
@@ -231,8 +232,8 @@ def protocol(trial: Trial, settings: Settings, comparison: Comparison | None, st
     if parts.folds:
         told.append(
             f"The choice is by the mean {settings.measure} over those queries; {SAFE} is taken unless another leads it "
-            "by more than a standard error of the difference. Parts of ensembles are found likewise, a fold's by the "
-            "other folds."
+            f"by more than {LEAD:g} standard errors of the difference. Parts of ensembles are found likewise, a fold's "
+            "by the other folds."
         )
     if settings.refit and len(parts.test):
         told.append(
