@@ -117,8 +117,67 @@ def test_weights_from_a_table_and_from_certainty(world: Path, run: Run, tmp_path
     assert (runs["none"] - runs["certainty"]).abs().max() > 1e-3
     consensus[["query", "document"]][1:].assign(weight=1).to_csv(tmp_path / "few.csv", index=False)
     words = ("train", "-f", world / "features.letor", "--labels", world / "consensus.parquet", "-o", "m")
-    assert "1 labels have no weight (the first: " in run(*words, "--weights", "few.csv").stderr
+    assert "few.csv: 1 label has no weight (the first: " in run(*words, "--weights", "few.csv").stderr
     assert "there is no column 'weight'" in run(*words, "--weights", world / "judgments.csv").stderr
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("-0.5", "w.csv, row 3 (line 4), column 'weight': the weight -0.5 is below 0; weights are 0 or more."),
+        ("much", "w.csv, row 3 (line 4), column 'weight': 'much' is no number to use; write a number."),
+        ("", "w.csv, row 3 (line 4), column 'weight': the cell is empty; write a number."),
+        ("inf", "w.csv, row 3 (line 4), column 'weight': inf is no number to use; write a number."),
+        ("nan", "w.csv, row 3 (line 4), column 'weight': "),
+        (None, "w.csv, column 'weight': every weight is 0; give some documents a weight above 0."),
+    ],
+)
+def test_a_weight_that_is_none_is_named(world: Path, run: Run, tmp_path: Path, cell: str | None, said: str) -> None:
+    consensus = pd.read_parquet(world / "consensus.parquet")
+    weights = consensus[["query", "document"]].assign(weight="0" if cell is None else "1")
+    if cell is not None:
+        weights.loc[2, "weight"] = cell
+    weights.to_csv(tmp_path / "w.csv", index=False)
+    done = run(
+        "train", "-f", world / "features.letor", "--labels", world / "consensus.parquet", "--weights", "w.csv",
+        "-o", "model",
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "model").exists()
+
+
+def test_validation_queries_are_said_and_saved(world: Path, run: Run, tmp_path: Path) -> None:
+    words = ("train", "-f", world / "features.letor", "-r", "gls", "-o", "model", "--validation")
+    done = run(*words, 0.25)
+    assert done.returncode == 0, done.stderr
+    saved = json.loads((tmp_path / "model" / "ranker.json").read_text())["validation_queries"]
+    assert len(saved) == 10
+    assert f"Validation queries: {', '.join(saved)}." in done.stdout.splitlines()
+    assert json.loads(run(*words, 0.25, "--json").stdout)["validation_query_ids"] == saved
+    done = run(*words, 0.5)
+    saved = json.loads((tmp_path / "model" / "ranker.json").read_text())["validation_queries"]
+    said = f"Validation queries: {', '.join(saved[:10])}, ... (20 in all; ranker.json has them)."
+    assert said in done.stdout.splitlines()
+    assert run(*words[:-1]).returncode == 0
+    assert json.loads((tmp_path / "model" / "ranker.json").read_text())["validation_queries"] == []
+
+
+def test_threads_are_told(world: Path, run: Run, tmp_path: Path) -> None:
+    words = ("train", "-f", world / "features.letor", "-o", "model")
+    texts = []
+    for number in (1, 2):
+        done = run(*words, "-s", "n_estimators=10", "--threads", number)
+        assert done.returncode == 0, done.stderr
+        assert json.loads((tmp_path / "model" / "ranker.json").read_text())["parameters"]["threads"] == number
+        trees = (tmp_path / "model" / "trees.txt").read_text().partition("parameters:")[0]
+        texts.append(trees.partition("Tree=0")[2])
+    assert texts[0] == texts[1] != ""
+    done = run(*words, "-r", "gls", "--threads", 2)
+    assert "gls has no threads of its own; --threads was not used." in done.stdout.splitlines()
+    done = run(*words, "--threads", 0)
+    assert (done.returncode, done.stderr) == (2, "Error: --threads is a whole number from 1 up, not 0.\n")
 
 
 def test_validation_queries_from_files_of_their_own(world: Path, run: Run, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.read import Features
 from crowdrank.judgments.table import Judgments, counted
 from crowdrank.rankers.base import require_number, require_one_of, require_whole
-from crowdrank.rankers.data import Floats, Integers
+from crowdrank.rankers.data import Floats, Integers, checked_weights
 from crowdrank.rankers.labels import Labels, pair_positions, read_labels
 
 SCHEMES = ("single", "overlap", "majority", "highest", "average")
@@ -193,10 +193,7 @@ class Instances:
         counts = _counted(row, known, told.query, told.document, len(row))
         _judge(counts, missing, known, told)
         weight = told.certainty() if isinstance(weights, str) and weights == "certainty" else weights
-        if weight is not None:
-            weight = np.asarray(weight, dtype=np.float64)
-            if weight.shape != (len(row),):
-                raise InputError(f"there are {len(row):,} labels, but weights of shape {weight.shape}")
+        weight = checked_weights(weight, len(row))  # here, where a row is that of the labels
         return _gathered(known, row, told.target(target), np.zeros(len(row), np.int64), weight, counts)
 
 

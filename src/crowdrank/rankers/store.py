@@ -53,6 +53,7 @@ def write(path: str | Path, ranker: Ranker, parameters: Mapping[str, Any], state
             "parameters": {name: _plain(value) for name, value in parameters.items()},
             "features": list(ranker.feature_names_),
             "history": ranker.history_,
+            "validation_queries": [_plain(query) for query in ranker.validation_queries_],
             "values": state.values,
             "texts": list(state.texts),
             "parts": list(state.parts),
