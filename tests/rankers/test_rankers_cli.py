@@ -127,7 +127,7 @@ def test_weights_from_a_table_and_from_certainty(world: Path, run: Run, tmp_path
         ("-0.5", "w.csv, row 3 (line 4), column 'weight': the weight -0.5 is below 0; weights are 0 or more."),
         ("much", "w.csv, row 3 (line 4), column 'weight': 'much' is no number to use; write a number."),
         ("", "w.csv, row 3 (line 4), column 'weight': the cell is empty; write a number."),
-        ("inf", "w.csv, row 3 (line 4), column 'weight': inf is no number to use; write a number."),
+        ("inf", "w.csv, row 3 (line 4), column 'weight': 'inf' is no number to use; write a number."),
         ("nan", "w.csv, row 3 (line 4), column 'weight': "),
         (None, "w.csv, column 'weight': every weight is 0; give some documents a weight above 0."),
     ],
@@ -240,6 +240,36 @@ def test_what_is_wrong_is_one_sentence(world: Path, run: Run, tmp_path: Path, wo
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "model").exists()
+
+
+def test_queries_apart_are_sorted_and_said(world: Path, run: Run, tmp_path: Path) -> None:
+    lines = (world / "features.letor").read_text().splitlines()
+    (tmp_path / "mixed.letor").write_text("\n".join([*lines[1::2], *lines[::2]]) + "\n")
+    done = run("train", "-f", "mixed.letor", "-r", "gls", "-o", "model")
+    assert done.returncode == 0
+    said = "Warning: The rows of a query are not together in the features; they were sorted by query."
+    assert done.stderr.splitlines() == [said]
+    done = run("train", "-f", world / "features.letor", "-r", "gls", "-o", "model")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_label_without_a_gain_is_named_by_its_document(world: Path, run: Run, tmp_path: Path) -> None:
+    gold = (world / "gold.qrels").read_text().splitlines()
+    (tmp_path / "high.qrels").write_text("\n".join(["1 0 1-01 40", *gold[1:]]) + "\n")
+    words = ("train", "-f", world / "features.letor", "-o", "model")
+    done = run(*words, "--labels", "high.qrels")
+    assert done.returncode == 2
+    assert "the label 40 of document '1-01' of query '1' is above 30, the last that has a gain" in done.stderr
+    table = pd.read_csv(world / "gold.qrels", sep=" ", names=["query", "i", "document", "relevance"])
+    table.assign(relevance=table["relevance"] - 1.5).to_csv(tmp_path / "low.csv", index=False)
+    done = run(*words, "--labels", "low.csv")
+    assert done.returncode == 2
+    assert "the label -1.5 of document '1-01' of query '1' is below 0" in done.stderr
+    assert not (tmp_path / "model").exists()
+    # What needs no gains takes any number.
+    for other in (["-r", "gls"], ["-s", "measure=null", "-s", "n_estimators=3"]):
+        done = run(*words, "--labels", "low.csv", *other)
+        assert done.returncode == 0, done.stderr
 
 
 def test_features_without_grades_need_labels(world: Path, run: Run, tmp_path: Path) -> None:

@@ -213,10 +213,10 @@ def test_expert_grades_and_numbers_are_labels_too(tmp_path: Path) -> None:
     ("frame", "said"),
     [
         ({"document": ["a"], "p0": [0.5], "p1": [0.2]}, "row 1: the probabilities of the grades sum to 0.7"),
-        ({"document": ["a"], "p0": ["x"], "p1": [0.2]}, "column 'p0': a cell holds no number"),
+        ({"document": ["a"], "p0": ["x"], "p1": [0.2]}, "row 1, column 'p0': 'x' is no number to use"),
         ({"document": [None, "b"], "p0": [0.5, 1.0], "p1": [0.5, 0.0]}, "row 1: the document is missing"),
         ({"document": ["a"], "p0": [0.5], "p99": [0.5]}, "p99 is the probability of a grade above 30"),
-        ({"document": ["a"], "relevance": [None]}, "column 'relevance': a cell holds no number"),
+        ({"document": ["a"], "relevance": [None]}, "row 1, column 'relevance': the cell is empty"),
     ],
 )
 def test_labels_that_are_none(frame: dict[str, Any], said: str) -> None:

@@ -135,6 +135,7 @@ def train(
         path = None if validation is None else Path(validation)
         held_out = _instances(theirs, path, how, target, None, missing)
         _refuse_shared(rows, held_out)
+    _refuse_labels(model, rows, held_out)
     model.fit(**rows.arguments, eval_set=None if held_out is None else held_out.eval_set, progress=True)
     model.save(output)
     summary = _summary(ranker, model, rows, held_out, output)
@@ -216,6 +217,26 @@ def _refuse_shared(rows: Instances, held_out: Instances) -> None:
             f"{counted(shared, 'query')} of the validation labels {'is' if shared == 1 else 'are'} also trained on; "
             "leave them out of one side."
         )
+
+
+def _refuse_labels(model: Ranker, rows: Instances, held_out: Instances | None) -> None:
+    """Refuse labels that have no gain, by the names of their documents; a ranker knows only rows."""
+    from crowdrank.errors import shown
+    from crowdrank.evaluation.measures import parse_gains
+    from crowdrank.rankers.data import require_gains
+
+    settings = model.get_params()
+    gains = parse_gains(settings.get("gains", "exponential"))
+    # Linear rankers learn from any number, and so do pairs without a measure; validation always takes gains.
+    takes = "mu" not in settings and settings.get("measure", "nDCG") is not None
+    for part in (rows if takes else None, held_out):
+        if part is not None and part.y.ndim == 1:
+            ids = part.features.document.to_pylist(), part.features.query.to_pylist()
+
+            def name(row: int, ids: Any = ids) -> str:
+                return f"document {shown(ids[0][row])} of query {shown(ids[1][row])}"
+
+            require_gains(part.y, gains, name)
 
 
 def _summary(name: str, model: Ranker, rows: Instances, held_out: Instances | None, output: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -297,6 +297,18 @@ def differ_within(values: Floats, offsets: Integers) -> bool:
     return bool((np.maximum.reduceat(values, starts) > np.minimum.reduceat(values, starts)).any())
 
 
+def require_gains(grades: Floats, gains: str | Sequence[float], name: Callable[[int], str] | None = None) -> None:
+    """Refuse grades that have no gain; `name` says of which row the first is, where a row has a better name."""
+    highest = np.inf if gains == "linear" else LARGEST_GRADE if isinstance(gains, str) else len(gains) - 1
+    off = (grades < 0) | (grades > highest)
+    if off.any():
+        row = int(np.argmax(off))
+        why = "below 0" if grades[row] < 0 else f"above {highest:g}, the last that has a gain"
+        of = "" if name is None else f" of {name(row)}"
+        remedy = "train on grades from 0 up, or on the probabilities of grades (p0, p1, ...)"
+        raise InputError(f"the label {grades[row]:g}{of} is {why}", remedy=remedy)
+
+
 def label_gains(labels: Floats, gains: str | Sequence[float]) -> Floats:
     """What labels gain: grades (whole or between two), or the expectation over probabilities of grades.
 
@@ -307,16 +319,8 @@ def label_gains(labels: Floats, gains: str | Sequence[float]) -> Floats:
     >>> label_gains(np.array([[0.5, 0.0, 0.5]]), (0, 1, 3)).tolist()
     [1.5]
     """
-    highest = LARGEST_GRADE if isinstance(gains, str) else len(gains) - 1
     grades = labels if labels.ndim == 1 else np.arange(labels.shape[1], dtype=np.float64)
-    if gains == "linear":
-        highest = np.inf  # type: ignore[assignment]
-    off = (grades < 0) | (grades > highest)
-    if off.any():
-        grade = float(grades[off][0])
-        why = "below 0" if grade < 0 else f"above {highest}, the last that has a gain"
-        remedy = "train on grades from 0 up, or on the probabilities of grades (p0, p1, ...)"
-        raise InputError(f"the label {grade:g} is {why}", remedy=remedy)
+    require_gains(grades, gains)
     if gains == "linear":
         worth = grades
     elif gains == "exponential":

@@ -266,7 +266,7 @@ def _judge(counts: Counts, missing: str, known: Features, labelled: Any) -> None
     if missing == "error":
         raise InputError(
             sentence.replace(" was left out", "").replace(" were left out", "").rstrip("."),
-            remedy="add their features, or leave them out with missing='skip'",
+            remedy="add their features, or leave them out (missing skip)",
         )
     warnings.warn(sentence, stacklevel=4)
 
@@ -277,6 +277,8 @@ def _gathered(
     """The rows that have features, list by list, documents in the order of the features."""
     there = np.flatnonzero(row >= 0)
     codes, _ = ids.encode(pa.chunked_array([known.query]))
+    if 1 + int((np.diff(codes) != 0).sum()) > codes.max() + 1:  # more stretches than queries
+        warnings.warn("The rows of a query are not together in the features; they were sorted by query.", stacklevel=3)
     query = codes[row[there]].astype(np.int64)
     order = np.lexsort((row[there], split[there], query))
     used = there[order]

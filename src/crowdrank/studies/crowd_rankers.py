@@ -458,6 +458,7 @@ def possible(setting: Setting, chosen: Sequence[str]) -> tuple[list[str], list[s
 def _evaluations(setting: Setting, run: str, found: Mapping[tuple[int, int], Mapping[str, Floats]]) -> list[Evaluation]:
     """One evaluation of a run for each repeat; all folds of it together."""
     gold = run_frame(setting.features, setting.features.grade).rename(columns={"score": "grade"})
+    tested = np.sort(np.concatenate([fold.test for fold in setting.splits[0]]))
     evaluations = []
     for repeat, split in enumerate(setting.splits):
         if run not in found[repeat, 0]:
@@ -465,7 +466,8 @@ def _evaluations(setting: Setting, run: str, found: Mapping[tuple[int, int], Map
         score = np.full(len(gold), np.nan)
         for number, fold in enumerate(split):
             score[fold.test] = found[repeat, number][run]
-        evaluations.append(evaluate(run_frame(setting.features, score), gold, list(MEASURES), gains=GAINS))
+        scored = run_frame(setting.features, score).iloc[tested]
+        evaluations.append(evaluate(scored, gold.iloc[tested], list(MEASURES), gains=GAINS))
     return evaluations
 
 
