@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm as normal
 
 import crowdrank
-from crowdrank import GDAPairwise, GDAPairwiseMART, Instances, read_features
+from crowdrank import Ensemble, GDAPairwise, GDAPairwiseMART, Instances, read_features
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.data import Floats, Lists, gather
 from crowdrank.rankers.gda_mart import JudgmentObjective
@@ -218,6 +218,11 @@ def test_a_frame_of_ids_and_features_is_enough() -> None:
     bare = world.features.drop(columns="query")
     told = GDAPairwiseMART(model, n_estimators=5).fit(bare, query=world.features["query"])
     assert np.array_equal(told.predict(bare), expected.predict(world.features))
+    # Another ranker's rows have no ids: none are made up.
+    with pytest.raises(UsageError, match="finds judgments by ids"):
+        Ensemble([GDAPairwiseMART(model)]).fit(world.features, np.arange(len(bare)))
+    both = Ensemble([ranker, expected], prefit=True).fit(world.features, np.arange(len(bare)) % 3)
+    assert np.isfinite(both.predict(world.features)).all()
     # Without a measure the labels say nothing, and may be anything.
     free = GDAPairwiseMART(model, n_estimators=5, measure=None).fit(world.features, np.ones(len(bare)))
     assert np.ptp(free.predict(world.features)) > 0

@@ -27,6 +27,14 @@ LARGEST_GRADE = 30
 
 
 @dataclass(frozen=True, eq=False)
+class Named:
+    """A matrix (n, n_features) whose columns have names; of whom its rows are, it does not tell."""
+
+    matrix: Floats
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Lists:
     """Rows of documents, query by query.
 
@@ -72,10 +80,9 @@ class Lists:
             self.names,
         )
 
-    def named(self) -> Features:
-        """The features under their names, for another ranker to learn from; queries are numbers."""
-        number = pa.array(self.query)
-        return Features(number, pa.array(self.order), self.X, self.names)
+    def named(self) -> Named:
+        """The features under their names, for another ranker to learn from."""
+        return Named(self.X, self.names)
 
     @property
     def labels(self) -> Floats:
@@ -93,7 +100,7 @@ def as_matrix(X: Any, known: tuple[str, ...] = ()) -> tuple[Floats, tuple[str, .
     (array([[1.],
            [2.]]), ('bm25',))
     """
-    if isinstance(X, Features):
+    if isinstance(X, Features | Named):
         return X.matrix, X.names
     if frames.is_frame(X):
         names = frames.column_names(X)

@@ -14,12 +14,11 @@ from crowdrank.consensus.gda_pairwise import GDAPairwise
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
 from crowdrank.judgments import ids
-from crowdrank.judgments.read import Features
 from crowdrank.judgments.table import counted
 from crowdrank.progress import Report
 from crowdrank.rankers import kernels
 from crowdrank.rankers.base import require_differences, require_number, require_whole
-from crowdrank.rankers.data import Floats, Integers, Lists, as_matrix, checked_weights, told_ids
+from crowdrank.rankers.data import Floats, Integers, Lists, Named, as_matrix, checked_weights, told_ids
 from crowdrank.rankers.labels import read_labels
 from crowdrank.rankers.lambdamart import BoostedTrees, Objective
 from crowdrank.rankers.lambdas import CHUNKS, check_measure, measured, parts
@@ -277,7 +276,4 @@ def _array(names: Any) -> pa.Array:
 def _taken(X: Any, rows: Integers) -> Any:
     """Some rows of features, with their names."""
     matrix, names = as_matrix(X)
-    if names is None:
-        return matrix[rows]
-    nothing = pa.array(np.zeros(len(rows), np.int64))
-    return Features(nothing, nothing, matrix[rows], names)
+    return matrix[rows] if names is None else Named(matrix[rows], names)

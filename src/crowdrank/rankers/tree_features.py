@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from crowdrank.errors import InputError, UsageError
-from crowdrank.judgments.read import Features
 from crowdrank.progress import Report
 from crowdrank.rankers.base import Ranker, flat_said, require_whole
-from crowdrank.rankers.data import Floats, Lists, aligned
+from crowdrank.rankers.data import Floats, Lists, Named, aligned
 from crowdrank.rankers.lambdamart import BoostedTrees, LambdaMART, usual_threads
 from crowdrank.rankers.linear import GLS, Standard
 from crowdrank.rankers.store import State
@@ -85,7 +83,7 @@ class TreeFeatures(Ranker):
         weight = np.ones(len(lists.y)) if lists.weight is None else lists.weight
         self.standard_ = Standard.of(outputs, weight)
         rows = np.hstack([lists.X, self.standard_(outputs)])
-        extended = Features(pa.array(lists.query), pa.array(lists.order), rows, _extended_names(lists, outputs))
+        extended = Named(rows, _extended_names(lists, outputs))
         later = None if known is None else (self._extended(known.X), known.labels, known.query)
         self.ranker_ = (self.ranker or GLS(RIDGE if known is None else RIDGES)).unfitted()
         self.ranker_.fit(extended, lists.labels, query=lists.query, sample_weight=lists.weight, eval_set=later)
