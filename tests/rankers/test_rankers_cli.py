@@ -117,8 +117,67 @@ def test_weights_from_a_table_and_from_certainty(world: Path, run: Run, tmp_path
     assert (runs["none"] - runs["certainty"]).abs().max() > 1e-3
     consensus[["query", "document"]][1:].assign(weight=1).to_csv(tmp_path / "few.csv", index=False)
     words = ("train", "-f", world / "features.letor", "--labels", world / "consensus.parquet", "-o", "m")
-    assert "1 labels have no weight (the first: " in run(*words, "--weights", "few.csv").stderr
+    assert "few.csv: 1 label has no weight (the first: " in run(*words, "--weights", "few.csv").stderr
     assert "there is no column 'weight'" in run(*words, "--weights", world / "judgments.csv").stderr
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("-0.5", "w.csv, row 3 (line 4), column 'weight': the weight -0.5 is below 0; weights are 0 or more."),
+        ("much", "w.csv, row 3 (line 4), column 'weight': 'much' is no number to use; write a number."),
+        ("", "w.csv, row 3 (line 4), column 'weight': the cell is empty; write a number."),
+        ("inf", "w.csv, row 3 (line 4), column 'weight': 'inf' is no number to use; write a number."),
+        ("nan", "w.csv, row 3 (line 4), column 'weight': "),
+        (None, "w.csv, column 'weight': every weight is 0; give some documents a weight above 0."),
+    ],
+)
+def test_a_weight_that_is_none_is_named(world: Path, run: Run, tmp_path: Path, cell: str | None, said: str) -> None:
+    consensus = pd.read_parquet(world / "consensus.parquet")
+    weights = consensus[["query", "document"]].assign(weight="0" if cell is None else "1")
+    if cell is not None:
+        weights.loc[2, "weight"] = cell
+    weights.to_csv(tmp_path / "w.csv", index=False)
+    done = run(
+        "train", "-f", world / "features.letor", "--labels", world / "consensus.parquet", "--weights", "w.csv",
+        "-o", "model",
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "model").exists()
+
+
+def test_validation_queries_are_said_and_saved(world: Path, run: Run, tmp_path: Path) -> None:
+    words = ("train", "-f", world / "features.letor", "-r", "gls", "-o", "model", "--validation")
+    done = run(*words, 0.25)
+    assert done.returncode == 0, done.stderr
+    saved = json.loads((tmp_path / "model" / "ranker.json").read_text())["validation_queries"]
+    assert len(saved) == 10
+    assert f"Validation queries: {', '.join(saved)}." in done.stdout.splitlines()
+    assert json.loads(run(*words, 0.25, "--json").stdout)["validation_query_ids"] == saved
+    done = run(*words, 0.5)
+    saved = json.loads((tmp_path / "model" / "ranker.json").read_text())["validation_queries"]
+    said = f"Validation queries: {', '.join(saved[:10])}, ... (20 in all; ranker.json has them)."
+    assert said in done.stdout.splitlines()
+    assert run(*words[:-1]).returncode == 0
+    assert json.loads((tmp_path / "model" / "ranker.json").read_text())["validation_queries"] == []
+
+
+def test_threads_are_told(world: Path, run: Run, tmp_path: Path) -> None:
+    words = ("train", "-f", world / "features.letor", "-o", "model")
+    texts = []
+    for number in (1, 2):
+        done = run(*words, "-s", "n_estimators=10", "--threads", number)
+        assert done.returncode == 0, done.stderr
+        assert json.loads((tmp_path / "model" / "ranker.json").read_text())["parameters"]["threads"] == number
+        trees = (tmp_path / "model" / "trees.txt").read_text().partition("parameters:")[0]
+        texts.append(trees.partition("Tree=0")[2])
+    assert texts[0] == texts[1] != ""
+    done = run(*words, "-r", "gls", "--threads", 2)
+    assert "gls has no threads of its own; --threads was not used." in done.stdout.splitlines()
+    done = run(*words, "--threads", 0)
+    assert (done.returncode, done.stderr) == (2, "Error: --threads is a whole number from 1 up, not 0.\n")
 
 
 def test_validation_queries_from_files_of_their_own(world: Path, run: Run, tmp_path: Path) -> None:
@@ -181,6 +240,36 @@ def test_what_is_wrong_is_one_sentence(world: Path, run: Run, tmp_path: Path, wo
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "model").exists()
+
+
+def test_queries_apart_are_sorted_and_said(world: Path, run: Run, tmp_path: Path) -> None:
+    lines = (world / "features.letor").read_text().splitlines()
+    (tmp_path / "mixed.letor").write_text("\n".join([*lines[1::2], *lines[::2]]) + "\n")
+    done = run("train", "-f", "mixed.letor", "-r", "gls", "-o", "model")
+    assert done.returncode == 0
+    said = "Warning: The rows of a query are not together in the features; they were sorted by query."
+    assert done.stderr.splitlines() == [said]
+    done = run("train", "-f", world / "features.letor", "-r", "gls", "-o", "model")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_label_without_a_gain_is_named_by_its_document(world: Path, run: Run, tmp_path: Path) -> None:
+    gold = (world / "gold.qrels").read_text().splitlines()
+    (tmp_path / "high.qrels").write_text("\n".join(["1 0 1-01 40", *gold[1:]]) + "\n")
+    words = ("train", "-f", world / "features.letor", "-o", "model")
+    done = run(*words, "--labels", "high.qrels")
+    assert done.returncode == 2
+    assert "the label 40 of document '1-01' of query '1' is above 30, the last that has a gain" in done.stderr
+    table = pd.read_csv(world / "gold.qrels", sep=" ", names=["query", "i", "document", "relevance"])
+    table.assign(relevance=table["relevance"] - 1.5).to_csv(tmp_path / "low.csv", index=False)
+    done = run(*words, "--labels", "low.csv")
+    assert done.returncode == 2
+    assert "the label -1.5 of document '1-01' of query '1' is below 0" in done.stderr
+    assert not (tmp_path / "model").exists()
+    # What needs no gains takes any number.
+    for other in (["-r", "gls"], ["-s", "measure=null", "-s", "n_estimators=3"]):
+        done = run(*words, "--labels", "low.csv", *other)
+        assert done.returncode == 0, done.stderr
 
 
 def test_features_without_grades_need_labels(world: Path, run: Run, tmp_path: Path) -> None:

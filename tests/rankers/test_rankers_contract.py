@@ -24,6 +24,7 @@ from crowdrank import Features, GDAPairwise, LambdaRankNet, evaluate, read_featu
 from crowdrank.errors import InputError, NotFittedError, OutputError, UsageError
 from crowdrank.rankers import RANKERS, ranker_class
 from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.lambdamart import FEW_CELLS, usual_threads
 from crowdrank.simulation.world import World, simulate
 
 
@@ -220,6 +221,58 @@ def test_any_frame_is_the_same(cls: type[Ranker], world: World, features: Featur
 
 
 @each
+def test_a_frame_tells_queries_and_documents(cls: type[Ranker], world: World) -> None:
+    expected = fitted(cls, world).predict(matrix(world), world.gold["query"])
+    query = world.gold["query"].to_numpy()
+    later = np.isin(query, np.unique(query)[-10:])
+    for library in (lambda frame: frame, pl.from_pandas, pa.Table.from_pandas):
+        frame = library(world.features)
+        ranker = small(cls, world).fit(frame, world.gold["grade"].to_numpy())
+        assert ranker.feature_names_ == tuple(world.features.columns.drop(["query", "document"]))
+        assert np.array_equal(ranker.predict(frame), expected)
+        assert ranker.validation_queries_ == ()
+    held_out = (world.features[later], world.gold["grade"][later], None)
+    ranker = small(cls, world).fit(world.features[~later], world.gold["grade"][~later].to_numpy(), eval_set=held_out)
+    assert ranker.validation_queries_ == tuple(dict.fromkeys(query[later].tolist()))
+
+
+@each
+def test_a_column_that_is_missing_is_named(cls: type[Ranker], world: World) -> None:
+    ranker = fitted(cls, world, world.features)
+    for frame in (world.features, world.features.drop(columns=["query", "document"])):
+        with pytest.raises(InputError, match=r"the ranker needs 1 feature that is not there \('f7'\); give"):
+            ranker.predict(frame.drop(columns="f7"), world.gold["query"])
+
+
+@each
+def test_labels_that_tell_nothing_apart_are_refused(cls: type[Ranker], world: World) -> None:
+    ranker = small(cls, world)
+    known = told(world, ranker)
+    said = "no query has two documents of different labels; a ranker learns from differences within a query"
+    of_query = np.unique(known["query"], return_inverse=True)[1] % 3
+    for y in (np.full(len(world.gold), 2), of_query, np.tile([0.5, 0.25, 0.25], (len(world.gold), 1))):
+        with pytest.raises(InputError, match=said):
+            ranker.fit(matrix(world), **{**known, "y": y})
+    alone = world.features.groupby("query").head(1).index  # one document for each query
+    with pytest.raises(InputError, match=said):
+        ranker.fit(matrix(world)[alone], **told(world, ranker, alone))
+
+
+@each
+def test_validation_queries_are_kept_with_the_ranker(cls: type[Ranker], world: World, tmp_path: Path) -> None:
+    train, later = crowdrank.Instances.from_labels(world.gold, world.features, missing="skip").split(0.25, seed=1)
+    ranker = small(cls, world).fit(**train.arguments, eval_set=later.eval_set)
+    names = tuple(later.features.query.unique().to_pylist())
+    assert ranker.validation_queries_ == names
+    ranker.save(tmp_path / "ranker")
+    assert json.loads((tmp_path / "ranker" / "ranker.json").read_text())["validation_queries"] == list(names)
+    assert Ranker.load(tmp_path / "ranker").validation_queries_ == names
+    for about in (tmp_path / "ranker").glob("*/ranker.json"):  # what it is made of saw the same queries
+        assert json.loads(about.read_text())["validation_queries"] in (list(names), [])
+    assert ranker.fit(**train.arguments).validation_queries_ == ()
+
+
+@each
 def test_queries_apart_are_sorted_and_said(cls: type[Ranker], world: World) -> None:
     n = len(world.gold)
     # The queries come in the same order, their rows in turns.
@@ -272,10 +325,15 @@ def test_blank_and_constant_features(cls: type[Ranker], world: World) -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         ranker = fitted(cls, world, X)
-    assert all("have blanks, which" in str(one.message) for one in said)
+    texts = [str(one.message) for one in said]
+    flat = "1 feature (f1) is the same in every row, so that nothing is learnt from it."
+    blank = "1 feature (f3) is blank in every row, so that nothing is learnt from it."
+    assert texts.count(flat) == texts.count(blank) == 1  # once, also where one ranker teaches others
+    others = [text for text in texts if text not in (flat, blank)]
+    assert all(text.startswith("1 feature (f2) has blanks, which") for text in others)
     scores = ranker.predict(X, world.gold["query"])
     assert np.isfinite(scores).all()
-    assert ranker.importances_[0] == 0
+    assert ranker.importances_[0] == ranker.importances_[2] == 0
     with pytest.raises(InputError, match="no feature differs between two rows"):
         fitted(cls, world, np.full_like(X, 3.0))
     X[4, 3] = np.inf
@@ -291,6 +349,8 @@ def test_blank_and_constant_features(cls: type[Ranker], world: World) -> None:
         ({"query": [1, 2]}, "but 2 query ids"),
         ({"sample_weight": -1.0}, "row 1: the weight -1 is not one; weights are 0 or more"),
         ({"sample_weight": np.nan}, "the weight nan is not one"),
+        ({"sample_weight": ["much"]}, "the weights are not all numbers"),
+        ({"sample_weight": [1.0, 2.0]}, r"the weights have the shape \(2,\), but there are"),
         ({"sample_weight": 0.0}, "every weight is 0"),
         ({"eval_set": ("X", "y")}, r"eval_set is \(X, y, query\)"),
     ],
@@ -366,3 +426,25 @@ def test_a_frame_tells_an_ensemble_its_queries() -> None:
     ranker = crowdrank.Ensemble([crowdrank.GLS(), crowdrank.GLS(mu=10.0)]).fit(**rows.arguments)
     bare = world.features.drop(columns=["query", "document"])
     assert np.array_equal(ranker.predict(world.features), ranker.predict(bare, query=world.features["query"]))
+
+
+def test_small_data_takes_one_thread(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert [usual_threads(cells) for cells in (1, FEW_CELLS - 1, FEW_CELLS)] == [1, 1, 3]
+    ranker = crowdrank.LambdaMART(n_estimators=2).fit(world.features, world.gold["grade"])
+    assert ranker.booster_.params["num_threads"] == 1
+    ranker = crowdrank.LambdaMART(n_estimators=2, threads=2).fit(world.features, world.gold["grade"])
+    assert ranker.booster_.params["num_threads"] == 2
+    few = slice(60)  # rows that make a hundred trees cheap
+    for whole in (crowdrank.Ensemble(threads=2), crowdrank.TreeFeatures(folds=0, threads=2)):
+        whole.fit(world.features[few], world.gold["grade"][few])
+        part = whole.members_[0] if isinstance(whole, crowdrank.Ensemble) else whole.trees_
+        assert part.get_params()["threads"] == 2
+
+
+def test_features_keep_their_names_where_one_ranker_teaches_others(world: World) -> None:
+    frame = world.features.rename(columns={"f1": "bm25"})
+    frame.loc[:3, "bm25"] = np.nan
+    for ranker in (small(crowdrank.Ensemble, world), small(crowdrank.TreeFeatures, world)):
+        with pytest.warns(UserWarning, match=r"1 feature \(bm25\) has blanks, which GLS takes as the mean"):
+            ranker.fit(frame, world.gold["grade"].to_numpy())

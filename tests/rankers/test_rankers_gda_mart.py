@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm as normal
 
 import crowdrank
-from crowdrank import GDAPairwise, GDAPairwiseMART, Instances, read_features
+from crowdrank import Ensemble, GDAPairwise, GDAPairwiseMART, Instances, read_features
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.data import Floats, Lists, gather
 from crowdrank.rankers.gda_mart import JudgmentObjective
@@ -146,6 +146,101 @@ def test_it_learns_from_judgments_what_documents_are_worth() -> None:
     joined = GDAPairwiseMART(model, n_estimators=40).fit(**made.arguments)
     assert np.array_equal(beside.predict(features.matrix), ranker.predict(features))
     assert np.array_equal(joined.predict(features), ranker.predict(features))
+
+
+def test_a_sample_of_judgments_stands_for_all() -> None:
+    """The mean over seeds is the sum over all pairs; the first judgments alone say something else."""
+    model = crowd(4, labels=6)
+    lists = lists_of(model)
+    n = len(lists.y)
+    score = np.random.default_rng(4).normal(size=n)
+
+    def forces(most: int, seed: int) -> Floats:
+        settings: dict[str, Any] = {"most_pairs": most, "min_curvature": 1e-12, "seed": seed}
+        return np.stack(JudgmentObjective(lists, model, np.arange(n), **settings)(score))
+
+    whole = forces(36, 0)
+    assert np.allclose(whole, forces(36, 1), rtol=1e-12)
+    drawn = np.stack([forces(4, seed) for seed in range(600)])
+    assert np.array_equal(drawn[5], forces(4, 5))
+    assert not np.array_equal(drawn[5], drawn[6])
+    assert np.abs(drawn[:, 0].sum(axis=1)).max() < 1e-9  # forces within all queries sum to zero
+    error = drawn.std(axis=0) / np.sqrt(len(drawn))
+    assert (np.abs(drawn.mean(axis=0) - whole) < 5 * error + 1e-9).all()
+    assert (error < 0.2 * np.abs(whole).max(axis=1, keepdims=True)).all()
+
+
+def test_a_sample_does_not_depend_on_the_order_of_rows_or_of_scores() -> None:
+    model = crowd(4, labels=6)
+    lists = lists_of(model)
+    n = len(lists.y)
+    back = np.concatenate([np.arange(a, b)[::-1] for a, b in zip(lists.offsets[:-1], lists.offsets[1:], strict=True)])
+    turned = gather(lists.X[back], lists.labels[back], lists.query[back])
+    score = np.random.default_rng(4).normal(size=n)
+    told: dict[str, Any] = {"most_pairs": 5, "seed": 3, "measure": None}
+    one = JudgmentObjective(lists, model, np.arange(n), **told)(score)
+    other = JudgmentObjective(turned, model, np.arange(n)[back], **told)(score[back])
+    assert np.allclose(np.stack(one)[:, back], np.stack(other), rtol=1e-12)
+    # Two documents that change places are still told apart by the same judgments: the loss has no jump there.
+    near = np.zeros(n)
+    near[0] = 1e-9
+    up, down = (JudgmentObjective(lists, model, np.arange(n), **told)(sign * near)[0] for sign in (1, -1))
+    assert np.allclose(up, down, atol=1e-6)
+
+
+def test_every_judgment_of_a_document_is_looked_at_somewhere() -> None:
+    """Turn the last judgments of all documents round: a sample of few pairs feels it."""
+    world = crowdrank.simulate(queries=3, documents=8, labels=12, assessors=12, grades=3, honeypots=0, seed=2)
+    model = GDAPairwise(n_iter=5, tol=10).fit(world.judgments)
+    lists = lists_of(model)
+    objective = JudgmentObjective(lists, model, np.arange(len(lists.y)), most_pairs=2, measure=None, seed=1)
+    base = objective(np.zeros(len(lists.y)))[0]
+    felt = []
+    for judgment in range(len(objective.grade)):
+        kept = objective.grade[judgment]
+        objective.grade[judgment] = 2 - kept if kept != 1 else 0
+        felt.append(bool((objective(np.zeros(len(lists.y)))[0] != base).any()))
+        objective.grade[judgment] = kept
+    assert np.mean(felt) > 0.5  # of 12 judgments, 7 partners with 2 pairs each reach most; the first two are 17%
+
+
+def test_a_frame_of_ids_and_features_is_enough() -> None:
+    world = crowdrank.simulate(queries=15, documents=8, labels=3, seed=7)
+    model = GDAPairwise().fit(world.judgments)
+    expected = GDAPairwiseMART(model, n_estimators=5).fit(read_features(world.features))
+    ranker = GDAPairwiseMART(model, n_estimators=5).fit(world.features)
+    assert ranker.feature_names_ == expected.feature_names_
+    assert np.array_equal(ranker.predict(world.features), expected.predict(read_features(world.features)))
+    # Ids of the columns find judgments; `query` beside them says the lists.
+    lists = pd.factorize(world.features["query"])[0]
+    beside = GDAPairwiseMART(model, n_estimators=5).fit(world.features, query=lists)
+    assert np.array_equal(beside.predict(world.features), expected.predict(world.features))
+    bare = world.features.drop(columns="query")
+    told = GDAPairwiseMART(model, n_estimators=5).fit(bare, query=world.features["query"])
+    assert np.array_equal(told.predict(bare), expected.predict(world.features))
+    # Another ranker's rows have no ids: none are made up.
+    with pytest.raises(UsageError, match="finds judgments by ids"):
+        Ensemble([GDAPairwiseMART(model)]).fit(world.features, np.arange(len(bare)))
+    both = Ensemble([ranker, expected], prefit=True).fit(world.features, np.arange(len(bare)) % 3)
+    assert np.isfinite(both.predict(world.features)).all()
+    # Without a measure the labels say nothing, and may be anything.
+    free = GDAPairwiseMART(model, n_estimators=5, measure=None).fit(world.features, np.ones(len(bare)))
+    assert np.ptp(free.predict(world.features)) > 0
+    with pytest.raises(InputError, match="no query has two documents of different labels"):
+        GDAPairwiseMART(model, gains=(0, 0, 0, 0, 0)).fit(world.features)
+
+
+def test_a_weight_that_is_none_is_named_by_its_own_row() -> None:
+    world = crowdrank.simulate(queries=10, documents=6, labels=2, seed=7)
+    model = GDAPairwise().fit(world.judgments)
+    more = pd.concat([world.features.head(1).assign(document="new"), world.features], ignore_index=True)
+    weight = np.ones(len(more))
+    weight[4] = -2
+    with (
+        pytest.warns(UserWarning, match="1 document without judgments"),
+        pytest.raises(InputError, match="row 5: the weight -2 is not one"),
+    ):
+        GDAPairwiseMART(model).fit(more, sample_weight=weight)
 
 
 def test_rows_without_judgments_are_left_out_and_said() -> None:

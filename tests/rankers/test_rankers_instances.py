@@ -12,7 +12,7 @@ import pytest
 
 import crowdrank
 from crowdrank import GLS, DawidSkene, Instances, LambdaMART, read_features, read_gold
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.rankers.labels import read_labels
 
 FEATURES = pd.DataFrame(
@@ -213,10 +213,10 @@ def test_expert_grades_and_numbers_are_labels_too(tmp_path: Path) -> None:
     ("frame", "said"),
     [
         ({"document": ["a"], "p0": [0.5], "p1": [0.2]}, "row 1: the probabilities of the grades sum to 0.7"),
-        ({"document": ["a"], "p0": ["x"], "p1": [0.2]}, "column 'p0': a cell holds no number"),
+        ({"document": ["a"], "p0": ["x"], "p1": [0.2]}, "row 1, column 'p0': 'x' is no number to use"),
         ({"document": [None, "b"], "p0": [0.5, 1.0], "p1": [0.5, 0.0]}, "row 1: the document is missing"),
         ({"document": ["a"], "p0": [0.5], "p99": [0.5]}, "p99 is the probability of a grade above 30"),
-        ({"document": ["a"], "relevance": [None]}, "column 'relevance': a cell holds no number"),
+        ({"document": ["a"], "relevance": [None]}, "row 1, column 'relevance': the cell is empty"),
     ],
 )
 def test_labels_that_are_none(frame: dict[str, Any], said: str) -> None:
@@ -274,3 +274,22 @@ def test_instances_carry_validation() -> None:
 def test_settings_that_mean_nothing(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Instances.from_judgments(JUDGED, FEATURES, **settings)
+
+
+def test_a_model_that_is_not_fitted_is_said() -> None:
+    world = crowdrank.simulate(queries=5, documents=4, seed=1)
+    for model in (crowdrank.DawidSkene(), crowdrank.GDAPairwise(), crowdrank.Auto()):
+        name = type(model).__name__
+        with pytest.raises(NotFittedError, match=f"{name} is not fitted yet; call fit first"):
+            Instances.from_labels(model, world.features)
+
+
+def test_a_weight_of_a_label_is_named_by_the_row_of_the_labels() -> None:
+    world = crowdrank.simulate(queries=5, documents=4, seed=1)
+    labels = world.gold.iloc[::-1]  # the rows to learn from come in the order of the features
+    weight = np.ones(len(labels))
+    weight[2] = -1
+    with pytest.raises(InputError, match="row 3: the weight -1 is not one; weights are 0 or more"):
+        Instances.from_labels(labels, world.features, weights=weight)
+    with pytest.raises(InputError, match=r"the weights have the shape \(2,\), but there are"):
+        Instances.from_labels(labels, world.features, weights=[1, 2])

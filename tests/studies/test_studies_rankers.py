@@ -18,17 +18,20 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.comparison import Comparison, compare, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.judgments.read import Features
+from crowdrank.rankers.linear import GLS
 from crowdrank.studies import study_named
 from crowdrank.studies.base import Study, Table
 from crowdrank.studies.crowd_rankers import (
     BASELINE,
     CLAIMED,
     LEARNERS,
+    MEASURES,
     RIVAL,
     Setting,
     claim_table,
     dl20_setting,
     generated_setting,
+    mslr_setting,
     over_repeats,
     possible,
     query_folds,
@@ -37,7 +40,18 @@ from crowdrank.studies.crowd_rankers import (
     verdict,
 )
 from crowdrank.studies.rankers import LEARNERS as GIVEN
-from crowdrank.studies.rankers import across, folds, given_labels, mq2008, named, query_numbers, rows_of
+from crowdrank.studies.rankers import (
+    TREE_RIDGES,
+    Fold,
+    across,
+    folds,
+    given_labels,
+    mq2008,
+    named,
+    query_numbers,
+    rows_of,
+    tree_features,
+)
 
 TREES: Mapping[str, Any] = {"n_estimators": 8, "num_leaves": 6, "min_child_samples": 5, "patience": 5}
 
@@ -84,6 +98,21 @@ def test_every_ranker_and_peer_learns(documents: Features) -> None:
         assert documents.grade is not None
         assert np.corrcoef(score[test], documents.grade[test])[0, 1] > 0.4, name
         assert np.isnan(np.delete(score, test)).all()
+
+
+def test_the_ridge_over_trees_is_chosen_by_validation(documents: Features) -> None:
+    fold = folds(query_numbers(documents) % 5)[0]
+    train, validate = (rows_of(documents, rows) for rows in (fold.train, fold.validate))
+    assert validate.grade is not None
+    chosen = set()
+    for grade in (validate.grade, 4 - validate.grade):
+        ranker = tree_features().fit(train, train.grade, eval_set=(validate, grade, None))
+        linear = ranker.ranker_
+        assert isinstance(linear, GLS)
+        assert len(linear.history_) == len(TREE_RIDGES)
+        assert linear.mu_ == TREE_RIDGES[int(np.argmax(linear.history_))]
+        chosen.add(linear.mu_)
+    assert len(chosen) == 2  # other validation grades, another ridge
 
 
 def test_grades_of_test_queries_are_not_seen(documents: Features) -> None:
@@ -188,6 +217,21 @@ def test_a_table_counts_every_query_once(tiny: Setting) -> None:
     strict(table)
 
 
+def test_few_queries_are_described_and_not_tested(tiny: Setting) -> None:
+    half = [Fold(tiny.splits[0][0].train, np.array([], np.int64), tiny.splits[0][0].test)]
+    few = replace(tiny, splits=(half, half), descriptive=True)
+    table = setting_table(few, [BASELINE, "gls", CLAIMED])
+    assert table.comparison is None
+    assert [row["run"] for row in table.rows] == [BASELINE, "gls", CLAIMED]
+    assert list(table.row("gls")) == ["run", *(f"{m}{sd}" for m in MEASURES for sd in ("", " sd"))]
+    assert table.row("gls")["nDCG@10"] > 0.5
+    assert table.row("gls")["nDCG@10 sd"] > 0
+    assert "6 queries" in table.notes[0]  # those that are tested, not those that were learnt from
+    assert not verdict(table)
+    assert not claim_table([table])
+    strict(table)
+
+
 def test_repeats_are_averaged_query_by_query() -> None:
     gold = pd.DataFrame({"query": [1, 1, 2, 2, 3], "document": [1, 2, 1, 2, 1], "grade": [1, 0, 0, 1, 0]})
     right, wrong = (evaluate(gold.assign(score=sign * gold["grade"]), gold, "RR") for sign in (1, -1))
@@ -277,6 +321,20 @@ def test_the_parts_of_mq2008_share_no_query(data_folder: Path) -> None:
     frame = pd.DataFrame({"query": features.query.to_pandas(), "part": part})
     assert frame.groupby("query")["part"].nunique().max() == 1
     assert np.bincount(part).tolist() == [2933, 3635, 3062, 2707, 2874]
+
+
+@pytest.mark.data
+def test_mslr_is_described_only(data_folder: Path) -> None:
+    assert data_folder.is_dir()
+    setting = mslr_setting([0])
+    ((fold,),) = setting.splits
+    train, test = (rows_of(setting.features, rows) for rows in (fold.train, fold.test))
+    assert set(train.query.to_pylist()).isdisjoint(test.query.to_pylist())
+    assert (len(train.query.unique()), len(train.query), len(test.query)) == (43, 5000, 5000)
+    table = setting_table(setting, ["gls", "expert-labels"])
+    assert table.comparison is None
+    assert "Descriptive only: 43 queries to learn from" in " ".join(table.notes)
+    assert table.row("expert-labels")["nDCG@10"] > 0.25  # a random order has less than .2
 
 
 @pytest.mark.data

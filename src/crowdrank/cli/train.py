@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LABELLED = "Labels"
 CERTAINTY = "certainty"
 MOST_SHOWN = 10
-"""How many features the terminal shows."""
+"""How many features, or validation queries, the terminal shows."""
 
 
 def train(
@@ -81,6 +81,13 @@ def train(
         typer.Option("--set", "-s", help="A setting of the ranker, as in -s n_estimators=300 -s measure=ERR."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the ranker and of the validation queries drawn.")] = 0,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            help="How many threads to use; by default one for small data, else as many as there are.",
+            show_default=False,
+        ),
+    ] = None,
     format: Annotated[
         str | None, typer.Option(help="The format of the features, where the suffix does not tell it.")
     ] = None,
@@ -107,7 +114,7 @@ def train(
     from crowdrank.rankers.run import join_features, padded
     from crowdrank.rankers.store import RANKER_FILE
 
-    model = _ranker(ranker, setting or [], seed)
+    model = _ranker(ranker, setting or [], seed, threads)
     judged = None if consensus is None else _consensus(consensus)
     if "model" in model.get_params():
         if judged is None:
@@ -128,9 +135,12 @@ def train(
         path = None if validation is None else Path(validation)
         held_out = _instances(theirs, path, how, target, None, missing)
         _refuse_shared(rows, held_out)
+    _refuse_labels(model, rows, held_out)
     model.fit(**rows.arguments, eval_set=None if held_out is None else held_out.eval_set, progress=True)
     model.save(output)
     summary = _summary(ranker, model, rows, held_out, output)
+    if threads is not None and "threads" not in model.get_params():
+        summary["notes"].append(f"{ranker} has no threads of its own; --threads was not used.")
     if json:
         say_json(summary)
         return
@@ -140,9 +150,12 @@ def train(
     say(_sentence(summary))
 
 
-def _ranker(name: str, settings: list[str], seed: int) -> Ranker:
-    cls = ranker_class(name)
-    model = cls().set_params(seed=seed)
+def _ranker(name: str, settings: list[str], seed: int, threads: int | None) -> Ranker:
+    if threads is not None and threads < 1:
+        raise UsageError(f"--threads is a whole number from 1 up, not {threads}.")
+    model = ranker_class(name)().set_params(seed=seed)
+    if "threads" in model.get_params():
+        model.set_params(threads=threads)
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
@@ -206,6 +219,26 @@ def _refuse_shared(rows: Instances, held_out: Instances) -> None:
         )
 
 
+def _refuse_labels(model: Ranker, rows: Instances, held_out: Instances | None) -> None:
+    """Refuse labels that have no gain, by the names of their documents; a ranker knows only rows."""
+    from crowdrank.errors import shown
+    from crowdrank.evaluation.measures import parse_gains
+    from crowdrank.rankers.data import require_gains
+
+    settings = model.get_params()
+    gains = parse_gains(settings.get("gains", "exponential"))
+    # Linear rankers learn from any number, and so do pairs without a measure; validation always takes gains.
+    takes = "mu" not in settings and settings.get("measure", "nDCG") is not None
+    for part in (rows if takes else None, held_out):
+        if part is not None and part.y.ndim == 1:
+            ids = part.features.document.to_pylist(), part.features.query.to_pylist()
+
+            def name(row: int, ids: Any = ids) -> str:
+                return f"document {shown(ids[0][row])} of query {shown(ids[1][row])}"
+
+            require_gains(part.y, gains, name)
+
+
 def _summary(name: str, model: Ranker, rows: Instances, held_out: Instances | None, output: Path) -> dict[str, Any]:
     order = sorted(zip(model.importances_.tolist(), model.feature_names_, strict=True), key=lambda pair: -pair[0])
     return {
@@ -214,14 +247,24 @@ def _summary(name: str, model: Ranker, rows: Instances, held_out: Instances | No
         "queries": len(rows.features.query.unique()),
         "features": len(model.feature_names_),
         "validation_queries": 0 if held_out is None else len(held_out.features.query.unique()),
+        "validation_query_ids": list(model.validation_queries_),
         "validated_by": getattr(model, "validate_by", "nDCG@10"),
         "validation": max(model.history_) if model.history_ else None,
         "rounds": getattr(model, "best_iteration_", None),
         "settings": {key: str(value) for key, value in model.get_params().items()},
         "importances": {feature: share for share, feature in order},
-        "notes": rows.counts.notes(),
+        "notes": [*rows.counts.notes(), *_validated(model)],
         "output": str(output),
     }
+
+
+def _validated(model: Ranker) -> list[str]:
+    """Which queries were looked at to stop or to choose: whoever tests the ranker must know."""
+    ids = [str(query) for query in model.validation_queries_]
+    if not ids:
+        return []
+    more = f", ... ({len(ids):,} in all; ranker.json has them)" if len(ids) > MOST_SHOWN else ""
+    return [f"Validation queries: {', '.join(ids[:MOST_SHOWN])}{more}."]
 
 
 def _sentence(summary: dict[str, Any]) -> str:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
 
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.judgments.table import counted
 from crowdrank.parameters import Parametrised
 from crowdrank.progress import Report, reporting
 from crowdrank.rankers import store
-from crowdrank.rankers.data import Floats, Lists, aligned, gather, told_queries
+from crowdrank.rankers.data import Floats, Lists, aligned, differ_within, gather, told_queries
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
 
@@ -28,6 +31,7 @@ class Ranker(Parametrised, ABC):
         importances_: how much each feature counts, (n_features,), summing to 1 where any does.
         feature_names_: the names of the features, f1, f2, ... where they had none.
         history_: the validation measure after each round, where there was a validation set.
+        validation_queries_: the ids of the validation queries, where there were any.
 
     """
 
@@ -36,6 +40,7 @@ class Ranker(Parametrised, ABC):
     importances_: Floats
     feature_names_: tuple[str, ...]
     history_: list[float]
+    validation_queries_: tuple[Any, ...] = ()
 
     takes_blanks: ClassVar[bool] = True
     """Whether a blank feature (NaN) is something to learn from; else it counts as the mean, which is said."""
@@ -62,6 +67,10 @@ class Ranker(Parametrised, ABC):
         """Refuse settings that mean nothing."""
         require_whole("seed", self.seed, 0)
 
+    def _needs_differences(self) -> bool:
+        """Whether it learns from labels that differ within a query, and from nothing else."""
+        return True
+
     # What users call.
 
     def fit(
@@ -69,7 +78,7 @@ class Ranker(Parametrised, ABC):
         X: Any,
         y: Any,
         *,
-        query: Any,
+        query: Any = None,
         sample_weight: Any = None,
         eval_set: tuple[Any, Any, Any] | None = None,
         progress: bool | Report = False,
@@ -77,9 +86,11 @@ class Ranker(Parametrised, ABC):
         """Learn to rank.
 
         Args:
-            X: a matrix, a DataFrame (its column names are kept) or `Features`; one row a document of a query.
+            X: a matrix, a DataFrame (its column names are kept; query and document are ids, no features) or `Features`;
+                one row a document of a query.
             y: (n,) grades, whole or not; or (n, n_grades) probabilities of the grades 0, 1, ...
-            query: the id of each row's query. Rows of one query should stand together; else they are sorted.
+            query: the id of each row's query; not needed where X tells it. Rows of one query should stand together;
+                else they are sorted.
             sample_weight: (n,) weights of 0 or more.
             eval_set: (X, y, query) of validation queries; when to stop, or what to choose, is told by them.
             progress: show a bar when it takes long, or call a function with (round, most, measure).
@@ -98,11 +109,13 @@ class Ranker(Parametrised, ABC):
     ) -> Self:
         self._check()
         lists = gather(X, y, query, sample_weight)
-        refuse_flat(lists)
+        say_flat(lists)
+        if self._needs_differences():
+            require_differences(lists.labels, lists)
         if not self.takes_blanks:
             say_blanks(lists, type(self).__name__)
+        self.history_, self.validation_queries_ = [], ()
         validation = self._validation(eval_set, lists)
-        self.history_ = []
         with reporting(progress, type(self).__name__) as report:
             self._learn(lists, validation, report)
         self.feature_names_ = lists.names
@@ -115,6 +128,8 @@ class Ranker(Parametrised, ABC):
             raise UsageError("eval_set is (X, y, query) of validation queries.")
         X, y, query = eval_set
         known = gather(X, y, query, known=lists.names, what=" of eval_set")
+        ids = told_queries(X)  # lists may be known by number, where the features know their queries
+        self.validation_queries_ = unique_ids(query if ids is None else ids)
         return Validation(known, getattr(self, "validate_by", "nDCG@10"), getattr(self, "gains", "exponential"))
 
     def predict(self, X: Any, query: Any = None) -> Floats:
@@ -141,6 +156,7 @@ class Ranker(Parametrised, ABC):
             ranker = found(**store.tuples(about["parameters"]))
             ranker.feature_names_ = tuple(about["features"])
             ranker.history_ = list(about["history"])
+            ranker.validation_queries_ = tuple(about.get("validation_queries", ()))
             ranker._restore(state)
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             raise store.damaged(path, problem) from problem
@@ -158,24 +174,64 @@ class Ranker(Parametrised, ABC):
         return type(self)(**self.get_params())
 
 
-def refuse_flat(lists: Lists) -> None:
-    """Refuse features none of which tells two documents apart."""
-    X = lists.X
-    flat = np.isnan(X).all(axis=0) | ((X[:1] == X) | (np.isnan(X) & np.isnan(X[:1]))).all(axis=0)
-    if flat.all():
+FLAT = "the same in every row, so that nothing is learnt from"
+BLANK = "blank in every row, so that nothing is learnt from"
+
+
+def say_flat(lists: Lists) -> None:
+    """Say which features are blank or the same everywhere; refuse if no feature tells two documents apart."""
+    blank = np.isnan(lists.X).all(axis=0)
+    flat = (lists.X[:1] == lists.X).all(axis=0)
+    if (blank | flat).all():
         raise InputError("no feature differs between two rows", remedy="give features that tell documents apart")
+    for found, how in ((flat, FLAT), (blank, BLANK)):
+        number = int(found.sum())
+        if number:
+            is_, it = ("is", "it") if number == 1 else ("are", "them")
+            warnings.warn(f"{_features(lists, found)} {is_} {how} {it}.", stacklevel=4)
+
+
+@contextmanager
+def flat_said() -> Iterator[None]:
+    """Where one ranker teaches others on the same features, what :func:`say_flat` said is not said again."""
+    with warnings.catch_warnings():
+        for how in (FLAT, BLANK):
+            warnings.filterwarnings("ignore", message=f".*{how}")
+        yield
+
+
+def require_differences(values: Floats, lists: Lists) -> None:
+    """Refuse labels (or their gains) that tell no two documents of a query apart."""
+    if not differ_within(values, lists.offsets):
+        raise InputError(
+            "no query has two documents of different labels", remedy="a ranker learns from differences within a query"
+        )
 
 
 def say_blanks(lists: Lists, ranker: str) -> None:
-    """Say which features have blanks that count as the mean."""
-    blank = np.asarray(np.isnan(lists.X).any(axis=0))
-    names = [name for name, is_blank in zip(lists.names, blank, strict=True) if is_blank]
-    if names:
-        listed = f"{', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
-        has = "has" if len(names) == 1 else "have"
-        warnings.warn(
-            f"{counted(len(names), 'feature')} ({listed}) {has} blanks, which {ranker} takes as the mean.", stacklevel=4
-        )
+    """Say which features have blanks that count as the mean; those that are blank everywhere count as nothing."""
+    missing = np.isnan(lists.X)
+    some = missing.any(axis=0) & ~missing.all(axis=0)
+    number = int(some.sum())
+    if number:
+        has = "has" if number == 1 else "have"
+        warnings.warn(f"{_features(lists, some)} {has} blanks, which {ranker} takes as the mean.", stacklevel=4)
+
+
+def _features(lists: Lists, chosen: Any) -> str:
+    """How many features, and the names of the first."""
+    names = [name for name, is_one in zip(lists.names, chosen, strict=True) if is_one]
+    return f"{counted(len(names), 'feature')} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+
+
+def unique_ids(query: Any) -> tuple[Any, ...]:
+    """The ids in the order of their first rows, as plain values.
+
+    >>> unique_ids(np.array([7, 7, 3]))
+    (7, 3)
+    """
+    values = query.to_pylist() if isinstance(query, pa.Array | pa.ChunkedArray) else np.asarray(query).tolist()
+    return tuple(dict.fromkeys(values))
 
 
 def require_whole(name: str, value: object, low: int) -> None:

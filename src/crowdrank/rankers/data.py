@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,18 @@ from crowdrank.judgments.table import counted
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+IDS = ("query", "document")
+"""Columns of a frame that are ids, never features."""
 LARGEST_GRADE = 30
 """2^grade - 1 is taken up to this grade; a larger one is no grade."""
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """A matrix (n, n_features) whose columns have names; of whom its rows are, it does not tell."""
+
+    matrix: Floats
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +80,10 @@ class Lists:
             self.names,
         )
 
+    def named(self) -> Named:
+        """The features under their names, for another ranker to learn from."""
+        return Named(self.X, self.names)
+
     @property
     def labels(self) -> Floats:
         """The labels as they were given: grades, or the probabilities of grades."""
@@ -77,18 +91,21 @@ class Lists:
 
 
 def as_matrix(X: Any, known: tuple[str, ...] = ()) -> tuple[Floats, tuple[str, ...] | None]:
-    """Features as a matrix of numbers, and their names where they have any; of a frame that has all `known`, these.
+    """Features as a matrix of numbers, and their names where they have any; of a frame, those that are `known`.
+
+    A frame's columns query and document are ids: they are no features.
 
     >>> import pandas as pd
-    >>> as_matrix(pd.DataFrame({"bm25": [1, 2]}))
+    >>> as_matrix(pd.DataFrame({"query": [7, 7], "bm25": [1, 2]}))
     (array([[1.],
            [2.]]), ('bm25',))
     """
-    if isinstance(X, Features):
+    if isinstance(X, Features | Named):
         return X.matrix, X.names
     if frames.is_frame(X):
         names = frames.column_names(X)
-        names = list(known) if known and set(known) <= set(names) else names
+        refuse_missing(names, known)
+        names = list(known) or [name for name in names if name not in IDS]
         columns = [_column(frames.column_to_arrow(X, name), name) for name in names]
         return (np.column_stack(columns) if columns else np.empty((0, 0))), tuple(names)
     try:
@@ -136,22 +153,38 @@ def aligned(X: Any, known: tuple[str, ...]) -> Floats:
                 remedy="give the features that it was fitted on",
             )
         return matrix
+    refuse_missing(names, known)
     place = {name: number for number, name in enumerate(names)}
-    missing = [name for name in known if name not in place]
+    return np.ascontiguousarray(matrix[:, [place[name] for name in known]])
+
+
+def refuse_missing(names: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse features without some that a ranker knows; those are named."""
+    there = set(names)
+    missing = [name for name in known if name not in there]
     if missing:
         raise InputError(
             f"the ranker needs {counted(len(missing), 'feature')} that {'is' if len(missing) == 1 else 'are'} not "
             f"there ({', '.join(map(shown, missing[:3]))}{', ...' if len(missing) > 3 else ''})",
             remedy="give the features that it was fitted on",
         )
-    return np.ascontiguousarray(matrix[:, [place[name] for name in known]])
 
 
 def told_queries(X: Any) -> Any:
     """The query of each row, where the features tell it: `Features`, or a frame with such a column."""
+    return told_ids(X, "query")
+
+
+def told_ids(X: Any, role: str) -> Any:
+    """The query or the document of each row, where the features tell it.
+
+    >>> import pandas as pd
+    >>> told_ids(pd.DataFrame({"query": [7, 7], "bm25": [1, 2]}), "query").to_pylist()
+    [7, 7]
+    """
     if isinstance(X, Features):
-        return X.query
-    return frames.column_to_arrow(X, "query") if frames.is_frame(X) and "query" in frames.column_names(X) else None
+        return X.query if role == "query" else X.document
+    return frames.column_to_arrow(X, role) if frames.is_frame(X) and role in frames.column_names(X) else None
 
 
 def query_codes(query: Any, n: int) -> Integers:
@@ -189,8 +222,7 @@ def gather(
     Rows whose queries are not contiguous are sorted, which is said once.
     """
     matrix, names = checked_matrix(X) if known is None else (aligned(X, known), known)
-    if query is None and isinstance(X, Features):
-        query = X.query
+    query = told_queries(X) if query is None else query
     if query is None:
         raise UsageError(f"A ranker learns from lists: give query, one id for each row{what}.")
     codes = query_codes(query, len(matrix))
@@ -200,7 +232,7 @@ def gather(
         order = np.argsort(codes, kind="stable")
         matrix, codes = matrix[order], codes[order]
     labels, shares = _labels(y, len(matrix))
-    weight = _weights(sample_weight, len(matrix))
+    weight = checked_weights(sample_weight, len(matrix))
     return Lists(
         matrix,
         labels[order],
@@ -239,10 +271,14 @@ def _labels(y: Any, n: int) -> tuple[Floats, Floats | None]:
     return labels @ np.arange(labels.shape[1], dtype=np.float64), labels
 
 
-def _weights(sample_weight: Any, n: int) -> Floats | None:
+def checked_weights(sample_weight: Any, n: int) -> Floats | None:
+    """One weight of 0 or more for each of n rows, or None; what is none is named with its row."""
     if sample_weight is None:
         return None
-    weight = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weight = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise InputError("the weights are not all numbers", remedy="weights are numbers of 0 or more") from problem
     if weight.shape != (n,):
         raise InputError(
             f"the weights have the shape {weight.shape}, but there are {n:,} rows", remedy="give one a row"
@@ -258,6 +294,28 @@ def _weights(sample_weight: Any, n: int) -> Floats | None:
     return weight
 
 
+def differ_within(values: Floats, offsets: Integers) -> bool:
+    """Whether any query has two rows of different values, (n,) or (n, n_columns).
+
+    >>> differ_within(np.array([1.0, 1.0, 0.0]), np.array([0, 2, 3]))
+    False
+    """
+    starts = offsets[:-1]
+    return bool((np.maximum.reduceat(values, starts) > np.minimum.reduceat(values, starts)).any())
+
+
+def require_gains(grades: Floats, gains: str | Sequence[float], name: Callable[[int], str] | None = None) -> None:
+    """Refuse grades that have no gain; `name` says of which row the first is, where a row has a better name."""
+    highest = np.inf if gains == "linear" else LARGEST_GRADE if isinstance(gains, str) else len(gains) - 1
+    off = (grades < 0) | (grades > highest)
+    if off.any():
+        row = int(np.argmax(off))
+        why = "below 0" if grades[row] < 0 else f"above {highest:g}, the last that has a gain"
+        of = "" if name is None else f" of {name(row)}"
+        remedy = "train on grades from 0 up, or on the probabilities of grades (p0, p1, ...)"
+        raise InputError(f"the label {grades[row]:g}{of} is {why}", remedy=remedy)
+
+
 def label_gains(labels: Floats, gains: str | Sequence[float]) -> Floats:
     """What labels gain: grades (whole or between two), or the expectation over probabilities of grades.
 
@@ -268,16 +326,8 @@ def label_gains(labels: Floats, gains: str | Sequence[float]) -> Floats:
     >>> label_gains(np.array([[0.5, 0.0, 0.5]]), (0, 1, 3)).tolist()
     [1.5]
     """
-    highest = LARGEST_GRADE if isinstance(gains, str) else len(gains) - 1
     grades = labels if labels.ndim == 1 else np.arange(labels.shape[1], dtype=np.float64)
-    if gains == "linear":
-        highest = np.inf  # type: ignore[assignment]
-    off = (grades < 0) | (grades > highest)
-    if off.any():
-        grade = float(grades[off][0])
-        why = "below 0" if grade < 0 else f"above {highest}, the last that has a gain"
-        remedy = "train on grades from 0 up, or on the probabilities of grades (p0, p1, ...)"
-        raise InputError(f"the label {grade:g} is {why}", remedy=remedy)
+    require_gains(grades, gains)
     if gains == "linear":
         worth = grades
     elif gains == "exponential":

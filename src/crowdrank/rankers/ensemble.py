@@ -9,7 +9,7 @@ import numpy as np
 
 from crowdrank.errors import UsageError
 from crowdrank.progress import Report
-from crowdrank.rankers.base import Ranker, require_whole
+from crowdrank.rankers.base import Ranker, flat_said, require_whole
 from crowdrank.rankers.data import Floats, Integers, Lists, query_codes
 from crowdrank.rankers.lambdamart import LambdaMART, shares
 from crowdrank.rankers.linear import GLS
@@ -29,6 +29,7 @@ class Ensemble(Ranker):
             and `fit` only finds their weights, on the data that it is given.
         steps: into how many parts a weight is cut in the search.
         validate_by, gains: the measure that is raised.
+        threads: of the members by default; those that are given have their own.
         seed: given to nobody; the members have their own.
 
     Attributes:
@@ -54,6 +55,7 @@ class Ensemble(Ranker):
         steps: int = 20,
         validate_by: str = "nDCG@10",
         gains: str | Sequence[float] = "exponential",
+        threads: int | None = None,
         seed: int = 0,
     ) -> None:
         self.members = members
@@ -61,6 +63,7 @@ class Ensemble(Ranker):
         self.steps = steps
         self.validate_by = validate_by
         self.gains = gains
+        self.threads = threads
         self.seed = seed
 
     @classmethod
@@ -84,7 +87,7 @@ class Ensemble(Ranker):
         return shares(sum(weight * m.importances_ for weight, m in zip(self.weights_, self.members_, strict=True)))
 
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
-        self.members_ = list(self.members) if self.members is not None else [LambdaMART(), GLS()]
+        self.members_ = list(self.members) if self.members is not None else [LambdaMART(threads=self.threads), GLS()]
         if self.prefit:
             for member in self.members_:
                 member._require_fitted()
@@ -99,10 +102,9 @@ class Ensemble(Ranker):
             self.history_ = [best]
         self.importances_ = self._importances()
 
-    @staticmethod
-    def _fitted(member: Ranker, lists: Lists, validation: Validation | None, report: Report) -> Ranker:
+    def _fitted(self, member: Ranker, lists: Lists, validation: Validation | None, report: Report) -> Ranker:
         known = None if validation is None else validation.lists
-        held_out = None if known is None else (known.X, known.labels, known.query)
+        held_out = None if known is None else (known.named(), known.labels, known.query)
         fitted = member.unfitted()
         told: dict[str, Any] = {
             "query": lists.query,
@@ -110,8 +112,9 @@ class Ensemble(Ranker):
             "eval_set": held_out,
             "progress": report,
         }
-        fitted.fit(lists.X, lists.labels, **told)
-        fitted.feature_names_ = lists.names
+        with flat_said():
+            fitted.fit(lists.named(), lists.labels, **told)
+        fitted.validation_queries_ = self.validation_queries_
         return fitted
 
     def _votes(self, X: Floats, query: Integers, names: tuple[str, ...]) -> Floats:
@@ -142,6 +145,8 @@ class Ensemble(Ranker):
     def _check(self) -> None:
         super()._check()
         require_whole("steps", self.steps, 1)
+        if self.threads is not None:
+            require_whole("threads", self.threads, 1)
         check_validation(self.validate_by)
         if self.members is not None and (not self.members or not all(isinstance(m, Ranker) for m in self.members)):
             raise UsageError("members are one ranker or more.")

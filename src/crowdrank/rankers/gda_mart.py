@@ -14,12 +14,11 @@ from crowdrank.consensus.gda_pairwise import GDAPairwise
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
 from crowdrank.judgments import ids
-from crowdrank.judgments.read import Features
 from crowdrank.judgments.table import counted
 from crowdrank.progress import Report
 from crowdrank.rankers import kernels
-from crowdrank.rankers.base import require_number, require_whole
-from crowdrank.rankers.data import Floats, Integers, Lists, as_matrix
+from crowdrank.rankers.base import require_differences, require_number, require_whole
+from crowdrank.rankers.data import Floats, Integers, Lists, Named, as_matrix, checked_weights, told_ids
 from crowdrank.rankers.labels import read_labels
 from crowdrank.rankers.lambdamart import BoostedTrees, Objective
 from crowdrank.rankers.lambdas import CHUNKS, check_measure, measured, parts
@@ -35,17 +34,18 @@ class GDAPairwiseMART(BoostedTrees):
     Args:
         model: a fitted `GDAPairwise`.
         measure, gains, truncation: as in `LambdaMART`; gains are expected gains.
-        most_pairs: of two documents' pairs of judgments, so many are looked at; they count for all.
+        most_pairs: of two documents' pairs of judgments, so many are looked at, drawn by `seed`; they count for all.
         min_curvature: a pair of judgments counts at least so much in the curvature, where it is nearly flat.
-        n_estimators, learning_rate, num_leaves, min_child_samples, validate_by, patience, lightgbm, threads, seed: as
-            in `LambdaMART`.
+        n_estimators, learning_rate, num_leaves, min_child_samples, validate_by, patience, lightgbm, threads: as in
+            `LambdaMART`.
+        seed: of whatever LightGBM draws, and of the pairs of judgments.
 
     A saved ranker scores without the model; to be fitted again it must be given one.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=15, documents=8, labels=3, seed=1)
     >>> model = crowdrank.GDAPairwise().fit(world.judgments)
-    >>> ranker = GDAPairwiseMART(model, n_estimators=10).fit(crowdrank.read_features(world.features))
+    >>> ranker = GDAPairwiseMART(model, n_estimators=10).fit(world.features)
     >>> len(ranker.importances_)
     20
     """
@@ -99,8 +99,10 @@ class GDAPairwiseMART(BoostedTrees):
         """Learn to rank from the judgments of the model; arguments as in `Ranker.fit`, but for these.
 
         Args:
-            X: `Features`, which know the ids of their documents, or a matrix or frame beside `query` and `document`.
+            X: `Features` or a frame with the columns query and document, which tell the ids of their documents; or a
+                matrix or frame beside `query` and `document`.
             y: what the gains in dZ come from; by default the probabilities of grades in the model's consensus.
+            query: the lists; where X tells ids, judgments are found by those.
             document: the id of each row's document. Rows without judgments are left out, which is said.
 
         """
@@ -120,13 +122,14 @@ class GDAPairwiseMART(BoostedTrees):
             lost = counted(len(items) - len(rows), "document")
             warnings.warn(f"{lost} without judgments in the model were left out.", stacklevel=2)
         labels = read_labels(self.model).target("probabilities")[items] if y is None else np.asarray(y)
+        weight = checked_weights(sample_weight, len(items))
         self._items = items[rows]
         try:
             return self._fit(
                 _taken(X, rows),
                 labels[rows] if len(labels) == len(items) else labels,
                 (names if query is None else _array(query)).take(pa.array(rows)),
-                None if sample_weight is None else np.asarray(sample_weight)[rows],
+                None if weight is None else weight[rows],
                 eval_set,
                 progress,
             )
@@ -135,17 +138,24 @@ class GDAPairwiseMART(BoostedTrees):
 
     def _objective(self, lists: Lists, threads: int) -> Objective:
         assert self.model is not None
+        gains = parse_gains(self.gains)
+        if self.measure is not None:  # without differences in gain no swap changes a measure
+            require_differences(lists.gain(gains), lists)
         return JudgmentObjective(
             lists,
             self.model,
             self._items[lists.order],
             measure=self.measure,
-            gains=parse_gains(self.gains),
+            gains=gains,
             truncation=self.truncation,
             most_pairs=self.most_pairs,
             min_curvature=self.min_curvature,
             threads=threads,
+            seed=self.seed,
         )
+
+    def _needs_differences(self) -> bool:
+        return self.measure is not None  # else judgments say everything, and labels nothing
 
     def _stored_parameters(self) -> dict[str, Any]:
         return {**self.get_params(), "model": None}
@@ -162,7 +172,11 @@ class GDAPairwiseMART(BoostedTrees):
 
 
 class JudgmentObjective:
-    """Slopes and curvatures of eq. 14 at given scores."""
+    """Slopes and curvatures of eq. 14 at given scores.
+
+    Where two documents have more than `most_pairs` pairs of judgments, a sample counts for all: every judgment as
+    likely as any other, drawn anew for each two documents, and the same whenever these two are looked at.
+    """
 
     def __init__(
         self,
@@ -176,6 +190,7 @@ class JudgmentObjective:
         most_pairs: int = 9,
         min_curvature: float = 0.01,
         threads: int = 1,
+        seed: int = 0,
     ) -> None:
         self.lists, self.truncation, self.most, self.least = lists, truncation, most_pairs, float(min_curvature)
         self.code, self.value, self.inverse, self.discount = measured(lists, lists.gain(gains), measure, truncation)
@@ -183,6 +198,10 @@ class JudgmentObjective:
         sizes = np.diff(table.offsets)[items]
         self.judged = np.append(0, np.cumsum(sizes))
         chosen = np.repeat(table.offsets[items] - self.judged[:-1], sizes) + np.arange(self.judged[-1])
+        # A sample is a stretch of a document's judgments: they are shuffled, lest neighbours be of one kind.
+        drawn = np.random.default_rng(seed).random(len(table.assessor))[chosen]
+        chosen = chosen[np.lexsort((drawn, np.repeat(np.arange(len(items)), sizes)))]
+        self.items, self.seed = np.asarray(items, dtype=np.int64), int(seed)
         self.assessor, self.grade = table.assessor[chosen], table.grade[chosen]
         self.params = np.ascontiguousarray(model.theta_["params"])
         self.ease = np.ones(len(items))
@@ -213,7 +232,9 @@ class JudgmentObjective:
                 self.ease,
                 self.params,
                 self.truncation,
+                self.items,
                 self.most,
+                self.seed,
                 self.least,
                 slope,
                 curve,
@@ -230,11 +251,14 @@ def judged_items(model: GDAPairwise, query: pa.Array, document: pa.Array) -> Int
 
 
 def _ids(X: Any, query: Any, document: Any) -> tuple[pa.Array, pa.Array]:
-    """The ids of each row's query and document."""
-    if isinstance(X, Features):
-        return X.query, X.document
+    """The ids of each row's query and document: those that the features tell, or those that stand beside."""
+    told = told_ids(X, "query"), told_ids(X, "document")
+    query, document = (beside if ids is None else ids for ids, beside in zip(told, (query, document), strict=True))
     if query is None or document is None:
-        raise UsageError("GDAPairwiseMART finds judgments by ids: give Features, or query and document of each row.")
+        raise UsageError(
+            "GDAPairwiseMART finds judgments by ids: give Features, or query and document of each row (beside the "
+            "features, or as columns of a frame)."
+        )
     n = len(as_matrix(X)[0])
     arrays = _array(query), _array(document)
     for name, array in zip(("query", "document"), arrays, strict=True):
@@ -252,7 +276,4 @@ def _array(names: Any) -> pa.Array:
 def _taken(X: Any, rows: Integers) -> Any:
     """Some rows of features, with their names."""
     matrix, names = as_matrix(X)
-    if names is None:
-        return matrix[rows]
-    nothing = pa.array(np.zeros(len(rows), np.int64))
-    return Features(nothing, nothing, matrix[rows], names)
+    return matrix[rows] if names is None else Named(matrix[rows], names)

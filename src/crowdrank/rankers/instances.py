@@ -16,7 +16,7 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.read import Features
 from crowdrank.judgments.table import Judgments, counted
 from crowdrank.rankers.base import require_number, require_one_of, require_whole
-from crowdrank.rankers.data import Floats, Integers
+from crowdrank.rankers.data import Floats, Integers, checked_weights
 from crowdrank.rankers.labels import Labels, pair_positions, read_labels
 
 SCHEMES = ("single", "overlap", "majority", "highest", "average")
@@ -193,10 +193,7 @@ class Instances:
         counts = _counted(row, known, told.query, told.document, len(row))
         _judge(counts, missing, known, told)
         weight = told.certainty() if isinstance(weights, str) and weights == "certainty" else weights
-        if weight is not None:
-            weight = np.asarray(weight, dtype=np.float64)
-            if weight.shape != (len(row),):
-                raise InputError(f"there are {len(row):,} labels, but weights of shape {weight.shape}")
+        weight = checked_weights(weight, len(row))  # here, where a row is that of the labels
         return _gathered(known, row, told.target(target), np.zeros(len(row), np.int64), weight, counts)
 
 
@@ -269,7 +266,7 @@ def _judge(counts: Counts, missing: str, known: Features, labelled: Any) -> None
     if missing == "error":
         raise InputError(
             sentence.replace(" was left out", "").replace(" were left out", "").rstrip("."),
-            remedy="add their features, or leave them out with missing='skip'",
+            remedy="add their features, or leave them out (missing skip)",
         )
     warnings.warn(sentence, stacklevel=4)
 
@@ -280,6 +277,8 @@ def _gathered(
     """The rows that have features, list by list, documents in the order of the features."""
     there = np.flatnonzero(row >= 0)
     codes, _ = ids.encode(pa.chunked_array([known.query]))
+    if 1 + int((np.diff(codes) != 0).sum()) > codes.max() + 1:  # more stretches than queries
+        warnings.warn("The rows of a query are not together in the features; they were sorted by query.", stacklevel=3)
     query = codes[row[there]].astype(np.int64)
     order = np.lexsort((row[there], split[there], query))
     used = there[order]

@@ -224,6 +224,15 @@ def hash_rows(matrix: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
 
 
 @njit(cache=True, nogil=True)
+def scrambled(number: np.uint64) -> np.uint64:
+    """A number in which every bit hangs on every bit of the one given (the last steps of SplitMix64)."""
+    number += np.uint64(0x9E3779B97F4A7C15)
+    number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return number ^ (number >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
 def explain(
     params: Floats, a: int, g: int, b: int, h: int, off: float, inverse: float, shares: Floats
 ) -> tuple[float, float]:
@@ -263,15 +272,18 @@ def judgment_forces(
     ease: Floats,
     params: Floats,
     truncation: int,
+    items: Integers,
     most: int,
+    seed: int,
     least: float,
     slope: Floats,
     curve: Floats,
 ) -> None:
     """Slope and curvature of GDA's eq. 14: what judgments say of differences in score, times what a swap changes.
 
-    Of two documents' K K' pairs of judgments at most `most` are looked at, each judgment as often as any other, and
-    count for all. The curvature of a pair is at least `least` for each pair of judgments.
+    Of two documents' K K' pairs of judgments at most `most` are looked at, from a place that is drawn by `seed` and the
+    numbers of the two (`items`), and count for all. The curvature of a pair is at least `least` for each pair of
+    judgments.
     """
     # score, value, weight, ease = eps^-1/2, slope, curve (n,); judged (n + 1,) where each row's judgments start in
     # assessor, grade (n_judgments,); weight (0,) where there is none
@@ -282,6 +294,7 @@ def judgment_forces(
     rows, ranked = np.empty(longest, np.int64), np.empty(longest)
     before, sums, shares = np.empty(longest + 1), np.empty(longest + 1), np.empty(params.shape[1] // 2)
     steepness = np.exp(-0.5 * params[:, -1])
+    start_draw = scrambled(np.uint64(seed))
     for query in range(first, last):
         start, n = offsets[query], offsets[query + 1] - offsets[query]
         for k in range(n):
@@ -297,7 +310,9 @@ def judgment_forces(
                 change = 1.0
                 if measure != NO_MEASURE:
                     change = abs(swap_change(measure, i, j, ranked, discount, before, sums)) * inverse[query]
-                here, there = rows[i], rows[j]
+                here, there, off = rows[i], rows[j], falling[i] - falling[j]
+                if items[here] > items[there]:  # whichever is ranked first, the same pairs are looked at
+                    here, there, off = there, here, -off
                 if weight.size > 0:
                     change *= weight[here] * weight[there]
                 mine, theirs = judged[here + 1] - judged[here], judged[there + 1] - judged[there]
@@ -310,12 +325,17 @@ def judgment_forces(
                 round_trip = pairs // rest  # after so many steps along both, the same pairs would come again
                 looked = min(pairs, most)
                 push, pull = 0.0, 0.0
+                skip_mine, skip_theirs = np.int64(0), np.int64(0)
+                if looked < pairs:
+                    draw = scrambled(start_draw ^ np.uint64(items[here]))
+                    draw = scrambled(draw ^ np.uint64(items[there]))
+                    skip_mine = np.int64((draw & np.uint64(0xFFFFFFFF)) % np.uint64(mine))
+                    skip_theirs = np.int64((draw >> np.uint64(32)) % np.uint64(theirs))
                 for t in range(looked):
-                    left = judged[here] + t % mine
-                    right = judged[there] + (t + t // round_trip) % theirs
+                    left = judged[here] + (t + skip_mine) % mine
+                    right = judged[there] + (t + t // round_trip + skip_theirs) % theirs
                     a, b, g, h = assessor[left], assessor[right], grade[left], grade[right]
                     narrow = steepness[a] * steepness[b] * ease[here] * ease[there]
-                    off = falling[i] - falling[j]
                     rise, bend = explain(params, a, g, b, h, off, narrow, shares)
                     back, bend_back = explain(params, b, h, a, g, -off, narrow, shares)
                     push += rise - back

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.result import Consensus, modal_grades
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
@@ -21,6 +22,7 @@ from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold
 from crowdrank.judgments.sources import Source, no_rows
+from crowdrank.judgments.table import counted
 from crowdrank.rankers.data import LARGEST_GRADE, Floats, Integers
 
 TARGETS = ("probabilities", "expected-grade", "grade", "relevance")
@@ -79,6 +81,8 @@ def read_labels(
     >>> read_labels(pd.DataFrame({"document": ["a", "b"], "p0": [0.9, 0.2], "p1": [0.1, 0.8]})).target("expected-grade")
     array([0.1, 0.8])
     """
+    if isinstance(source, Aggregator):
+        source._require_fitted()
     consensus = getattr(source, "consensus_", source)
     if isinstance(consensus, Consensus):
         return _of_table(consensus.document_table, f"the consensus by {consensus.method}")
@@ -121,13 +125,20 @@ def read_weights(source: Any, labels: Labels) -> Floats:
     table = table.rename_columns([*found, "weight"])
     query = table["query"] if "query" in found else pa.chunked_array([["all"] * len(table)])
     weight = _numbers(table, "weight", opened.name, opened)
+    if (weight < 0).any():
+        bad = int(np.argmax(weight < 0))
+        problem, place = f"the weight {weight[bad]:g} is below 0", opened.place(bad)
+        raise InputError(problem, source=opened.name, place=place, column="weight", remedy="weights are 0 or more")
+    if not weight.any():
+        remedy = "give some documents a weight above 0"
+        raise InputError("every weight is 0", source=opened.name, column="weight", remedy=remedy)
     here = (_whole(query, "query", opened.name, opened), _whole(table["document"], "document", opened.name, opened))
     row = pair_positions(*here, labels.query, labels.document, opened.name)
     if (row < 0).any():
-        first = int(np.argmax(row < 0))
+        first, lost = int(np.argmax(row < 0)), int((row < 0).sum())
         raise InputError(
-            f"{int((row < 0).sum()):,} labels have no weight (the first: {shown(labels.document[first].as_py())} of "
-            f"query {shown(labels.query[first].as_py())})",
+            f"{counted(lost, 'label')} {'has' if lost == 1 else 'have'} no weight (the first: "
+            f"{shown(labels.document[first].as_py())} of query {shown(labels.query[first].as_py())})",
             source=opened.name,
             remedy="give each labelled document a weight",
         )
@@ -183,11 +194,21 @@ def _shares(table: pa.Table, source: str, opened: Source | None) -> Floats | Non
 
 def _numbers(table: pa.Table, name: str, source: str, opened: Source | None) -> Floats:
     values = as_floats(table[name])
-    if values is None or not np.isfinite(values).all():
-        row = 0 if values is None else int(np.argmax(~np.isfinite(values)))
-        place = "" if values is None else _place(row, opened)
-        raise InputError("a cell holds no number", source=source, place=place, column=name, remedy="fill it in")
-    return values
+    if values is not None and np.isfinite(values).all():
+        return values
+    if values is None:
+        cells = (as_floats(table[name].slice(row, 1)) for row in range(len(table)))
+        row = next((row for row, cell in enumerate(cells) if cell is None or not np.isfinite(cell).all()), 0)
+    else:
+        row = int(np.argmax(~np.isfinite(values)))
+    cell = table[name][row].as_py()
+    raise InputError(
+        "the cell is empty" if cell is None or cell == "" else f"{shown(cell)} is no number to use",
+        source=source,
+        place=_place(row, opened),
+        column=name,
+        remedy="write a number",
+    )
 
 
 def _whole(column: pa.ChunkedArray, name: str, source: str, opened: Source | None) -> pa.Array:

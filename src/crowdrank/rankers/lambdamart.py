@@ -13,13 +13,15 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
 from crowdrank.judgments.table import counted
 from crowdrank.progress import Report
-from crowdrank.rankers.base import Ranker, require_number, require_one_of, require_whole
+from crowdrank.rankers.base import Ranker, require_differences, require_number, require_one_of, require_whole
 from crowdrank.rankers.data import Floats, Lists
 from crowdrank.rankers.lambdas import WEIGHTINGS, LambdaObjective, check_measure
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
 
 Objective = Callable[[Floats], tuple[Floats, Floats]]
+FEW_CELLS = 1_000_000
+"""Below so many cells (rows times features), threads cost more in waiting for each other than they gain."""
 
 
 class BoostedTrees(Ranker):
@@ -42,7 +44,7 @@ class BoostedTrees(Ranker):
         """The forces on scores, and their curvatures."""
 
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
-        threads = self.threads or usual_threads()
+        threads = self.threads or usual_threads(lists.X.size)
         objective = self._objective(lists, threads)
         self.booster_, self.best_iteration_, self.history_ = boosted(
             lists.X,
@@ -56,7 +58,7 @@ class BoostedTrees(Ranker):
         self.importances_ = shares(self.booster_.feature_importance("gain", iteration=self.best_iteration_))
 
     def _score(self, X: Floats, query: Any = None) -> Floats:
-        threads = self.threads or usual_threads()
+        threads = self.threads or usual_threads(X.size)
         scores: Floats = self.booster_.predict(
             X, raw_score=True, num_iteration=self.best_iteration_, num_threads=threads
         )
@@ -114,7 +116,8 @@ class LambdaMART(BoostedTrees):
         n_estimators, learning_rate, num_leaves, min_child_samples: of the trees, as in LightGBM.
         validate_by, patience: stop after so many rounds in which this measure of the validation queries did not rise.
         lightgbm: more parameters of LightGBM, by its own names.
-        threads: as many as OMP_NUM_THREADS says or the machine has, unless said.
+        threads: unless said, one where there are fewer than a million cells (rows times features), which a second
+            thread would not make faster; else as many as OMP_NUM_THREADS says or the machine has.
         seed: of whatever LightGBM draws.
 
     >>> import crowdrank
@@ -166,7 +169,7 @@ class LambdaMART(BoostedTrees):
         X: Any,
         y: Any,
         *,
-        query: Any,
+        query: Any = None,
         sample_weight: Any = None,
         eval_set: tuple[Any, Any, Any] | None = None,
         progress: bool | Report = False,
@@ -200,11 +203,7 @@ class LambdaMART(BoostedTrees):
             norm=self.norm,
             threads=threads,
         )
-        if not objective.has_pairs():
-            raise InputError(
-                "no query has two documents of different labels",
-                remedy="a ranker learns from differences within a query",
-            )
+        require_differences(objective.gain, lists)
         return objective
 
     def _check(self) -> None:
@@ -217,12 +216,14 @@ class LambdaMART(BoostedTrees):
         require_one_of("norm", self.norm, (True, False))
 
 
-def usual_threads() -> int:
-    """As many threads as OMP_NUM_THREADS says, else as the machine has.
+def usual_threads(cells: float = np.inf) -> int:
+    """As many threads as OMP_NUM_THREADS says, else as the machine has; one for a matrix of few cells.
 
-    >>> usual_threads() >= 1
-    True
+    >>> usual_threads() >= 1, usual_threads(50_000)
+    (True, 1)
     """
+    if cells < FEW_CELLS:
+        return 1
     told = os.environ.get("OMP_NUM_THREADS", "")
     return int(told) if told.isdecimal() and int(told) > 0 else os.cpu_count() or 1
 

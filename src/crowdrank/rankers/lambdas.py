@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_measure
 from crowdrank.rankers import kernels
-from crowdrank.rankers.data import Floats, Integers, Lists
+from crowdrank.rankers.data import Floats, Integers, Lists, differ_within
 
 WEIGHTINGS = {"product": kernels.PRODUCT, "left": kernels.LEFT, "post": kernels.POST}
 MEASURES = ("nDCG", "DCG", "ERR", "AP")
@@ -113,8 +113,7 @@ class LambdaObjective:
 
     def has_pairs(self) -> bool:
         """Whether any query has two documents that differ."""
-        starts = self.offsets[:-1]
-        return bool((np.maximum.reduceat(self.gain, starts) > np.minimum.reduceat(self.gain, starts)).any())
+        return differ_within(self.gain, self.offsets)
 
 
 def measured(

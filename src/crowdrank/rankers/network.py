@@ -8,10 +8,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
 from crowdrank.progress import Report
-from crowdrank.rankers.base import Ranker, require_number, require_one_of, require_whole
+from crowdrank.rankers.base import Ranker, require_differences, require_number, require_one_of, require_whole
 from crowdrank.rankers.data import Floats, Integers, Lists
 from crowdrank.rankers.lambdamart import shares
 from crowdrank.rankers.lambdas import WEIGHTINGS, LambdaObjective, check_measure
@@ -92,7 +92,7 @@ class LambdaRankNet(Ranker):
         X: Any,
         y: Any,
         *,
-        query: Any,
+        query: Any = None,
         sample_weight: Any = None,
         eval_set: tuple[Any, Any, Any] | None = None,
         progress: bool | Report = False,
@@ -117,11 +117,7 @@ class LambdaRankNet(Ranker):
             truncation=self.truncation,
             norm=self.norm,
         )
-        if not objective.has_pairs():
-            raise InputError(
-                "no query has two documents of different labels",
-                remedy="a ranker learns from differences within a query",
-            )
+        require_differences(objective.gain, lists)
         self.standard_ = Standard.of(lists.X, np.ones(len(lists.y)) if lists.weight is None else lists.weight)
         with _threads(torch, self.threads):
             self._descend(torch, lists, objective, validation, report)

@@ -53,6 +53,8 @@ def write(path: str | Path, ranker: Ranker, parameters: Mapping[str, Any], state
             "parameters": {name: _plain(value) for name, value in parameters.items()},
             "features": list(ranker.feature_names_),
             "history": ranker.history_,
+            # Remappers are written by this too, and have none.
+            "validation_queries": [_plain(query) for query in getattr(ranker, "validation_queries_", ())],
             "values": state.values,
             "texts": list(state.texts),
             "parts": list(state.parts),

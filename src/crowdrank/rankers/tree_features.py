@@ -8,8 +8,8 @@ import numpy as np
 
 from crowdrank.errors import InputError, UsageError
 from crowdrank.progress import Report
-from crowdrank.rankers.base import Ranker, require_whole
-from crowdrank.rankers.data import Floats, Lists, aligned
+from crowdrank.rankers.base import Ranker, flat_said, require_whole
+from crowdrank.rankers.data import Floats, Lists, Named, aligned
 from crowdrank.rankers.lambdamart import BoostedTrees, LambdaMART, usual_threads
 from crowdrank.rankers.linear import GLS, Standard
 from crowdrank.rankers.store import State
@@ -34,6 +34,7 @@ class TreeFeatures(Ranker):
         ranker: what learns from the extended features; by default a `GLS` with a strong ridge, or with the one that
             validation queries choose: the outputs of trees are many and alike.
         folds: of queries, for cross-fitting; 0 for in-sample outputs.
+        threads: of the forest by default; one that is given has its own.
         seed: of the folds.
 
     Attributes:
@@ -53,28 +54,40 @@ class TreeFeatures(Ranker):
     standard_: Standard
 
     def __init__(
-        self, trees: BoostedTrees | None = None, ranker: Ranker | None = None, *, folds: int = 5, seed: int = 0
+        self,
+        trees: BoostedTrees | None = None,
+        ranker: Ranker | None = None,
+        *,
+        folds: int = 5,
+        threads: int | None = None,
+        seed: int = 0,
     ) -> None:
         self.trees = trees
         self.ranker = ranker
         self.folds = folds
+        self.threads = threads
         self.seed = seed
 
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
-        forest = self.trees if self.trees is not None else LambdaMART(num_leaves=8)
-        known = None if validation is None else validation.lists
-        held_out = None if known is None else (known.X, known.labels, known.query)
+        with flat_said():
+            self._extend(lists, None if validation is None else validation.lists, report)
+
+    def _extend(self, lists: Lists, known: Lists | None, report: Report) -> None:
+        forest = self.trees if self.trees is not None else LambdaMART(num_leaves=8, threads=self.threads)
+        held_out = None if known is None else (known.named(), known.labels, known.query)
         self.trees_ = _fitted(forest, lists, held_out, report)
+        self.trees_.validation_queries_ = self.validation_queries_
         outputs = tree_outputs(self.trees_, lists.X)
         if self.folds:
             outputs = self._cross_fitted(forest, lists, outputs.shape[1], report)
         weight = np.ones(len(lists.y)) if lists.weight is None else lists.weight
         self.standard_ = Standard.of(outputs, weight)
-        extended = np.hstack([lists.X, self.standard_(outputs)])
+        rows = np.hstack([lists.X, self.standard_(outputs)])
+        extended = Named(rows, _extended_names(lists, outputs))
         later = None if known is None else (self._extended(known.X), known.labels, known.query)
         self.ranker_ = (self.ranker or GLS(RIDGE if known is None else RIDGES)).unfitted()
         self.ranker_.fit(extended, lists.labels, query=lists.query, sample_weight=lists.weight, eval_set=later)
-        self.history_ = self.ranker_.history_
+        self.history_, self.ranker_.validation_queries_ = self.ranker_.history_, self.validation_queries_
         n, of_trees = lists.X.shape[1], self.ranker_.importances_[lists.X.shape[1] :].sum()
         # What counts in a tree are the features that it asks for.
         self.importances_ = self.ranker_.importances_[:n] + of_trees * self.trees_.importances_
@@ -125,6 +138,8 @@ class TreeFeatures(Ranker):
     def _check(self) -> None:
         super()._check()
         require_whole("folds", self.folds, 0)
+        if self.threads is not None:
+            require_whole("threads", self.threads, 1)
         if self.folds == 1:
             raise UsageError("folds is 0 (in-sample) or a whole number from 2 up, not 1.")
         if self.trees is not None and not isinstance(self.trees, BoostedTrees):
@@ -133,15 +148,19 @@ class TreeFeatures(Ranker):
             raise UsageError(f"ranker is a ranker, not a {type(self.ranker).__name__}.")
 
 
+def _extended_names(lists: Lists, outputs: Floats) -> tuple[str, ...]:
+    return (*lists.names, *(f"tree {number + 1}" for number in range(outputs.shape[1])))
+
+
 def _fitted(forest: BoostedTrees, lists: Lists, held_out: Any, report: Report) -> BoostedTrees:
     told: dict[str, Any] = {"query": lists.query, "sample_weight": lists.weight, "eval_set": held_out}
-    return forest.unfitted().fit(lists.X, lists.labels, **told, progress=report)
+    return forest.unfitted().fit(lists.named(), lists.labels, **told, progress=report)
 
 
 def tree_outputs(trees: BoostedTrees, X: Floats) -> Floats:
     """The output of each tree, (n, n_trees); their sum is the score."""
     n_trees = trees.best_iteration_
-    threads = trees.threads or usual_threads()
+    threads = trees.threads or usual_threads(X.size)
     leaves = trees.booster_.predict(X, pred_leaf=True, num_iteration=n_trees, num_threads=threads)
     leaves = leaves.reshape(len(X), -1)
     outputs = np.empty(leaves.shape)

@@ -30,9 +30,31 @@ from crowdrank.rankers.labels import pair_positions, read_labels
 from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
 from crowdrank.rankers.linear import GLS, RD
 from crowdrank.simulation.world import simulate
-from crowdrank.studies.base import GAINS, Row, Study, Table, Tell, comparison_table, quiet, seeds_told, testing_protocol
+from crowdrank.studies.base import (
+    GAINS,
+    Row,
+    Study,
+    Table,
+    Tell,
+    averaged,
+    comparison_table,
+    quiet,
+    seeds_told,
+    testing_protocol,
+)
 from crowdrank.studies.dl20 import COVERED, sizes_told, thorough
-from crowdrank.studies.rankers import RIDGES, Fold, against, folds, mq2008, named, query_numbers, rows_of, run_frame
+from crowdrank.studies.rankers import (
+    RIDGES,
+    Fold,
+    against,
+    folds,
+    joined,
+    mq2008,
+    named,
+    query_numbers,
+    rows_of,
+    run_frame,
+)
 
 MEASURES = ("nDCG@1", "nDCG@3", "nDCG@5", "nDCG@10")
 MAIN = "nDCG@10"
@@ -43,6 +65,8 @@ RIVAL = "soft-pairs"
 ROOM = 0.01
 """The paper says that its ranker largely outperforms: a gain below this is not large."""
 SEEDS = (0, 1)
+DRAWS = (0, 1, 2)
+"""Seeds of the crowds where there are few queries, so that a round is cheap."""
 LABELS = 3
 GENERATED: Mapping[str, Any] = {"queries": 600, "documents": 20, "features": 20, "seed": 100}
 FOLDS = 5
@@ -204,6 +228,7 @@ class Setting:
     notes: tuple[str, ...]
     pairwise: Mapping[str, Any] = field(default_factory=dict)
     once: tuple[str, ...] = ()  # runs that are too slow to be repeated
+    descriptive: bool = False  # too few queries for tests: figures only
 
     def lesson(self, repeat: int, fold: Fold) -> Lesson:
         """What may be seen in one fold."""
@@ -220,7 +245,7 @@ class Setting:
 def study(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Study:
     """All tables, for the runs named or for all."""
     chosen = named(methods, LEARNERS)
-    settings = (mq2008_setting(seeds), generated_setting(seeds[:1]), dl20_setting())
+    settings = (mq2008_setting(seeds), generated_setting(seeds[:1]), dl20_setting(), mslr_setting())
     tables = tuple(setting_table(one, chosen, tell=tell) for one in settings)
     return Study("crowd-rankers", (*tables, *claim_table(tables)), tuple(_protocol(tables, chosen)))
 
@@ -245,7 +270,8 @@ def _protocol(tables: Sequence[Table], chosen: Sequence[str]) -> list[str]:
         f"better than LambdaMART on the average by {MAIN} beyond chance (p by Holm); refuted is worse beyond chance, "
         f"or a 95% interval that has no room for a gain of {ROOM:g}; else it is undecided. The claim names "
         f"LambdaMART with EM's soft pairs too: that one test ({CLAIMED} against {RIVAL}) is told beside it.",
-        "mslr-5k has too few queries to train on (43) for any test, and is left out.",
+        "mslr-5k has too few queries for tests: its table only describes, and has no part in what is said of the "
+        "claim.",
         *testing_protocol(tables[0]),
     ]
 
@@ -308,6 +334,29 @@ def dl20_setting(repeats: int = REPEATS) -> Setting:
     )
 
 
+def mslr_setting(seeds: Sequence[int] = DRAWS) -> Setting:
+    """Simulated crowds over the first documents of MSLR-WEB10K: one split, too few queries for more than figures."""
+    data = dataset("mslr-5k")
+    parts = [read_features(data.path(name), format="letor") for name in data.files]
+    features = joined(parts)
+    n, nothing = len(parts[0].query), np.array([], np.int64)
+    split = [Fold(np.arange(n), nothing, np.arange(n, len(features.query)))]
+    learnt, tested = (counted(len(part.query.unique()), "query") for part in parts)
+    notes = (
+        f"Descriptive only: {learnt} to learn from and {tested} to test on are too few for tests of significance, and "
+        "none was made.",
+        f"Documents, features and expert grades are those of MSLR-WEB10K's first fold, of train and test the first "
+        f"5,000 each; {counted(LABELS, 'label')} of each document by simulated crowds ({crowd_told(seeds)}). sd is "
+        "that of the means over crowds; how much other queries would change them, it does not say.",
+        "There are no validation queries.",
+        *trees_told(SMALL_TREES),
+        f"gls and rd have a ridge of {RIDGE:g}; the ensemble's weights are equal.",
+    )
+    crowds = tuple(crowd_over(features, seed) for seed in seeds)
+    title = "MSLR-WEB10K, first documents, simulated crowds (descriptive only)"
+    return Setting("mslr-5k", title, features, crowds, (split,) * len(crowds), SMALL_TREES, notes, descriptive=True)
+
+
 def crowd_over(features: Features, seed: int) -> Judgments:
     """A simulated crowd's judgments of documents, of which none are planted."""
     return read_judgments(simulate(source=features, labels=LABELS, honeypots=0, seed=seed).judgments)
@@ -354,7 +403,7 @@ def within_query(matrix: Floats, query: Integers) -> Floats:
 
 
 def setting_table(setting: Setting, chosen: Sequence[str], *, tell: Tell = quiet) -> Table:
-    """Every run in a setting, with paired tests against LambdaMART on the average."""
+    """Every run in a setting, with paired tests against LambdaMART on the average where there is power for them."""
     runs, notes = possible(setting, chosen)
     places = [(repeat, number) for repeat, split in enumerate(setting.splits) for number in range(len(split))]
 
@@ -371,11 +420,22 @@ def setting_table(setting: Setting, chosen: Sequence[str], *, tell: Tell = quiet
     with warnings.catch_warnings(), ThreadPoolExecutor(min(usual_threads(), len(places))) as pool:
         warnings.simplefilter("ignore")  # blanks as the mean stand in the notes
         found = dict(zip(places, pool.map(learn, places), strict=True))
-    evaluations = {run: over_repeats(_evaluations(setting, run, found)) for run in runs}
+    repeated = {run: _evaluations(setting, run, found) for run in runs}
+    if setting.descriptive:
+        return described(setting, repeated, notes)
+    evaluations = {run: over_repeats(repeats) for run, repeats in repeated.items()}
     baseline = BASELINE if BASELINE in evaluations else runs[0]
     comparison = compare_evaluations(evaluations, baseline=baseline)
     table = comparison_table(setting.name, setting.title, comparison, (*setting.notes, *notes))
     return replace(table, notes=(*table.notes, *verdict(table), *some_told(chosen, table)))
+
+
+def described(setting: Setting, repeated: Mapping[str, Sequence[Evaluation]], notes: Sequence[str]) -> Table:
+    """Figures without tests: the mean over repeats, and how far these are apart."""
+    first = next(iter(repeated.values()))
+    draws = [{run: repeats[number].means for run, repeats in repeated.items()} for number in range(len(first))]
+    counts = first[0].notes()[0]
+    return Table(setting.name, setting.title, averaged(draws), (counts, *setting.notes, *notes))
 
 
 def some_told(chosen: Sequence[str], table: Table) -> list[str]:
@@ -398,6 +458,7 @@ def possible(setting: Setting, chosen: Sequence[str]) -> tuple[list[str], list[s
 def _evaluations(setting: Setting, run: str, found: Mapping[tuple[int, int], Mapping[str, Floats]]) -> list[Evaluation]:
     """One evaluation of a run for each repeat; all folds of it together."""
     gold = run_frame(setting.features, setting.features.grade).rename(columns={"score": "grade"})
+    tested = np.sort(np.concatenate([fold.test for fold in setting.splits[0]]))
     evaluations = []
     for repeat, split in enumerate(setting.splits):
         if run not in found[repeat, 0]:
@@ -405,7 +466,8 @@ def _evaluations(setting: Setting, run: str, found: Mapping[tuple[int, int], Map
         score = np.full(len(gold), np.nan)
         for number, fold in enumerate(split):
             score[fold.test] = found[repeat, number][run]
-        evaluations.append(evaluate(run_frame(setting.features, score), gold, list(MEASURES), gains=GAINS))
+        scored = run_frame(setting.features, score).iloc[tested]
+        evaluations.append(evaluate(scored, gold.iloc[tested], list(MEASURES), gains=GAINS))
     return evaluations
 
 
