@@ -250,6 +250,31 @@ def test_crowd_rankers_are_fitted_once_where_no_fold_hides_a_label(world: World)
     assert len(counted) == 1
 
 
+@pytest.mark.parametrize("kind", ["linear", "boosted"])
+def test_least_squares_on_remapped_labels_is_the_remappers_own(world: World, kind: str) -> None:
+    told = {"n_iter": 5, "ridge": 0.1}
+    material, settings = material_of(world), Settings(linear=told, boosted=told)
+    trial = trial_of(material, [f"{kind}-gls"], settings, parted(material.graded_queries, settings))
+    lesson = trial.lesson(trial.parts.test, trial.parts.development)
+    ranker = BY_NAME[f"{kind}-gls"].learn(lesson)
+    own = lesson.remapper(kind).ranker_
+    known = material.features
+    # But for the weights that features are standardised with, and so what the ridge weighs, they are the same.
+    assert np.corrcoef(ranker.predict(known), own.predict(known))[0, 1] > 0.9999
+
+
+def test_a_sample_steers_a_remapper_where_labels_are_many(world: World, monkeypatch: Any) -> None:
+    monkeypatch.setattr(candidates_module, "MOST_STEERING", 2)
+    monkeypatch.setattr(candidates_module, "MOST_DOCUMENTS", 100)
+    material, settings = material_of(world), Settings(linear={"n_iter": 3, "ridge": 0.1}, trees=TREES)
+    trial = trial_of(material, ["linear-remap"], settings, parted(material.graded_queries, settings))
+    lesson = trial.lesson(trial.parts.test, trial.parts.development)
+    some = lesson.steering("linear")
+    assert np.diff(some.judgments.offsets).max() == 2
+    assert some.judgments.n_items == 100
+    assert len(lesson.remapped("linear").target) == int(material.judged[lesson.crowd].sum()), "all labels are remapped"
+
+
 def test_ensembles_scores_are_those_of_the_ensemble_that_is_written(world: World) -> None:
     material, settings = material_of(world), Settings(trees=TREES)
     trial = trial_of(material, FEW, settings, parted(material.graded_queries, settings))

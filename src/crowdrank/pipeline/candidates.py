@@ -45,7 +45,9 @@ RIDGE = 0.03
 MOST_JUDGMENTS = 200_000
 """The pairwise model looks at pairs of judgments: beyond so many judgments it is tried only when asked for."""
 MOST_STEERING = 10
-"""Of a document's labels so many steer a remapper; what it learns is then applied to all of them."""
+MOST_DOCUMENTS = 20_000
+"""So many labels a document, and so many documents, steer a remapper: its functions are of what is known of a label,
+which a sample tells as well. What it learns is then applied to all labels."""
 LEAST_EXPERTS = 4
 """Fewer expert-graded queries than this cannot steer a remapper: a part steers, a part tells when to stop."""
 
@@ -146,6 +148,10 @@ class Lesson:
         known = (features, grades, features.query)
         return made.fit(self._some(self._seen(made.kind)), self.material.features, known, progress=self.report)
 
+    def steering(self, kind: str) -> LabelFeatures:
+        """The labels that steer a remapper."""
+        return self._some(self._seen(self.remapper(kind).kind))
+
     def _seen(self, kind: str) -> LabelFeatures:
         """What is known of the crowd labels that may be seen."""
         labels = self.opinions.label_features(kind)
@@ -154,12 +160,14 @@ class Lesson:
         return labels.where(seen[labels.item])
 
     def _some(self, labels: LabelFeatures) -> LabelFeatures:
-        """Up to so many labels of each document, drawn: enough to steer functions of what is known of labels."""
-        drawn = np.random.default_rng(self.settings.seed).random(len(labels))
-        order = np.lexsort((drawn, labels.item))
+        """Up to so many labels of up to so many documents, drawn."""
+        rng = np.random.default_rng(self.settings.seed)
+        order = np.lexsort((rng.random(len(labels)), labels.item))
         number = np.empty(len(labels), np.int64)
         number[order] = np.arange(len(labels)) - labels.judgments.offsets[labels.item[order]]
-        return labels.where(number < MOST_STEERING)
+        kept = np.zeros(labels.judgments.n_items, bool)
+        kept[rng.permutation(len(kept))[:MOST_DOCUMENTS]] = True
+        return labels.where((number < MOST_STEERING) & kept[labels.item])
 
 
 Learn = Callable[[Lesson], Ranker]
@@ -213,8 +221,18 @@ def crowd_and_experts(lesson: Lesson) -> Ranker:
 
 
 def remapped_linear_model(kind: str) -> Learn:
-    """The least squares that a remapper learnt its functions through."""
-    return lambda lesson: lesson.remapper(kind).ranker_
+    """Least squares on what a remapper learnt, through which it learnt it."""
+
+    def learn(lesson: Lesson) -> Ranker:
+        made, told = lesson.remapper(kind), lesson.remapped(kind)
+        known = lesson.material.taken(lesson.crowd)
+        found = told.labels.judgments.positions(known.query, known.document)
+        target, weight = told.folded()
+        # The remapper's ridge was for the labels that steered it.
+        mu = made.mu_ * len(told.labels) / len(lesson.steering(kind))
+        return GLS(mu).fit(known, target[found], query=known.query, sample_weight=weight[found])
+
+    return learn
 
 
 def remapped_trees(kind: str) -> Learn:
