@@ -21,7 +21,7 @@ from crowdrank.pipeline.opinions import Opinions
 from crowdrank.pipeline.run import Run, run
 from crowdrank.pipeline.settings import Settings
 from crowdrank.pipeline.stages import Stages
-from crowdrank.pipeline.trial import LEAST_CHOICE, SAFE, Judge, Parts, Trial, chosen, parted
+from crowdrank.pipeline.trial import CROWD, LEAST_CHOICE, SAFE, Judge, Parts, Trial, chosen, parted
 from crowdrank.rankers.base import Ranker
 from crowdrank.simulation.world import World
 
@@ -57,6 +57,7 @@ def test_every_candidate_is_tried_and_every_file_written(whole: tuple[Run, Path]
     tried = set(table.loc[table["choice_mean"].notna(), "candidate"])
     assert tried == {c.name for c in CANDIDATES if c.name != "family-mean"} | {
         SAFE,
+        CROWD,
         "ensemble-expert",
         "ensemble-weighted",
     }
@@ -313,7 +314,7 @@ def test_too_few_experts_to_choose_by_are_for_the_test(world: World, n: int) -> 
     some = world.gold["query"].unique()[:n]
     gold = world.gold[world.gold["query"].isin(some)]
     done = run(world.judgments, world.features, gold, candidates=[*FEW], trees=TREES)
-    assert done.chosen == SAFE
+    assert done.chosen == CROWD
     assert not done.outcome.values
     assert "none can be spared to choose by" in done.paragraph
     assert "too few" in done.outcome.failed["expert-only"]
@@ -322,7 +323,7 @@ def test_too_few_experts_to_choose_by_are_for_the_test(world: World, n: int) -> 
 
 def test_without_experts_it_says_what_they_would_buy(world: World) -> None:
     done = run(world.judgments, world.features, candidates=["majority", "average"], trees=TREES)
-    assert done.chosen == SAFE
+    assert done.chosen == CROWD
     assert done.verdict.comparison is None
     assert "50 expert-graded queries would show differences in nDCG@10 of 0." in done.paragraph
 

@@ -160,7 +160,7 @@ def run(
     >>> world = crowdrank.simulate(queries=40, documents=10, gold_queries=15, seed=1)
     >>> done = run(world.judgments, world.features, world.gold, candidates=["majority", "average", "expert-only"])
     >>> sorted(done.comparison["candidate"])
-    ['average', 'ensemble-crowd', 'ensemble-expert', 'ensemble-weighted', 'expert-only', 'majority']
+    ['average', 'ensemble-all', 'ensemble-crowd', 'ensemble-expert', 'ensemble-weighted', 'expert-only', 'majority']
     >>> done.ranker.predict(crowdrank.read_features(world.features)).shape
     (419,)
     """

@@ -30,7 +30,8 @@ LEAST_CHOICE = 5
 """With fewer expert-graded queries nothing is chosen by them."""
 SIDE_BY_SIDE = 50_000
 """Up to so many rows, fits run side by side in one thread each; beyond it one after the other in all threads."""
-SAFE = "ensemble-crowd"
+CROWD = "ensemble-crowd"
+SAFE = "ensemble-all"
 LEAD = 2.0
 """A candidate is chosen over the safe one if it leads by more than so many standard errors of the difference."""
 NO_MATTER = ("method", "candidates", "baseline", "test", "folds", "refit", "threads")
@@ -40,8 +41,9 @@ FINE = 1000
 STEPS = 10
 """Weights of ensembles are cut into so many parts."""
 ENSEMBLES: Mapping[str, str] = {
-    SAFE: "the mean of all rankers that learn from the crowd alone",
-    "ensemble-expert": "that mean and expert-only, in parts found on other expert queries",
+    SAFE: "the mean of all rankers",
+    CROWD: "the mean of all rankers that learn from the crowd alone",
+    "ensemble-expert": "ensemble-crowd and expert-only, in parts found on other expert queries",
     "ensemble-weighted": "all rankers, in parts found on other expert queries",
 }
 
@@ -307,11 +309,12 @@ class Trial:
     def _ensembles(self) -> None:
         base = {candidate.name: candidate for candidate in self.candidates}
         crowd = [name for name, candidate in base.items() if candidate.crowd and not candidate.expert]
-        self._add(SAFE, {name: 1 / len(crowd) for name in crowd})
+        self._add(CROWD, {name: 1 / len(crowd) for name in crowd})
         if not self.parts.folds:
             return
+        self._add(SAFE, {name: 1 / len(base) for name in base})
         if "expert-only" in base:
-            self._stack("ensemble-expert", [SAFE, "expert-only"])
+            self._stack("ensemble-expert", [CROWD, "expert-only"])
         if len(base) > 2:
             self._stack("ensemble-weighted", list(base))
 
@@ -357,10 +360,10 @@ class Trial:
     def _choose(self) -> None:
         outcome = self.outcome
         if not self.parts.folds:
-            outcome.chosen = SAFE
+            outcome.chosen = CROWD
             n = len(self.material.graded_queries)
             few = f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few to choose by" if n else ""
-            outcome.why = f"{few or 'without expert grades nothing can be chosen by them'}: {ENSEMBLES[SAFE]} is taken"
+            outcome.why = f"{few or 'without expert grades nothing can be chosen by them'}: {ENSEMBLES[CROWD]} is taken"
             return
         judge = Judge(self.material, self.parts.development, self.settings)
         outcome.values = {name: judge.values(score) for name, score in outcome.scores.items()}
@@ -381,11 +384,11 @@ class Trial:
 def chosen(values: Mapping[str, Floats], safe: str = SAFE) -> tuple[str, str]:
     """The best by mean, if it leads the safe one by more than so many standard errors; else the safe one.
 
-    Of a dozen candidates one leads by a standard error by chance alone, and the safe one is seldom far from the best.
+    Of a dozen candidates one leads by a standard error by chance alone, and the mean of all of them is hard to beat.
 
     >>> even, odd = np.array([0.4, 0.5, 0.6, 0.5]), np.array([0.9, 0.2, 0.9, 0.1])
-    >>> chosen({"ensemble-crowd": even, "other": odd})[0], chosen({"ensemble-crowd": even, "other": even + 0.1})[0]
-    ('ensemble-crowd', 'other')
+    >>> chosen({"ensemble-all": even, "other": odd})[0], chosen({"ensemble-all": even, "other": even + 0.1})[0]
+    ('ensemble-all', 'other')
     """
     best = max(values, key=lambda name: float(values[name].mean()))
     if best == safe:
