@@ -226,9 +226,8 @@ def _changed(folder: Path, inputs: dict[str, str]) -> list[str]:
         before = json.loads(place.read_text(encoding="utf-8"))
         changed = [name for name in inputs if before.get(name) != inputs[name]]
         if changed:
-            has = "have" if len(changed) > 1 or changed[0] != "" else "has"
             notes.append(
-                f"The {' and the '.join(changed)} {has} changed since this folder was last used: what depends on them "
+                f"The {' and the '.join(changed)} have changed since this folder was last used: what depends on them "
                 "is made again."
             )
         if before.get("version") != code():

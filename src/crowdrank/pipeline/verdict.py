@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -173,9 +174,12 @@ class Teller:
             f"{told} {what_experts_would_buy(self._values(name), self._values(self.baseline), self.settings.measure)}"
         )
 
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(self.trial.material, self.parts.test, self.settings)
+
     def _values(self, name: str) -> Floats:
-        judge = Judge(self.trial.material, self.parts.test, self.settings)
-        return judge.values(self.outcome.scores[name])
+        return self._judge.values(self.outcome.scores[name])
 
     def _mean(self, name: str) -> float:
         return float(self._values(name).mean())
