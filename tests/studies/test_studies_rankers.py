@@ -29,13 +29,12 @@ from crowdrank.studies.crowd_rankers import (
     claim_table,
     dl20_setting,
     generated_setting,
-    over_repeats,
     possible,
-    query_folds,
     setting_table,
     some_told,
     verdict,
 )
+from crowdrank.studies.lessons import over_repeats, query_folds
 from crowdrank.studies.rankers import LEARNERS as GIVEN
 from crowdrank.studies.rankers import across, folds, given_labels, mq2008, named, query_numbers, rows_of
 
