@@ -23,7 +23,7 @@ class Rigor(known_assessors.Experiment):
 
     name, mode, quality = "rigor", "T", "rigour"
     learns = "the target of a positive label"
-    generated: ClassVar[Mapping[str, Any]] = {"queries": 1500, "documents": 20, "features": 300, "seed": 100}
+    generated: ClassVar[Mapping[str, Any]] = {"queries": 3000, "documents": 20, "features": 600, "seed": 100}
 
     def levels(self, grades: Floats) -> Floats:
         """From nothing to one below the highest grade."""
