@@ -237,6 +237,7 @@ def test_the_table_has_the_papers_layout_and_every_control(tables: list[Table], 
     assert table.comparison.evaluations["majority"].counts.queries == 150
     assert row["DCG@10"] > 3  # a random order has about 2
     assert sum("headline" in note for note in table.notes) == len(CLAIMS)
+    assert any(" than gls-average beyond chance" in note for note in table.notes)
     assert {row["run"] for row in mattered.rows} == {"boosted-w", "boosted-t"}
     assert all(0 <= row["importance"] <= 1 for row in mattered.rows)
     (claim,) = claim_table([table])

@@ -66,6 +66,8 @@ class Experiment(ABC):
     learns: str
     generated: ClassVar[Mapping[str, Any]]
     """The sizes of the generated documents."""
+    tried: str
+    """How these sizes came about."""
 
     @abstractmethod
     def levels(self, grades: Floats) -> Floats:
@@ -267,6 +269,7 @@ def protocol(experiment: Experiment, seeds: Sequence[int]) -> list[str]:
         "else is as the library has it.",
         "linear is REMAP's functions, boosted MGBDT's; there are no tests, but the splits.",
         "Monotone means that the learnt number is higher at every level than at the one below. How far targets matter "
-        "depends on the documents: where all features tell of all grades alike and documents are many, any rising "
-        "target makes the same linear ranker, and what is learnt follows chance.",
+        "depends on the documents: where features tell of all grades alike and documents are many, any rising target "
+        "makes the same linear ranker, and what is learnt follows chance.",
+        f"The sizes of the generated documents were settled with this experiment in view: {experiment.tried}",
     ]
