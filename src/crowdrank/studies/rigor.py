@@ -25,8 +25,8 @@ class Rigor(known_assessors.Experiment):
     learns = "the target of a positive label"
     generated: ClassVar[Mapping[str, Any]] = {"queries": 3000, "documents": 20, "features": 600, "seed": 100}
     tried = (
-        "with 20 to 100 features targets were monotone in 0 or 1 of 5 splits, with 250 to 600 features of 1,000 to 2,000 "
-        "queries in 2 to 4."
+        "with 20 to 100 features targets were monotone in 0 or 1 of 5 splits, with 250 to 600 features of 1,000 to "
+        "2,000 queries in 2 to 4."
     )
 
     def levels(self, grades: Floats) -> Floats:
