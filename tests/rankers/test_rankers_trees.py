@@ -18,7 +18,7 @@ from crowdrank.rankers.data import Floats, gather
 from crowdrank.rankers.ensemble import best_weights, standardised
 from crowdrank.rankers.lambdas import LambdaObjective
 from crowdrank.rankers.linear import Normal
-from crowdrank.rankers.tree_features import tree_outputs
+from crowdrank.rankers.tree_features import cross_fitted, tree_outputs
 from crowdrank.rankers.validation import Validation
 from crowdrank.simulation.world import simulate
 
@@ -275,8 +275,7 @@ def test_cross_fitted_outputs_come_from_trees_that_did_not_see_the_query() -> No
         fits[folds] = np.corrcoef(ranker.predict(X), noise)[0, 1]
         trees = ranker.ranker_.importances_[X.shape[1] :].sum()
         assert 0 < trees < 1
-    learnt = TreeFeatures(forest, GLS(mu=1), folds=4)
-    outputs = learnt._cross_fitted(forest, gather(X, noise, query), 30, lambda *news: None)
+    outputs = cross_fitted(forest, gather(X, noise, query), 30, folds=4, seed=0)
     in_sample = tree_outputs(forest.unfitted().fit(X, noise, query=query), X)
     assert np.corrcoef(in_sample.sum(axis=1), noise)[0, 1] > 0.5
     assert abs(np.corrcoef(outputs.sum(axis=1), noise)[0, 1]) < 0.2

@@ -32,13 +32,12 @@ from crowdrank.studies.crowd_rankers import (
     dl20_setting,
     generated_setting,
     mslr_setting,
-    over_repeats,
     possible,
-    query_folds,
     setting_table,
     some_told,
     verdict,
 )
+from crowdrank.studies.lessons import over_repeats, query_folds
 from crowdrank.studies.rankers import LEARNERS as GIVEN
 from crowdrank.studies.rankers import (
     TREE_RIDGES,

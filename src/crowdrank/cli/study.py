@@ -12,10 +12,10 @@ import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.screen import complain, say, say_json, show_cells
-from crowdrank.errors import OutputError
+from crowdrank.errors import OutputError, UsageError
 from crowdrank.files import replacing, require_folder
 from crowdrank.progress import QUIET_SECONDS
-from crowdrank.studies import STUDIES, study_named
+from crowdrank.studies import PARTS, STUDIES, study_named
 
 if TYPE_CHECKING:
     from crowdrank.evaluation.comparison import Comparison
@@ -44,14 +44,20 @@ def study(
             "these runs, as in lambdamart,lightgbm."
         ),
     ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(help=f"Only these data sets or tables, as in mq2008,generated; of {', '.join(PARTS)}."),
+    ] = None,
     json: o.AsJson = False,
 ) -> None:
     """Run a study on public data: tables, paired tests, and the protocol they were made by."""
     run = study_named(name)
     if output is not None:
         make_folder(output)
-    named = None if methods is None else [method.strip() for method in methods.split(",") if method.strip()]
-    done = run(named, tell=teller(name))
+    parts = {} if only is None else {"only": words(only)}
+    if parts and name not in PARTS:
+        raise UsageError(f"The study {name} runs as a whole; --only is for {', '.join(PARTS)}.")
+    done = run(None if methods is None else words(methods), tell=teller(name), **parts)
     if output is not None:
         with replacing(output / f"{name}.json") as draft:
             draft.write_text(json_format.dumps(done.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -59,6 +65,15 @@ def study(
         say_json(done.to_dict())
         return
     show_study(done)
+
+
+def words(listed: str) -> list[str]:
+    """Words with commas between them.
+
+    >>> words("gda, average,")
+    ['gda', 'average']
+    """
+    return [word.strip() for word in listed.split(",") if word.strip()]
 
 
 def make_folder(folder: Path) -> None:
@@ -123,6 +138,8 @@ def _cell(row: Row, name: str, details: dict[tuple[str, str], dict[str, Any]]) -
         return f"{value:,}" if isinstance(value, int) else str(value)
     if value != value:
         return ""
+    if name.endswith("%"):
+        return f"{value:+.2f}"
     tested = details.get((row["run"], name))
     dagger = "" if tested is None else "†" if tested["significant"] else " "
     return Text(f"{value:.4f}{dagger}", style="bold" if tested is not None and tested["best"] else "")

@@ -79,7 +79,7 @@ class TreeFeatures(Ranker):
         self.trees_.validation_queries_ = self.validation_queries_
         outputs = tree_outputs(self.trees_, lists.X)
         if self.folds:
-            outputs = self._cross_fitted(forest, lists, outputs.shape[1], report)
+            outputs = cross_fitted(forest, lists, outputs.shape[1], folds=self.folds, seed=self.seed, report=report)
         weight = np.ones(len(lists.y)) if lists.weight is None else lists.weight
         self.standard_ = Standard.of(outputs, weight)
         rows = np.hstack([lists.X, self.standard_(outputs)])
@@ -91,22 +91,6 @@ class TreeFeatures(Ranker):
         n, of_trees = lists.X.shape[1], self.ranker_.importances_[lists.X.shape[1] :].sum()
         # What counts in a tree are the features that it asks for.
         self.importances_ = self.ranker_.importances_[:n] + of_trees * self.trees_.importances_
-
-    def _cross_fitted(self, forest: BoostedTrees, lists: Lists, n_trees: int, report: Report) -> Floats:
-        """The outputs of trees for queries that they did not see: (n, n_trees)."""
-        n_queries = len(lists.offsets) - 1
-        if n_queries < self.folds:
-            raise InputError(f"there are fewer queries ({n_queries}) than folds ({self.folds})", remedy="lower folds")
-        fold = np.random.default_rng(self.seed).permutation(n_queries) % self.folds
-        outputs = np.zeros((len(lists.y), n_trees))
-        for number in range(self.folds):
-            seen = lists.of_queries(np.flatnonzero(fold != number))
-            # As many trees as the whole forest has, so that each has its counterpart.
-            trees = _fitted(forest.unfitted().set_params(n_estimators=n_trees), seen, None, report)
-            unseen = (fold == number)[lists.query]
-            found = tree_outputs(trees, lists.X[unseen])
-            outputs[unseen, : found.shape[1]] = found
-        return outputs
 
     def transform(self, X: Any) -> Floats:
         """The features and the standardised outputs of the trees: (n, n_features + n_trees)."""
@@ -152,9 +136,28 @@ def _extended_names(lists: Lists, outputs: Floats) -> tuple[str, ...]:
     return (*lists.names, *(f"tree {number + 1}" for number in range(outputs.shape[1])))
 
 
-def _fitted(forest: BoostedTrees, lists: Lists, held_out: Any, report: Report) -> BoostedTrees:
+def _fitted(forest: BoostedTrees, lists: Lists, held_out: Any, report: bool | Report) -> BoostedTrees:
     told: dict[str, Any] = {"query": lists.query, "sample_weight": lists.weight, "eval_set": held_out}
     return forest.unfitted().fit(lists.named(), lists.labels, **told, progress=report)
+
+
+def cross_fitted(
+    forest: BoostedTrees, lists: Lists, n_trees: int, *, folds: int, seed: int, report: bool | Report = False
+) -> Floats:
+    """The outputs of trees for queries that they did not see: (n, n_trees), in the order of the lists' rows."""
+    n_queries = len(lists.offsets) - 1
+    if n_queries < folds:
+        raise InputError(f"there are fewer queries ({n_queries}) than folds ({folds})", remedy="lower folds")
+    fold = np.random.default_rng(seed).permutation(n_queries) % folds
+    outputs = np.zeros((len(lists.y), n_trees))
+    for number in range(folds):
+        seen = lists.of_queries(np.flatnonzero(fold != number))
+        # As many trees as the whole forest has, so that each has its counterpart.
+        trees = _fitted(forest.unfitted().set_params(n_estimators=n_trees), seen, None, report)
+        unseen = (fold == number)[lists.query]
+        found = tree_outputs(trees, lists.X[unseen])
+        outputs[unseen, : found.shape[1]] = found
+    return outputs
 
 
 def tree_outputs(trees: BoostedTrees, X: Floats) -> Floats:

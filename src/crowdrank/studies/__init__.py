@@ -19,9 +19,15 @@ STUDIES = {
     "calibration": "whether intervals and probabilities hold on data drawn from the model",
     "rankers": "every ranker on the given labels of MQ2008, next to LightGBM's and XGBoost's own",
     "crowd-rankers": "rankers on a crowd's labels (simulated crowds, LLM judges), tested on expert grades",
+    "rigor": "whether learnt targets of labels grow with the rigour of assessors (REMAP's first experiment)",
+    "quality": "whether learnt weights of labels grow with the quality of assessors (REMAP's second experiment)",
+    "experts": "targets and weights learnt from experts, next to the papers' baselines and every control",
     "expert-budget": "run's candidates and its choice with 5 to 100 expert-graded queries",
 }
 """The studies and what each is about; a study lives in the file of its name, with _ for - (loaded when asked for)."""
+
+PARTS = ("rigor", "quality", "experts")
+"""Studies of which parts can be asked for by name (`only`)."""
 
 
 def study_named(name: str) -> Callable[..., Study]:
@@ -30,7 +36,7 @@ def study_named(name: str) -> Callable[..., Study]:
     >>> study_named("rf11")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no study 'rf11'; the studies are: rf10, web5, dl20, auto, calibration,
-    rankers, crowd-rankers, expert-budget.
+    rankers, crowd-rankers, rigor, quality, experts, expert-budget.
     """
     if name not in STUDIES:
         raise UsageError(f"There is no study '{name}'; the studies are: {', '.join(STUDIES)}.")

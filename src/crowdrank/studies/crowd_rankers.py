@@ -9,27 +9,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 
-from crowdrank.consensus import model_class
-from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.gda_pairwise import GDAPairwise
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.read import Features, read_features, read_judgments
+from crowdrank.judgments.read import Features, read_features
 from crowdrank.judgments.table import Judgments, counted
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.data import Floats, Integers
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.gda_mart import GDAPairwiseMART
 from crowdrank.rankers.instances import Instances
-from crowdrank.rankers.labels import pair_positions, read_labels
 from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
 from crowdrank.rankers.linear import GLS, RD
-from crowdrank.simulation.world import simulate
 from crowdrank.studies.base import (
     GAINS,
     Row,
@@ -42,8 +36,23 @@ from crowdrank.studies.base import (
     seeds_told,
     testing_protocol,
 )
-from crowdrank.studies.dl20 import COVERED, sizes_told, thorough
+from crowdrank.studies.dl20 import COVERED, sizes_told
+from crowdrank.studies.lessons import (
+    LABELS,
+    SMALL_TREES,
+    TREES,
+    CrowdLabels,
+    crowd_over,
+    crowd_told,
+    dl20_documents,
+    generated_documents,
+    judgments_of,
+    over_repeats,
+    query_folds,
+    trees_told,
+)
 from crowdrank.studies.rankers import (
+    FOLDS,
     RIDGES,
     Fold,
     against,
@@ -67,45 +76,24 @@ ROOM = 0.01
 SEEDS = (0, 1)
 DRAWS = (0, 1, 2)
 """Seeds of the crowds where there are few queries, so that a round is cheap."""
-LABELS = 3
 GENERATED: Mapping[str, Any] = {"queries": 600, "documents": 20, "features": 20, "seed": 100}
-FOLDS = 5
 REPEATS = 3
-TREES: Mapping[str, Any] = {
-    "n_estimators": 100,
-    "learning_rate": 0.1,
-    "num_leaves": 31,
-    "min_child_samples": 20,
-    "patience": 20,
-}
-SMALL_TREES: Mapping[str, Any] = {
-    "n_estimators": 50,
-    "learning_rate": 0.1,
-    "num_leaves": 15,
-    "min_child_samples": 30,
-    "truncation": 15,
-}
-"""For the 43 queries that a fold of DL20 learns from; there are none to stop by."""
 RIDGE = 100.0
 """Of linear rankers, where no validation queries choose."""
 MANY_JUDGES: Mapping[str, Any] = {"partners": 5}
 """Of GDAPairwise, where every document has some 55 judgments."""
 
 
-@dataclass(eq=False)
-class Lesson:
+@dataclass(eq=False, kw_only=True)
+class Lesson(CrowdLabels):
     """What a ranker may see: documents with features, and the crowd's judgments of those that are not for the test.
 
     The experts' grades (`features.grade`) are for the test, and for the one ranker that is a control.
     """
 
-    features: Features
-    judgments: Judgments
     fold: Fold
     trees: Mapping[str, Any]
     seed: int = 0
-    pairwise: Mapping[str, Any] = field(default_factory=dict)
-    models: dict[str, Aggregator] = field(default_factory=dict)
 
     @property
     def known(self) -> Integers:
@@ -117,31 +105,12 @@ class Lesson:
         """Of linear rankers: several to choose from where there are validation queries."""
         return RIDGES if len(self.fold.validate) else RIDGE
 
-    def model(self, method: str) -> Aggregator:
-        """The consensus of the judgments by a method, fitted once."""
-        if method not in self.models:
-            options = self.pairwise if method == "gda-pairwise" else {}
-            self.models[method] = model_class(method)().set_params(**options).fit(self.judgments)
-        return self.models[method]
-
-    def labels(self, method: str, target: str) -> Floats:
-        """A consensus as labels of all rows, blank where nothing may be known: (n,) or (n, n_grades)."""
-        labels = read_labels(self.model(method))
-        return self.spread(labels.query, labels.document, labels.target(target))
-
     def random_label(self) -> Floats:
         """One judgment of each document, drawn."""
         drawn = Instances.from_judgments(
             self.judgments, self.features, "single", seed=self.seed, missing="skip", unjudgeable_as="lowest"
         )
         return self.spread(drawn.features.query, drawn.features.document, drawn.y)
-
-    def spread(self, query: pa.Array, document: pa.Array, values: Floats) -> Floats:
-        """Values of pairs of ids as values of the rows, blank where there is none."""
-        place = pair_positions(query, document, self.features.query, self.features.document, "the labels")
-        found = np.full((len(place), *values.shape[1:]), np.nan)
-        found[place >= 0] = values[place[place >= 0]]
-        return found
 
     def taught(self, ranker: Ranker, y: Floats, **options: Any) -> Floats:
         """The scores of the test rows by a ranker that learnt these labels."""
@@ -232,13 +201,14 @@ class Setting:
 
     def lesson(self, repeat: int, fold: Fold) -> Lesson:
         """What may be seen in one fold."""
-        judgments = self.crowds[repeat]
-        rows = np.concatenate([fold.train, fold.validate])
-        at = pa.array(rows)
-        seen = judgments.positions(self.features.query.take(at), self.features.document.take(at))
-        item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+        judgments = judgments_of(self.crowds[repeat], self.features, np.concatenate([fold.train, fold.validate]))
         return Lesson(
-            self.features, judgments.where(np.isin(item, seen)), fold, self.trees, repeat, pairwise=self.pairwise
+            features=self.features,
+            judgments=judgments,
+            fold=fold,
+            trees=self.trees,
+            seed=repeat,
+            options={"gda-pairwise": self.pairwise},
         )
 
 
@@ -294,8 +264,7 @@ def mq2008_setting(seeds: Sequence[int]) -> Setting:
 
 def generated_setting(seeds: Sequence[int], sizes: Mapping[str, Any] = GENERATED) -> Setting:
     """Simulated crowds over generated documents."""
-    world = simulate(**sizes, labels=1, honeypots=0)
-    features = read_features(world.features.assign(grade=world.documents["grade"]))
+    features = generated_documents(sizes)
     notes = (
         f"Documents are generated ({', '.join(f'{name} {value}' for name, value in sizes.items())}, grades 0-4); "
         f"{counted(LABELS, 'label')} of each by simulated crowds ({crowd_told(seeds)}).",
@@ -311,11 +280,7 @@ def generated_setting(seeds: Sequence[int], sizes: Mapping[str, Any] = GENERATED
 
 def dl20_setting(repeats: int = REPEATS) -> Setting:
     """DL20's LLM judges, over the scores of retrieval systems."""
-    data = dataset("trec-dl20")
-    judges = thorough(data.read_judgments(), COVERED)
-    found = read_features(data.path("judged_features.tsv.gz"), columns="grade=nist_grade")
-    features = rows_of(found, np.flatnonzero(judges.positions(found.query, found.document) >= 0))
-    features = replace(features, matrix=within_query(features.matrix, query_numbers(features)))
+    features, judges = dl20_documents()
     notes = (
         f"{counted(len(features.query), 'passage')} of TREC Deep Learning 2020, judged by the {judges.n_assessors} LLM "
         f"judges of more than {COVERED:,} items ({sizes_told(judges)}); tested on NIST's grades.",
@@ -355,48 +320,6 @@ def mslr_setting(seeds: Sequence[int] = DRAWS) -> Setting:
     crowds = tuple(crowd_over(features, seed) for seed in seeds)
     title = "MSLR-WEB10K, first documents, simulated crowds (descriptive only)"
     return Setting("mslr-5k", title, features, crowds, (split,) * len(crowds), SMALL_TREES, notes, descriptive=True)
-
-
-def crowd_over(features: Features, seed: int) -> Judgments:
-    """A simulated crowd's judgments of documents, of which none are planted."""
-    return read_judgments(simulate(source=features, labels=LABELS, honeypots=0, seed=seed).judgments)
-
-
-def crowd_told(seeds: Sequence[int]) -> str:
-    """What a simulated crowd is, for a sentence."""
-    return (
-        f"{seeds_told(seeds)}; 60 assessors, of whom 15% do not look and 3% turn the scale round; noise 1, no families"
-    )
-
-
-def trees_told(settings: Mapping[str, Any]) -> list[str]:
-    """The settings of the trees in a sentence."""
-    return [f"Trees: {', '.join(f'{name} {value:g}' for name, value in settings.items())}."]
-
-
-def query_folds(query: Integers, seed: int) -> list[Fold]:
-    """Folds by query without validation queries.
-
-    >>> parts = query_folds(np.arange(10) // 2, seed=0)
-    >>> sorted(np.concatenate([part.test for part in parts]).tolist()) == list(range(10))
-    True
-    """
-    fold = np.random.default_rng(seed).permutation(query.max() + 1) % FOLDS
-    nothing = np.array([], np.int64)
-    tests = [fold[query] == number for number in range(FOLDS)]
-    return [Fold(np.flatnonzero(~test), nothing, np.flatnonzero(test)) for test in tests]
-
-
-def within_query(matrix: Floats, query: Integers) -> Floats:
-    """Every feature from 0, the lowest of the query, to 1, the highest; blanks stay.
-
-    >>> within_query(np.array([[1.0], [np.nan], [3.0], [7.0]]), np.array([0, 0, 0, 1])).ravel().tolist()
-    [0.0, nan, 1.0, 0.0]
-    """
-    groups = pd.DataFrame(matrix).groupby(query)
-    low, high = (np.asarray(groups.transform(end)) for end in ("min", "max"))
-    scaled = np.divide(matrix - low, high - low, out=np.zeros_like(matrix), where=high > low)
-    return np.where(np.isnan(matrix), np.nan, scaled)
 
 
 # A table.
@@ -469,17 +392,6 @@ def _evaluations(setting: Setting, run: str, found: Mapping[tuple[int, int], Map
         scored = run_frame(setting.features, score).iloc[tested]
         evaluations.append(evaluate(scored, gold.iloc[tested], list(MEASURES), gains=GAINS))
     return evaluations
-
-
-def over_repeats(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """The mean of each query's values over repeats."""
-    first = evaluations[0]
-    table, means = first.per_query, {}
-    for measure in first.means:
-        values = np.mean([one.values(measure) for one in evaluations], axis=0)
-        table = table.set_column(table.column_names.index(measure), measure, pa.array(values))
-        means[measure] = float(np.nanmean(values))
-    return replace(first, per_query=table, means=means)
 
 
 @dataclass(frozen=True)

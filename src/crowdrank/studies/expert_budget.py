@@ -26,7 +26,8 @@ from crowdrank.pipeline.trial import Judge, Outcome, Trial, dealt
 from crowdrank.rankers.data import Floats, Integers
 from crowdrank.simulation.world import simulate
 from crowdrank.studies.base import Row, Study, Table, Tell, quiet, seeds_told
-from crowdrank.studies.crowd_rankers import crowd_over, crowd_told, dl20_setting
+from crowdrank.studies.crowd_rankers import dl20_setting
+from crowdrank.studies.lessons import crowd_over, crowd_told
 from crowdrank.studies.rankers import mq2008
 
 MEASURE = "nDCG@10"

@@ -120,8 +120,8 @@ def folds(part: Integers) -> list[Fold]:
     ]
 
 
-def named(methods: Sequence[str] | None, known: Mapping[str, Any]) -> list[str]:
-    """The runs to make: those named, or all that a study knows.
+def named(methods: Sequence[str] | None, known: Mapping[str, Any], what: str = "ranker") -> list[str]:
+    """The runs to make (or the data sets to take): those named, or all that a study knows.
 
     >>> named(["b"], {"a": 1, "b": 2})
     ['b']
@@ -129,10 +129,10 @@ def named(methods: Sequence[str] | None, known: Mapping[str, Any]) -> list[str]:
     if methods is None:
         return list(known)
     if not methods:
-        raise UsageError(f"There is no ranker to run; name some of: {', '.join(known)}.")
+        raise UsageError(f"There is no {what} to run; name some of: {', '.join(known)}.")
     for method in methods:
         if method not in known:
-            raise UsageError(f"There is no ranker '{method}' in this study; it has: {', '.join(known)}.")
+            raise UsageError(f"There is no {what} '{method}' in this study; it has: {', '.join(known)}.")
     return list(dict.fromkeys(methods))
 
 
