@@ -20,7 +20,7 @@ def small() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "GENERATED", {"queries": 60, "documents": 8, "features": 5})
         patch.setattr(module, "candidates_of", lambda material: [BY_NAME[name] for name in FEW])
-        return module.study(["generated"], seeds=[0, 1], budgets=[6, 10])
+        return module.study(only=["generated"], seeds=[0, 1], budgets=[6, 10])
 
 
 def test_every_run_has_a_figure_for_every_budget(small: Any) -> None:
@@ -70,5 +70,7 @@ def test_aims_are_told() -> None:
 
 
 def test_unknown_settings_are_refused() -> None:
-    with pytest.raises(UsageError, match="no setting 'x'"):
-        module.study(["x"])
+    with pytest.raises(UsageError, match="'x'"):
+        module.study(only=["x"])
+    with pytest.raises(UsageError, match="--methods"):
+        module.study(["average"])

@@ -26,7 +26,7 @@ STUDIES = {
 }
 """The studies and what each is about; a study lives in the file of its name, with _ for - (loaded when asked for)."""
 
-PARTS = ("rigor", "quality", "experts")
+PARTS = ("rigor", "quality", "experts", "expert-budget")
 """Studies of which parts can be asked for by name (`only`)."""
 
 

@@ -28,7 +28,7 @@ from crowdrank.simulation.world import simulate
 from crowdrank.studies.base import Row, Study, Table, Tell, quiet, seeds_told
 from crowdrank.studies.crowd_rankers import dl20_setting
 from crowdrank.studies.lessons import crowd_over, crowd_told
-from crowdrank.studies.rankers import mq2008
+from crowdrank.studies.rankers import mq2008, named
 
 MEASURE = "nDCG@10"
 BUDGETS = (5, 10, 20, 50, 100)
@@ -69,17 +69,16 @@ Found = dict[str, Floats]
 def study(
     methods: Sequence[str] | None = None,
     *,
+    only: Sequence[str] | None = None,
     seeds: Sequence[int] = SEEDS,
     budgets: Sequence[int] = BUDGETS,
     tell: Tell = quiet,
 ) -> Study:
-    """All tables; `methods` names settings: generated, mq2008, dl20."""
-    named = list(methods) if methods is not None else list(SETTINGS)
-    unknown = [name for name in named if name not in SETTINGS]
-    if unknown:
-        raise UsageError(f"There is no setting '{unknown[0]}'; the settings are: {', '.join(SETTINGS)}.")
+    """All tables, or those of the data sets named; there is no choice of methods, as `run` chooses among all."""
+    if methods is not None:
+        raise UsageError("The study expert-budget tries what `run` tries; --methods is for other studies.")
     tables: list[Table] = []
-    for name in named:
+    for name in named(only, SETTINGS, "data set"):
         tables += SETTINGS[name](seeds, budgets, tell)
     return Study("expert-budget", tuple(tables), tuple(_protocol()))
 
