@@ -78,7 +78,7 @@ def test_top_gains_is_its_twin(data: st.DataObject) -> None:
     score = (chance * after).sum(axis=1)
     offsets = np.append(0, np.cumsum(sizes))
     gain = np.empty(n)
-    kernels.top_gains(offsets, score, chance, after, k, 1 / np.log2(np.arange(2, k + 2)), gain)
+    kernels.top_gains(offsets, chance, after, k, 1 / np.log2(np.arange(2, k + 2)), gain)
     for start, stop in pairwise(offsets):
         for d in range(start, stop):
             expected = twins.top_gain(score[start:stop], d - start, chance[d], after[d], k)
@@ -106,6 +106,36 @@ def test_the_belief_of_a_line_is_near_the_posterior_itself() -> None:
     drop = belief.drop(np.arange(judged().n_items))
     mean = [twins.information(row, belief.anyone) for row in exact]
     assert np.corrcoef(drop, mean)[0, 1] > 0.97
+
+
+def test_what_is_looked_up_on_the_grid_is_what_is_worked_out() -> None:
+    belief = Belief.of(State.of(Pool.of(judged()), judged()), gda())
+    pair = np.arange(judged().n_items)
+    spelt_out = belief.posterior(pair)
+    np.testing.assert_allclose(
+        belief.drop(pair), [twins.information(row, belief.anyone) for row in spelt_out], atol=0.01
+    )
+    np.testing.assert_allclose(belief.entropy(pair), -(spelt_out * np.log(spelt_out + 1e-300)).sum(axis=1), atol=0.02)
+    seen_as = np.eye(len(belief.careful))[belief.careful.argmax(axis=0)]
+    np.testing.assert_allclose(belief.certainty(pair), (spelt_out @ seen_as).max(axis=1), atol=0.05)
+    chance, value = belief.gains(pair)
+    np.testing.assert_allclose((chance * value).sum(axis=1), spelt_out @ belief.gain, atol=0.15, rtol=0.05)
+
+
+def test_bilinear_and_along_are_numpy() -> None:
+    rng = np.random.default_rng(0)
+    table, x, y = rng.random((4, 3)), rng.uniform(-1, 5, 50), rng.uniform(-1, 4, 50)
+    found = np.empty(50)
+    kernels.bilinear(x, y, 0.0, 1.0, 0.0, 1.0, table, found)
+    for row in range(50):
+        inner = [np.interp(y[row], np.arange(3), line) for line in table]
+        assert found[row] == pytest.approx(np.interp(x[row], np.arange(4), inner), abs=1e-5)
+    values = np.empty((50, 2))
+    kernels.along(x, y, np.array([-1.0, 0.5]), 0.0, 0.5, table[:, 0], values)
+    for column, point in enumerate((-1.0, 0.5)):
+        np.testing.assert_allclose(
+            values[:, column], np.interp(x + y * point, np.arange(4) * 0.5, table[:, 0]), atol=1e-5
+        )
 
 
 def test_the_belief_of_grades_is_the_consensus() -> None:
@@ -242,7 +272,7 @@ def test_without_a_model_one_is_fitted() -> None:
 def test_wishes_in_order_without_sorting_all() -> None:
     rng = np.random.default_rng(0)
     worth = rng.integers(0, 50, 3 * BLOCK).astype(float)
-    wishes = Wishes(np.arange(len(worth)), worth, np.full(len(worth), "", object))
+    wishes = Wishes(np.arange(len(worth)), worth, np.zeros(len(worth), np.int8), ("why",))
     for first in (0, 10, 5000, len(worth)):
         order = np.concatenate(list(wishes.in_order(first)))
         np.testing.assert_array_equal(order, np.argsort(-worth, kind="stable"))

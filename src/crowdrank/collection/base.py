@@ -59,7 +59,7 @@ class State:
     @property
     def unknown(self) -> int:
         """How many judged documents are not in the pool."""
-        return 0 if self.judgments is None else self.judgments.n_items - len(np.unique(self.item[self.item >= 0]))
+        return 0 if self.judgments is None else self.judgments.n_items - int((self.item >= 0).sum())  # each pair once
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +68,15 @@ class Wishes:
 
     pair: Integers  # (m,) places in the pool
     worth: Floats  # (m,) the most wanted is the highest; equals in the order given
-    reason: NDArray[np.object_]  # (m,)
+    reason: NDArray[np.int8]  # (m,) places in `reasons`
+    reasons: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.pair)
+
+    def told(self, rows: Integers) -> NDArray[np.object_]:
+        """Why the labels of some rows are wanted."""
+        return np.array([*self.reasons, ""], object)[self.reason[rows]]
 
     def in_order(self, first: int) -> Iterator[Integers]:
         """Blocks of rows, the most wanted first; the first block has about `first` rows, without sorting the others."""
@@ -82,13 +87,14 @@ class Wishes:
             if above.sum() < len(self) // 2:
                 head = np.flatnonzero(above)
                 rest = np.flatnonzero(~above)
-                yield from _blocks(head[np.argsort(-self.worth[head], kind="stable")])
-        yield from _blocks(rest[np.argsort(-self.worth[rest], kind="stable")])
+                yield from _blocks(head[np.argsort(-self.worth[head], kind="stable")], first)
+        yield from _blocks(rest[np.argsort(-self.worth[rest], kind="stable")], BLOCK)
 
 
-def _blocks(order: Integers) -> Iterator[Integers]:
-    for start in range(0, len(order), BLOCK):
-        yield order[start : start + BLOCK]
+def _blocks(order: Integers, size: int) -> Iterator[Integers]:
+    size = min(max(size, 64), BLOCK)
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
 
 
 class Policy(Parametrised, ABC):
@@ -170,17 +176,12 @@ class Policy(Parametrised, ABC):
 def first_labels(state: State, seed: int | None) -> Wishes:
     """One label of every pair that has none, in the order of the pool, or drawn."""
     pair = in_turn(np.flatnonzero((state.count == 0) & ~state.pool.planted), seed)
-    return Wishes(pair, np.zeros(len(pair)), reasons("no label so far", len(pair)))
+    return Wishes(pair, np.zeros(len(pair)), np.zeros(len(pair), np.int8), ("no label so far",))
 
 
 def in_turn(pair: Integers, seed: int | None) -> Integers:
     """Pairs as they stand, or shuffled."""
     return pair if seed is None else np.random.default_rng(seed).permutation(pair)
-
-
-def reasons(reason: str, n: int) -> NDArray[np.object_]:
-    """One reason for all."""
-    return np.full(n, reason, object)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +208,7 @@ class _Round:
         else:
             desk = _Desk.of(self.state, self.budget, self.policy.seed)
             pair, assessor, reason, unmet = desk.serve(wishes, money, self._merit)
-            extra = Wishes(planted, np.zeros(len(planted)), reasons("honeypot", len(planted)))
+            extra = Wishes(planted, np.zeros(len(planted)), np.zeros(len(planted), np.int8), ("honeypot",))
             more, who, _, _ = desk.serve(extra, for_honeypots, None) if len(planted) else (NOTHING, NOTHING, None, 0)
             price = self.state.pool.roster.price[np.concatenate([assessor, who])]
         self._refuse_nothing(wishes, pair, unmet)
@@ -216,7 +217,7 @@ class _Round:
             np.concatenate([pair, more]),
             np.concatenate([assessor, who]),
             price,
-            np.concatenate([reason, reasons("honeypot", len(more))]),
+            np.concatenate([reason, np.full(len(more), "honeypot", object)]),
             np.arange(len(pair) + len(more)) >= len(pair),
             tuple(notes),
             self.budget.kind,
@@ -234,10 +235,10 @@ class _Round:
         n = min(n, len(wishes))
         rows = NOTHING
         for block in wishes.in_order(n):
+            rows = np.concatenate([rows, block])[:n]
             if len(rows) >= n:
                 break
-            rows = np.concatenate([rows, block])[:n]
-        return wishes.pair[rows], np.full(len(rows), ANYONE), wishes.reason[rows], 0
+        return wishes.pair[rows], np.full(len(rows), ANYONE), wishes.told(rows), 0
 
     def _merit(self, pair: Integers) -> Floats | None:
         return self.policy.merit(self.state, self.model, pair)
@@ -296,8 +297,6 @@ class _Desk:
         self.last[:] = -1
         done, kept, unmet = 0, [], 0
         for block in wishes.in_order(n):
-            if cheapest > money + 1e-9:
-                break
             pair = wishes.pair[block]
             told = merit(pair) if merit is not None else None
             worth = np.zeros((1, len(roster))) if told is None else told
@@ -327,6 +326,8 @@ class _Desk:
             met = ended == kernels.GIVEN
             unmet += int((ended == kernels.NOBODY).sum())
             kept.append((block[met], chosen[met]))
+            if cheapest > money + 1e-9:
+                break
         rows = np.concatenate([NOTHING, *(part[0] for part in kept)])
         who = np.concatenate([NOTHING, *(part[1] for part in kept)])
-        return wishes.pair[rows], who, wishes.reason[rows], unmet
+        return wishes.pair[rows], who, wishes.told(rows), unmet

@@ -2,11 +2,13 @@
 
 A pair is in one of several states: a true grade, or a point of the line of relevance. Its probabilities come from the
 consensus table alone: from the shares of grades, or, on the line, as a normal of the consensus' mean and sd; so no pass
-over the judgments is needed.
+over the judgments is needed. What follows from mean and sd alone is worked out on a grid of both and looked up there,
+so that a million pairs cost less than a pass.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +26,13 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments
 
 STEP = float(NODES[1] - NODES[0])
+MEANS, SDS = np.linspace(-3.4, 3.4, 137), np.linspace(0.0, 1.3, 53)
+"""The grid of means and standard deviations of relevance on which expectations are worked out."""
+_NODE, _WEIGHT = np.polynomial.hermite_e.hermegauss(5)
+POINTS, WEIGHTS = np.asarray(_NODE, np.float64), np.asarray(_WEIGHT / _WEIGHT.sum(), np.float64)
+"""Five points, in standard deviations, and their weights: expectations under a normal, of polynomials to degree 9."""
+CHUNK = 1 << 16
+"""Pairs whose probabilities are held at once, where they are spelt out."""
 SURE = 0.95
 """An expert of whom nothing is known is right as often, where states are grades."""
 
@@ -116,19 +125,73 @@ class Belief:
 
     def certainty(self, pair: Integers) -> Floats:
         """How probable the most probable grade is, (n,), if the state were known for certain."""
-        grade = self.careful.argmax(axis=0)
-        onto = np.eye(len(self.careful))[grade]
-        return np.asarray((self.posterior(pair) @ onto).max(axis=1))
+        return self._looked_up(pair, self._certainties)
+
+    def _certainties(self, shares: Floats) -> Floats:
+        if not self.on_line:
+            return np.asarray(shares.max(axis=1))
+        onto = np.eye(len(self.careful))[self.careful.argmax(axis=0)]  # the grade that each state is seen as
+        return np.asarray((shares @ onto).max(axis=1))
 
     def entropy(self, pair: Integers) -> Floats:
         """How much is not known of each pair, in nats: (n,)."""
-        return entropy(self.posterior(pair))
+        return self._looked_up(pair, kernels.entropies)
 
     def drop(self, pair: Integers) -> Floats:
         """By how much an answer of whoever comes is expected to lower the entropy: (n,)."""
-        posterior, curves = self.posterior(pair), self.anyone
-        # H[answer] - E[H[answer | state]], which is the drop of the entropy of the state
-        return np.maximum(entropy(posterior @ curves.T) - posterior @ entropy(curves.T), 0.0)
+        return self._looked_up(pair, self._drops)
+
+    def _drops(self, shares: Floats) -> Floats:
+        told = np.empty((len(shares), 1))
+        noise = entropy(self.anyone.T)[None]
+        everyone = np.empty(0, np.int64), np.empty(0, np.int32)
+        kernels.information(shares, self.anyone[None], noise, np.arange(len(shares)), *everyone, told)
+        return told[:, 0]
+
+    def gains(self, pair: Integers) -> tuple[Floats, Floats]:
+        """What each pair may gain, and the chance of each: (n, n_points) both.
+
+        Points are the true grades, or five points of the line that have the moments of the pair's normal.
+        """
+        row = self.row[pair]
+        if not self.on_line:
+            shares = self._all_shares(row)
+            return shares, np.broadcast_to(self.gain, shares.shape)
+        at = self._mean_sd(row)
+        value = np.empty((len(pair), len(POINTS)))
+        kernels.along(*at, POINTS, float(NODES[0]), STEP, self.gain[:N_NODES], value)
+        if len(self.prior) == N_NODES:
+            return np.broadcast_to(WEIGHTS, value.shape), value
+        apart = np.where(row >= 0, self._column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])[:, None]
+        return np.hstack([WEIGHTS * (1 - apart), apart]), np.hstack([value, np.zeros((len(pair), 1))])
+
+    def _looked_up(self, pair: Integers, function: Callable[[Floats], Floats]) -> Floats:
+        """A function of probabilities of states, of each pair."""
+        row = self.row[pair]
+        if not self.on_line:
+            return function(self._all_shares(row))
+        if len(self.prior) > N_NODES:
+            parts = [function(self.posterior(part)) for part in np.array_split(pair, len(pair) // CHUNK + 1)]
+            return np.concatenate(parts)
+        means, sds = np.meshgrid(MEANS, SDS, indexing="ij")
+        table = function(self._on_nodes(means.ravel(), sds.ravel())).reshape(means.shape)
+        found = np.empty(len(pair))
+        kernels.bilinear(*self._mean_sd(row), MEANS[0], MEANS[1] - MEANS[0], SDS[0], SDS[1] - SDS[0], table, found)
+        return found
+
+    def _mean_sd(self, row: Integers) -> tuple[Floats, Floats]:
+        """Of a pair without a label those of the prior."""
+        mean, sd = self._column("relevance"), self._column("sd")
+        if len(row) == len(mean) and _in_place(row):
+            return mean, sd
+        return np.where(row >= 0, mean[row], 0.0), np.where(row >= 0, sd[row], 1.0)
+
+    def _all_shares(self, row: Integers) -> Floats:
+        if len(row) == len(self._shares) and _in_place(row):
+            return self._shares
+        shares = self._shares[row]
+        shares[row < 0] = self.prior
+        return shares
 
     def drops(self, pair: Integers, roster: Roster) -> Floats:
         """As `drop`, for an answer of each assessor of a roster who may judge the pair: (n, n_assessors).
@@ -174,6 +237,11 @@ class Belief:
         np.add.at(counts, (owner, judgments.assessor_family[judgments.assessor[rows]]), 1.0)
         counts[:, -1] = 0.0  # of no family
         return counts[:, family]
+
+
+def _in_place(row: Integers) -> bool:
+    """Whether rows are all rows in their order, so that nothing needs to be picked."""
+    return bool(len(row) and row[0] == 0 and row[-1] == len(row) - 1 and (np.diff(row) == 1).all())
 
 
 def _rows(state: State, model: Aggregator) -> Integers:

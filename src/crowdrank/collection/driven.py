@@ -9,15 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank.collection import kernels
-from crowdrank.collection.base import Policy, State, Wishes, in_turn, reasons
+from crowdrank.collection.base import Policy, State, Wishes, in_turn
 from crowdrank.collection.belief import Belief
 from crowdrank.collection.pool import Floats, Integers
 from crowdrank.consensus.base import Aggregator
 from crowdrank.errors import UsageError
 from crowdrank.judgments import ids
 
-CHUNK = 1 << 16
-"""Pairs whose probabilities are held at once."""
 VARIETY = 0.35
 """Chosen on half of RF10's topics among 0, 0.25, 0.5 and 1: the middle of the best two."""
 
@@ -41,7 +39,7 @@ class Random(Policy):
         open_ = ~state.pool.planted if self.k is None else (state.count < self.k) & ~state.pool.planted
         drawn = np.random.default_rng([self.seed or 0, int(state.count.sum())])
         pair = drawn.permutation(np.flatnonzero(open_))
-        return Wishes(pair, -state.count[pair].astype(np.float64), reasons("drawn", len(pair)))
+        return Wishes(pair, -state.count[pair].astype(np.float64), np.zeros(len(pair), np.int8), ("drawn",))
 
 
 class Driven(Policy):
@@ -68,14 +66,15 @@ class Driven(Policy):
         """Pairs without a label, then by worth."""
         assert model is not None
         belief = Belief.of(state, model)
-        open_ = np.flatnonzero(~state.pool.planted)
+        pair = np.flatnonzero(~state.pool.planted)
         if self.settled is not None:
-            open_ = open_[in_chunks(belief.certainty, open_) < self.settled]
-        open_ = in_turn(open_, self.seed)
-        worth = self.worth(belief, open_)
-        fresh = state.count[open_] == 0
-        worth = worth + fresh * (worth.max(initial=0.0) + 1.0)
-        return Wishes(open_, worth, np.where(fresh, "no label so far", self.why()).astype(object))
+            pair = pair[belief.certainty(pair) < self.settled]
+        pair = in_turn(pair, self.seed)
+        worth = self.worth(belief, pair)
+        fresh = state.count[pair] == 0
+        if fresh.any():
+            worth = worth + fresh * (worth.max() + 1.0)
+        return Wishes(pair, worth, (~fresh).astype(np.int8), ("no label so far", self.why()))
 
     def merit(self, state: State, model: Aggregator | None, pair: Integers) -> Floats | None:
         """How much each assessor is expected to tell."""
@@ -128,7 +127,7 @@ class EntropyDrop(Driven):
 
     def worth(self, belief: Belief, pair: Integers) -> Floats:
         """Nats that an answer of whoever comes is expected to tell."""
-        return in_chunks(belief.drop, pair)
+        return belief.drop(pair)
 
     def why(self) -> str:
         """A label is expected to tell much."""
@@ -165,37 +164,23 @@ class TopGain(Driven):
 
     def worth(self, belief: Belief, pair: Integers) -> Floats:
         """The expected gain of nDCG@k of the pair's query."""
-        pool = belief.state.pool
-        everything = np.arange(len(pool))
-        query = _query_numbers(belief.state)
-        order = everything if (np.diff(query) >= 0).all() else np.argsort(query, kind="stable")
-        offsets = np.append(np.flatnonzero(np.diff(query[order], prepend=-1)), len(order))
-        posterior = np.concatenate([belief.posterior(part) for part in np.array_split(order, len(order) // CHUNK + 1)])
-        found = np.empty(len(pool))
-        kernels.top_gains(
-            offsets,
-            posterior @ belief.gain,
-            posterior,
-            np.broadcast_to(belief.gain, posterior.shape),
-            self.k,
-            1 / np.log2(np.arange(2, self.k + 2)),
-            found,
-        )
-        gain = np.empty(len(pool))
+        n, query = len(belief.state.pool), _query_numbers(belief.state)
+        order = np.arange(n) if (np.diff(query) >= 0).all() else np.argsort(query, kind="stable")
+        offsets = np.append(np.flatnonzero(np.diff(query[order], prepend=-1)), n)
+        chance, value = belief.gains(order)
+        found = np.empty(n)
+        discount = 1 / np.log2(np.arange(2, self.k + 2))
+        kernels.top_gains(offsets, chance, value, self.k, discount, found)
+        gain = np.empty(n)
         gain[order] = found
-        told = in_chunks(belief.drop, pair) / np.maximum(in_chunks(belief.entropy, pair), 1e-12)
-        return gain[pair] * told
+        worth = gain[pair]
+        some = np.flatnonzero(worth > 0)  # most can change nothing at the top
+        worth[some] *= belief.drop(pair[some]) / np.maximum(belief.entropy(pair[some]), 1e-12)
+        return worth
 
     def why(self) -> str:
         """It may change the top."""
         return f"may change the top {self.k}"
-
-
-def in_chunks(function: object, pair: Integers) -> Floats:
-    """A function of pairs, some at a time: what it holds in between is large."""
-    assert callable(function)
-    parts = [function(pair[start : start + CHUNK]) for start in range(0, len(pair), CHUNK)]
-    return np.concatenate([np.empty(0), *parts])
 
 
 def _query_numbers(state: State) -> Integers:

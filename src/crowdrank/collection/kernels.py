@@ -90,20 +90,25 @@ def allot(
 @njit(cache=True, nogil=True)
 def top_gains(
     query_offsets: NDArray[np.int64],
-    score: NDArray[np.float64],
     chance: NDArray[np.float64],
     after: NDArray[np.float64],
     k: int,
     discount: NDArray[np.float64],
     gain: NDArray[np.float64],
 ) -> None:
-    """What one more label of each document is expected to add to its query's DCG@k, over the best DCG@k as known.
+    """What knowing more of each document is expected to add to its query's DCG@k, over the best DCG@k as known.
 
-    A label changes a document's expected gain from `score` to one of `after`, each by its `chance`; then the query is
+    A document's gain turns out as one of `after`, each by its `chance`, where its mean was expected; then the query is
     ranked anew. Only the k + 1 best documents matter to where a document can come in.
     """
-    # score (n,), chance and after (n, n_answers), the documents of a query side by side -> gain (n,)
-    top = np.empty(k + 1, np.int64)
+    # chance and after (n, n_answers), the documents of a query side by side -> gain (n,)
+    score, most = np.zeros(len(chance)), np.full(len(chance), -np.inf)
+    for d in range(len(chance)):
+        for answer in range(chance.shape[1]):
+            score[d] += chance[d, answer] * after[d, answer]
+            most[d] = max(most[d], after[d, answer])
+    top, own = np.empty(k + 1, np.int64), np.empty(k, np.int64)
+    above, below = np.empty(k + 1), np.empty(k + 1)
     for query in range(len(query_offsets) - 1):
         start, stop = query_offsets[query], query_offsets[query + 1]
         held = 0
@@ -117,31 +122,41 @@ def top_gains(
             for place in range(held - 1, at, -1):
                 top[place] = top[place - 1]
             top[at] = d
-        whole = 0.0
+        # What the best k add up to, as they are (above) and each a rank lower (below), up to each place.
+        above[0], below[0] = 0.0, 0.0
         for place in range(min(held, k)):
-            whole += discount[place] * score[top[place]]
+            rank_lower = discount[place + 1] if place + 1 < k else 0.0
+            above[place + 1] = above[place] + discount[place] * score[top[place]]
+            below[place + 1] = below[place] + rank_lower * score[top[place]]
+            own[place] = top[place]
+        shown = min(held, k)
+        whole = above[shown]
         for d in range(start, stop):
+            mine = -1
+            for place in range(shown):
+                if own[place] == d:
+                    mine = place
+            if mine < 0 and held > k and most[d] < score[top[k - 1]]:
+                gain[d] = 0.0  # it cannot come in
+                continue
             expected = 0.0
             for answer in range(chance.shape[1]):
-                if chance[d, answer] <= 0.0:
-                    continue
-                value, place, total, inserted = after[d, answer], 0, 0.0, False
-                for number in range(held):
-                    if place == k:
-                        break
-                    other = top[number]
-                    if other == d:
-                        continue
-                    if not inserted and value >= score[other]:
-                        total += discount[place] * value
-                        place += 1
-                        inserted = True
-                        if place == k:
-                            break
-                    total += discount[place] * score[other]
-                    place += 1
-                if not inserted and place < k:
-                    total += discount[place] * value
+                value, at = after[d, answer], shown
+                while at > 0 and value >= score[top[at - 1]]:
+                    at -= 1
+                if mine < 0:  # it comes in at a place, and who stands there or after goes down
+                    here = discount[at] * value if at < k else 0.0
+                    total = above[at] + here + below[shown] - below[at]
+                elif at <= mine:  # it goes up, who stood between goes down
+                    total = whole - discount[mine] * score[d] + discount[at] * value
+                    total += below[mine] - below[at] - (above[mine] - above[at])
+                else:  # it goes down, who stood between goes up; below the last place the next best comes in
+                    at -= 1
+                    after_it = score[top[k]] if held > k else -np.inf
+                    total = whole - discount[mine] * score[d]
+                    for place in range(mine + 1, at + 1):
+                        total += (discount[place - 1] - discount[place]) * score[top[place]]
+                    total += discount[at] * max(value, after_it if at == k - 1 else -np.inf)
                 expected += chance[d, answer] * total
             gain[d] = max(expected - whole, 0.0) / max(whole, 1e-12)
 
@@ -179,3 +194,58 @@ def information(
                 if share > 0.0:
                     total -= share * np.log(share)
             told[row, a] = max(total, 0.0)
+
+
+@njit(cache=True, nogil=True)
+def entropies(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The entropy of each row, in nats."""
+    # (n, n_states) -> (n,)
+    found = np.zeros(len(shares))
+    for row in range(len(shares)):
+        for s in range(shares.shape[1]):
+            if shares[row, s] > 0.0:
+                found[row] -= shares[row, s] * np.log(shares[row, s])
+    return found
+
+
+@njit(cache=True, nogil=True)
+def bilinear(
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    first_x: float,
+    step_x: float,
+    first_y: float,
+    step_y: float,
+    table: NDArray[np.float64],
+    found: NDArray[np.float64],
+) -> None:
+    """A function's values at points (x, y), from those on a grid; what lies off the grid counts as on its edge."""
+    # x, y, found (n,), table (n_x, n_y)
+    for row in range(len(x)):
+        u = min(max((x[row] - first_x) / step_x, 0.0), table.shape[0] - 1.000001)
+        v = min(max((y[row] - first_y) / step_y, 0.0), table.shape[1] - 1.000001)
+        i, j = int(u), int(v)
+        u -= i
+        v -= j
+        low = (1 - v) * table[i, j] + v * table[i, j + 1]
+        high = (1 - v) * table[i + 1, j] + v * table[i + 1, j + 1]
+        found[row] = (1 - u) * low + u * high
+
+
+@njit(cache=True, nogil=True)
+def along(
+    mean: NDArray[np.float64],
+    sd: NDArray[np.float64],
+    points: NDArray[np.float64],
+    first: float,
+    step: float,
+    table: NDArray[np.float64],
+    found: NDArray[np.float64],
+) -> None:
+    """A function's values at mean + sd * point, from those at even steps; beyond the ends as at the ends."""
+    # mean, sd (n,), points (n_points,), table (n_steps,) -> found (n, n_points)
+    for row in range(len(mean)):
+        for p in range(len(points)):
+            u = min(max((mean[row] + sd[row] * points[p] - first) / step, 0.0), len(table) - 1.000001)
+            i = int(u)
+            found[row, p] = table[i] + (u - i) * (table[i + 1] - table[i])

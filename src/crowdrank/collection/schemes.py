@@ -62,8 +62,8 @@ class Scheme(Policy):
         wanted = np.repeat(pair, needed[pair])
         number = np.arange(len(wanted)) - np.repeat(np.cumsum(needed[pair]) - needed[pair], needed[pair])
         number += state.count[wanted]
-        why = np.where(number == 0, self.why(first=True), self.why(first=False)).astype(object)
-        return Wishes(wanted, -number.astype(np.float64), why)
+        why = (self.why(first=True), self.why(first=False))
+        return Wishes(wanted, -number.astype(np.float64), (number > 0).astype(np.int8), why)
 
     def _goodness(self, state: State) -> tuple[Flags, Flags]:
         assert state.judgments is not None
