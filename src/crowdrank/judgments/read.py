@@ -82,7 +82,7 @@ def read_judgments(
         scale_rules=ScaleRules.read(scales) if scales is not None else None,
         unjudgeable=_answers(unjudgeable, layout),
         repeats=repeats,
-        exclude=_excluded(exclude),
+        exclude=excluded_ids(exclude),
         family_pattern=_pattern(family_pattern),
         column_of=lambda role: found.get(role, role),
     )
@@ -295,7 +295,8 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
         raise UsageError(f"--family-pattern cannot read '{text}' ({problem}); write a regular expression.") from problem
 
 
-def _excluded(exclude: str | Path | Collection[object] | None) -> Collection[str]:
+def excluded_ids(exclude: str | Path | Collection[object] | None) -> Collection[str]:
+    """The ids of assessors to leave out: as they are, or a file with one a line."""
     if isinstance(exclude, str | Path):
         with opened(exclude) as stream:
             lines = [line.decode("utf-8-sig").strip() for line in stream]

@@ -19,6 +19,8 @@ STUDIES = {
     "calibration": "whether intervals and probabilities hold on data drawn from the model",
     "rankers": "every ranker on the given labels of MQ2008, next to LightGBM's and XGBoost's own",
     "crowd-rankers": "rankers on a crowd's labels (simulated crowds, LLM judges), tested on expert grades",
+    "next-label": "quality against labels bought for every policy (RF10, DL20), experts next to LLM judges",
+    "overlap": "labelling schemes: what each costs and how good a ranker it makes (simulated 11-judge sets, mslr-5k)",
 }
 """The studies and what each is about; a study lives in the file of its name, with _ for - (loaded when asked for)."""
 
@@ -29,7 +31,7 @@ def study_named(name: str) -> Callable[..., Study]:
     >>> study_named("rf11")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no study 'rf11'; the studies are: rf10, web5, dl20, auto, calibration,
-    rankers, crowd-rankers.
+    rankers, crowd-rankers, next-label, overlap.
     """
     if name not in STUDIES:
         raise UsageError(f"There is no study '{name}'; the studies are: {', '.join(STUDIES)}.")
