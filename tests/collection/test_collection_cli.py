@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -237,3 +239,10 @@ def test_no_judgments_yet(files: Path, run: Run) -> None:
 def test_nothing_more_is_wanted(files: Path, run: Run) -> None:
     run("add", "labels.csv", "one.csv", "two.csv")
     assert "Nothing more is wanted" in run("next", "labels.csv", "--pairs", "pool.csv", "-p", "single", "--budget", 3)
+
+
+def test_a_problem_is_one_sentence_and_exit_code_2(files: Path) -> None:
+    words = ["collect", "next", "labels.csv", "--pairs", "pool.csv", "--budget", "0"]
+    done = subprocess.run([sys.executable, "-m", "crowdrank", *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "Error: The budget is 0.0; give a number above 0.\n"
