@@ -125,7 +125,7 @@ def test_tables_of_policies(replayed: list[next_label.Replayed], monkeypatch: py
 
 
 def test_how_many_labels_are_to_be_had_informs_no_policy() -> None:
-    """The same judgments so far, and more or fewer who could judge some documents: the same documents are asked about."""
+    """The same judgments so far, and fewer who could judge some documents: the same documents are asked about."""
     full = read_judgments(simulate(queries=10, documents=8, labels=8, assessors=15, seed=2).judgments)
     so_far = equal_count(full, 2, 0)
     place = np.arange(len(full)) - np.repeat(full.offsets[:-1], np.diff(full.offsets))

@@ -27,7 +27,7 @@ from crowdrank.rankers.network import LambdaRankNet
 from crowdrank.simulation.world import simulate
 from crowdrank.studies.base import GAINS, Row, Study, Table, Tell, comparison_table, quiet, seeds_told, testing_protocol
 from crowdrank.studies.crowd_rankers import over_repeats
-from crowdrank.studies.rankers import query_numbers, rows_of
+from crowdrank.studies.rankers import against, query_numbers, rows_of
 
 MEASURES = ("nDCG@3", "nDCG@1", "nDCG@5", "nDCG@10")
 MAIN = "nDCG@3"
@@ -154,8 +154,9 @@ def study(
     for ranker, make in rankers.items():
         for name, lessons in sets.items():
             tables.append(accuracy_table(f"{ranker} {name}", lessons, chosen, make, ranker, seeds, tell=tell))
-    tables.append(accuracy_table("LambdaMART plus", plus, PLUS, trees, "LambdaMART", seeds[:1], tell=tell))
-    tables += [cost_table(f"costs {name}", one, chosen, seeds) for name, one in {**sets, "plus": plus}.items() if one]
+    for ranker, make in rankers.items():
+        tables.append(accuracy_table(f"{ranker} plus", plus, PLUS, make, ranker, seeds[:1], tell=tell))
+    tables += [cost_table(f"costs {name}", one, chosen, seeds) for name, one in {**sets, "plus": plus}.items()]
     tables += [series_table(name, one, seeds, tell=tell) for name, one in sets.items()]
     tables += [lists_table(sets["A"], seeds, tell=tell)]
     tables += [equal_table(name, one, chosen, seeds, tell=tell) for name, one in sets.items()]
@@ -186,7 +187,8 @@ def _protocol(lessons: Lessons, seeds: Sequence[int], tables: Sequence[Table]) -
         "Labelling and training overhead are labels bought and training rows by documents; a good label of if-good-x3 "
         "counts three times. The formula is n/(r+1) + n r k/(r+1), r the ratio of good to other first labels.",
         "At equal label budgets every scheme spends as many labels as single does on all training queries: one that "
-        "buys more of a document learns from fewer queries.",
+        "buys more of a document learns from fewer queries. There, schemes whose labels are all rows are shown with "
+        "one list for each judge too.",
         f"The claim that {CLAIMED} is best for its cost: refuted where another scheme is better beyond chance at "
         f"equal budgets (p by Holm, {MAIN}), confirmed where it beats every other beyond chance, else undecided.",
         "mslr-5k has 43 queries on either side: its figures are shown without tests.",
@@ -311,6 +313,8 @@ def equal_table(
         overhead = costs(lessons, one, seeds[0]).labelling
         queries[one] = max(round(lessons.judgments.n_queries / overhead), 10)
         work[one] = _learner(lessons, one, trees, queries=queries[one])
+        if one in LISTS:
+            work[f"{one}, a list per judge"] = _learner(lessons, one, trees, queries=queries[one], lists="per-judge")
     found = all_learnt(work, seeds, tell, f"equal budgets, set {name}")
     baseline = CLAIMED if CLAIMED in found else BASELINE
     table = comparison_table(
@@ -326,10 +330,16 @@ def judged(table: Table) -> str | None:
     """What an equal-budget table makes of the claim; None where it was not put to the test."""
     if table.comparison is None or table.comparison.baseline != CLAIMED:
         return None
-    rows = [row for row in table.comparison.rows.to_pylist() if row["measure"] == MAIN and row["run"] != CLAIMED]
+    rows = _others(table)
     if any(row["significant"] and row["difference"] > 0 for row in rows):
         return "refuted"
     return "confirmed" if all(row["significant"] and row["difference"] < 0 for row in rows) else "undecided"
+
+
+def _others(table: Table) -> list[dict[str, Any]]:
+    """The tests of other schemes; its own labels in other lists are no other scheme."""
+    rows = [] if table.comparison is None else table.comparison.rows.to_pylist()
+    return [row for row in rows if row["measure"] == MAIN and not row["run"].startswith(CLAIMED)]
 
 
 def verdict(table: Table) -> list[str]:
@@ -337,12 +347,13 @@ def verdict(table: Table) -> list[str]:
     word = judged(table)
     if word is None or table.comparison is None:
         return []
-    rows = [row for row in table.comparison.rows.to_pylist() if row["measure"] == MAIN and row["run"] != CLAIMED]
+    rows = _others(table)
     better = [row["run"] for row in rows if row["significant"] and row["difference"] > 0]
     worse = [row["run"] for row in rows if row["significant"] and row["difference"] < 0]
     return [
         f"The claim that {CLAIMED} is best for its cost is {word} here: better than it beyond chance: "
-        f"{', '.join(better) or 'none'}; worse: {', '.join(worse) or 'none'}."
+        f"{', '.join(better) or 'none'}; worse: {', '.join(worse) or 'none'}.",
+        *against(table, f"{CLAIMED}, a list per judge", BASELINE, MAIN),
     ]
 
 
