@@ -122,8 +122,13 @@ def test_what_is_looked_up_on_the_grid_is_what_is_worked_out() -> None:
     np.testing.assert_allclose((chance * value).sum(axis=1), spelt_out @ belief.gain, atol=0.15, rtol=0.05)
 
 
-def test_bilinear_and_along_are_numpy() -> None:
+def test_small_kernels_are_numpy() -> None:
     rng = np.random.default_rng(0)
+    codes = rng.integers(0, 5, 40).astype(np.int32)
+    np.testing.assert_array_equal(kernels.counted(codes, 7), np.bincount(codes, minlength=7))
+    shares = np.vstack([rng.dirichlet(np.ones(4), 5), np.eye(4)[:1]])
+    expected = [-sum(p * np.log(p) for p in row if p > 0) for row in shares]
+    np.testing.assert_allclose(kernels.entropies(shares), expected, atol=1e-12)
     table, x, y = rng.random((4, 3)), rng.uniform(-1, 5, 50), rng.uniform(-1, 4, 50)
     found = np.empty(50)
     kernels.bilinear(x, y, 0.0, 1.0, 0.0, 1.0, table, found)

@@ -52,7 +52,7 @@ class State:
         load = np.zeros(len(self.pool.roster), np.int64)
         if self.judgments is not None:
             place = ids.match(self.pool.roster.assessors, self.judgments.assessors)
-            given = np.bincount(self.judgments.assessor, minlength=self.judgments.n_assessors)
+            given = kernels.counted(self.judgments.assessor, self.judgments.n_assessors)
             load[place[place >= 0]] = given[place >= 0]
         return load
 
