@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 
 from crowdrank import GDA, DawidSkene, Judgments, read_gold, read_judgments, simulate
 from crowdrank.collection import policy_named
+from crowdrank.collection.base import State
+from crowdrank.collection.belief import Belief
 from crowdrank.collection.platforms import write_labels, write_requests
 from crowdrank.collection.pool import Pool, Roster, parse_prices, read_roster
 from crowdrank.collection.rounds import add, confusions, disagreements, kept_columns, labels_to_go, status
+from crowdrank.consensus.information import entropy
 from crowdrank.errors import CrowdrankError, InputError, OutputError, UsageError
 
 ROW = st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 2))
@@ -96,8 +99,18 @@ def test_status_counts_what_is_settled_and_spent() -> None:
 
 
 def test_the_less_a_label_tells_the_more_are_needed() -> None:
-    more = labels_to_go(np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.1, 0.5]), 0.95, 5)
+    more = labels_to_go(np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.1, 0.5]), 0.3)
     assert more[1] > more[0] >= more[2] == 1
+
+
+def test_a_settled_pair_has_the_entropy_of_its_level() -> None:
+    judged = read_judgments(simulate(queries=4, documents=6, labels=4, seed=2).judgments)
+    state = State.of(Pool.of(judged), judged)
+    shares = np.array([0.9, 0.025, 0.025, 0.025, 0.025])
+    by_grades = Belief.of(state, DawidSkene().fit(judged))
+    assert by_grades.settled_entropy(0.9) == pytest.approx(-(shares * np.log(shares)).sum())
+    on_line = Belief.of(state, GDA().fit(judged))
+    assert 0 < on_line.settled_entropy(0.99) < on_line.settled_entropy(0.9) < entropy(on_line.prior)
 
 
 def test_disagreements_are_mean_differences_of_pairs() -> None:

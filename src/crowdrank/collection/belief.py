@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import ndtri
 
 from crowdrank.collection import kernels
 from crowdrank.collection.base import State
@@ -132,6 +133,19 @@ class Belief:
             return np.asarray(shares.max(axis=1))
         onto = np.eye(len(self.careful))[self.careful.argmax(axis=0)]  # the grade that each state is seen as
         return np.asarray((shares @ onto).max(axis=1))
+
+    def settled_entropy(self, level: float) -> float:
+        """The entropy of a pair whose grade is as probable as `level`: what is left shared evenly among the others.
+
+        On the line, that of a normal as wide as a grade's even share of it allows.
+        """
+        n_grades = len(self.careful)
+        if not self.on_line:
+            left = (1 - level) / max(n_grades - 1, 1)
+            return float(-level * np.log(level) - (1 - level) * np.log(left))
+        half = float(-NODES[0]) / n_grades
+        sd = half / float(ndtri((1 + level) / 2))
+        return float(kernels.entropies(self._on_nodes(np.zeros(1), np.array([sd])))[0])
 
     def entropy(self, pair: Integers) -> Floats:
         """How much is not known of each pair, in nats: (n,)."""

@@ -288,7 +288,7 @@ def status(pool: Pool, judgments: Judgments, model: Aggregator, *, level: float 
     sure = belief.certainty(pair)
     done = (sure >= level) & (state.count[pair] > 0)
     left = pair[~done]
-    more = labels_to_go(belief.entropy(left), belief.drop(left), level, len(belief.careful))
+    more = labels_to_go(belief.entropy(left), belief.drop(left), belief.settled_entropy(level))
     cost = judgments.extras.get("cost")
     spent = float(np.where(np.isnan(cost), price, cost).sum()) if cost is not None else price * len(judgments)
     a_label = spent / len(judgments)
@@ -305,10 +305,8 @@ def status(pool: Pool, judgments: Judgments, model: Aggregator, *, level: float 
     )
 
 
-def labels_to_go(uncertainty: Floats, told: Floats, level: float, n_grades: int) -> Integers:
-    """Labels until a document's entropy is that of a grade as probable as `level`, at what a label tells now."""
-    left = (1 - level) / max(n_grades - 1, 1)
-    goal = -level * np.log(level) - (1 - level) * np.log(left)
+def labels_to_go(uncertainty: Floats, told: Floats, goal: float) -> Integers:
+    """Labels until a document's entropy is that of a settled one (`goal`), at what a label tells now; at least 1."""
     number: Integers = np.maximum(np.ceil((uncertainty - goal) / np.maximum(told, 0.02)), 1).astype(np.int64)
     return number
 
