@@ -305,12 +305,8 @@ def experts_table(judges: Judgments, money: int, seeds: Sequence[int], *, tell: 
     compared = compare_evaluations({run: over_repeats(found) for run, found in runs.items()}, baseline="llm")
     made = comparison_table(f"experts-{money}", f"DL20: money for {money} LLM labels a document", compared)
     mixed = [run for run in runs if run.startswith("llm, then")]
-    said = [
-        sentence
-        for run in mixed
-        for other in ("llm", "llm, ranker", "experts")
-        for sentence in against(made, run, other)
-    ]
+    others = [("llm", MAIN), ("llm, ranker", MAIN), ("experts", MAIN), ("llm", "Tau"), ("experts", "Tau")]
+    said = [one for run in mixed for other, measure in others for one in against(made, run, other, measure)]
     worth = bought * EXPERT / judges.n_items
     cost = f"{counted(bought, 'expert grade')} at {EXPERT:g} cost what {worth:.1f} LLM labels a document do."
     return replace(made, notes=(*made.notes, cost, *said))
