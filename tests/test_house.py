@@ -21,6 +21,7 @@ ROOMS = (
     "assessors",
     "rankers",
     "training",
+    "collection",
     "pipeline",
     "studies",
     "cli",

@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from crowdrank.assessors.report import assess as assess
+    from crowdrank.collection import policy_named as policy_named
+    from crowdrank.collection.base import Policy as Policy
+    from crowdrank.collection.pool import Pool as Pool
+    from crowdrank.collection.requests import Budget as Budget
     from crowdrank.consensus.auto import Auto as Auto
     from crowdrank.consensus.base import Aggregator as Aggregator
     from crowdrank.consensus.bwa import BWA as BWA
@@ -65,6 +69,7 @@ _HOMES = {
     "Average": "consensus.votes",
     "BWA": "consensus.bwa",
     "BoostedRemapper": "training.boosted",
+    "Budget": "collection.requests",
     "Consensus": "consensus.result",
     "DawidSkene": "consensus.dawid_skene",
     "Ensemble": "rankers.ensemble",
@@ -86,6 +91,8 @@ _HOMES = {
     "LocalEngine": "engine.local",
     "MajorityVote": "consensus.votes",
     "OneCoinDawidSkene": "consensus.dawid_skene",
+    "Policy": "collection.base",
+    "Pool": "collection.pool",
     "RD": "rankers.linear",
     "Ranker": "rankers.base",
     "Rasch": "consensus.rasch",
@@ -96,6 +103,7 @@ _HOMES = {
     "compare": "evaluation.comparison",
     "evaluate": "evaluation.evaluate",
     "label_features": "training.label_features",
+    "policy_named": "collection",
     "read_features": "judgments.read",
     "read_gold": "judgments.read",
     "read_judgments": "judgments.read",

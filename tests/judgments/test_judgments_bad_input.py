@@ -311,7 +311,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ({"columns": "docs=document"}, "--columns does not know the role 'docs'; the roles are: query, document, assessor, grade, family, time, duration, cost, honeypot, score."),
         ({"columns": "document"}, "--columns cannot read 'document'; write role=column, as in query=topicID."),
         ({"columns": "document=a,document=b"}, "--columns gives the role 'document' twice; give it once."),
-        ({"format": "xlsx"}, "--format does not know 'xlsx'; choose one of: csv, tsv, parquet, jsonl, qrels, run, letor, trec-rf10, crowd-kit."),
+        ({"format": "xlsx"}, "--format does not know 'xlsx'; choose one of: csv, tsv, parquet, jsonl, json, qrels, run, letor, trec-rf10, crowd-kit, label-studio, toloka, mturk, quepid, opensearch."),
     ],
 )  # fmt: skip
 def test_a_bad_option_is_refused_in_one_sentence(options: dict[str, Any], sentence: str, tmp_path: Path) -> None:

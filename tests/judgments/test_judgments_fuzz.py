@@ -6,6 +6,7 @@ import datetime
 import decimal
 import gzip
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import test_judgments_platforms as platforms
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from judgments_twins import check
@@ -58,6 +60,13 @@ READERS: dict[str, tuple[str, bytes, list[Callable[[Path], Any]]]] = {
         RF10.encode(),
         [lambda path: read_judgments(path, format="trec-rf10"), lambda path: read_gold(path, format="trec-rf10")],
     ),
+    "toloka": ("a.tsv", platforms.TOLOKA.encode(), [read_judgments]),
+    "mturk": ("a.csv", platforms.MTURK.encode(), [read_judgments]),
+    "mturk radio": ("a.csv", platforms.RADIO.encode(), [read_judgments]),
+    "quepid": ("a.csv", platforms.QUEPID.encode(), [read_judgments, read_gold]),
+    "opensearch": ("a.json", json.dumps(platforms.OPENSEARCH).encode(), [read_judgments, read_gold]),
+    "label-studio": ("a.json", json.dumps(platforms.LABEL_STUDIO).encode(), [read_judgments, read_gold]),
+    "looked into": ("a.txt", LETOR.encode(), [read_features, read_gold, read_judgments]),
     "scales": (
         "scales.csv",
         b"assessor,grades,maps_to\nann,0-2,0|1|2\n*,0-2,\n",

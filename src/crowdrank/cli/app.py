@@ -13,6 +13,7 @@ from crowdrank.cli import (
     aggregate,
     assessors,
     check,
+    collect,
     compare,
     datasets,
     demo,
@@ -56,6 +57,7 @@ VERBS = (
 )
 for verb in VERBS:
     app.command()(verb)
+app.add_typer(collect.collect)
 
 
 def _version(asked: bool) -> None:

@@ -13,13 +13,17 @@ OUTPUT = "Output"
 
 JudgmentsFile = Annotated[
     Path,
-    typer.Argument(help="The judgments: CSV, TSV, Parquet, JSON Lines, qrels, or gzip of each.", show_default=False),
+    typer.Argument(
+        help="The judgments: CSV, TSV, Parquet, JSON Lines, qrels, or gzip of each; exports of Label Studio, Toloka, "
+        "MTurk, Quepid, OpenSearch.",
+        show_default=False,
+    ),
 ]
 Format = Annotated[
     str | None,
     typer.Option(
-        help="The format, where the suffix does not tell it: csv, tsv, parquet, jsonl, qrels, letor, "
-        "trec-rf10, crowd-kit.",
+        help="The format, where neither suffix nor content tells it: csv, tsv, parquet, jsonl, json, qrels, letor, "
+        "trec-rf10, crowd-kit, label-studio, toloka, mturk, quepid, opensearch.",
         rich_help_panel=JUDGED,
     ),
 ]

@@ -16,6 +16,7 @@ from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.grades import one_of
 from crowdrank.judgments.letor import LetorSource
+from crowdrank.judgments.platforms import JsonSource, MTurkSource, QuepidSource, TolokaSource, looks_like, platform_of
 from crowdrank.judgments.sources import (
     DelimitedSource,
     FrameSource,
@@ -33,6 +34,7 @@ SUFFIXES = {
     ".pq": "parquet",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".json": "json",
     ".qrels": "qrels",
     ".trec": "run",
     ".run": "run",
@@ -61,7 +63,8 @@ LAYOUTS: Mapping[str, Layout] = {
     ),
     "crowd-kit": Layout({"document": "task", "assessor": "worker", "grade": "label"}),
 }
-FORMATS = (*dict.fromkeys(SUFFIXES.values()), *LAYOUTS)
+PLATFORMS = ("label-studio", "toloka", "mturk", "quepid", "opensearch")
+FORMATS = (*dict.fromkeys(SUFFIXES.values()), *LAYOUTS, *PLATFORMS)
 
 
 class TrecRF10Source(DelimitedSource):
@@ -124,8 +127,19 @@ def open_source(what: Any, format: str | None = None, separator: str | None = No
     if format in (None, "crowd-kit"):
         # What is not there has no format, and a folder has none either.
         with opened(what):
-            format = format_of(what)
+            format = _format_told(what)
     return _file_source(Path(what), format, _one_character(separator)), layout
+
+
+def _format_told(path: str | Path) -> str:
+    """The format by the file's name, or, where that does not tell, by what is in it."""
+    try:
+        return format_of(path)
+    except UsageError:
+        found = looks_like(path)
+        if found is None:
+            raise
+        return found
 
 
 def _one_character(separator: str | None) -> str | None:
@@ -135,10 +149,26 @@ def _one_character(separator: str | None) -> str | None:
     return separator
 
 
+def _delimited(path: Path, format: str, separator: str) -> Source:
+    """Separated text; the export of a platform is known by its header."""
+    plain = DelimitedSource(path, separator)
+    kinds = {"toloka": TolokaSource, "mturk": MTurkSource, "quepid": QuepidSource}
+    platform = platform_of(plain)
+    if format in kinds and platform != format:
+        raise InputError(
+            f"it is not an export of {format}: its columns are others",
+            source=plain.name,
+            remedy="leave --format out, or say --format csv",
+        )
+    return plain if platform is None else kinds[platform](path, separator)
+
+
 def _file_source(path: Path, format: str, separator: str | None) -> Source:
     match format:
-        case "csv" | "tsv":
-            return DelimitedSource(path, separator or {"csv": ",", "tsv": "\t"}[format])
+        case "csv" | "tsv" | "quepid" | "mturk" | "toloka":
+            return _delimited(path, format, separator or ("\t" if format in ("tsv", "toloka") else ","))
+        case "json" | "label-studio" | "opensearch":
+            return JsonSource(path)
         case "parquet":
             return ParquetSource(path)
         case "jsonl":

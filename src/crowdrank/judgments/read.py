@@ -21,6 +21,7 @@ from crowdrank.judgments.formats import Layout, open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale, one_of
 from crowdrank.judgments.letor import LetorSource
+from crowdrank.judgments.platforms import JsonSource
 from crowdrank.judgments.scales import ScaleRules
 from crowdrank.judgments.sources import Source, no_rows, opened
 from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments, counted
@@ -45,8 +46,9 @@ def read_judgments(
     """Judgments from a file or a DataFrame.
 
     Args:
-        source: a path (CSV, TSV, Parquet, JSON Lines, qrels; gzip of each) or a DataFrame (pandas, polars, pyarrow).
-        format: the format, where the suffix does not tell it: `trec-rf10`, `crowd-kit`, `qrels`, ...
+        source: a path (CSV, TSV, Parquet, JSON Lines, qrels; gzip of each; exports of Label Studio, Toloka, MTurk,
+            Quepid and OpenSearch, which are recognised) or a DataFrame (pandas, polars, pyarrow).
+        format: the format, where neither suffix nor content tells it: `trec-rf10`, `crowd-kit`, `qrels`, ...
         columns: which column plays which role, as in `query=topicID,document=docID,assessor=workerID,grade=label`.
             Names that the field uses (qid, docid, worker, label, ...) are known.
         separator: what separates the cells of a text file, where it is not the comma or tab that the suffix says.
@@ -80,7 +82,7 @@ def read_judgments(
         scale_rules=ScaleRules.read(scales) if scales is not None else None,
         unjudgeable=_answers(unjudgeable, layout),
         repeats=repeats,
-        exclude=_excluded(exclude),
+        exclude=excluded_ids(exclude),
         family_pattern=_pattern(family_pattern),
         column_of=lambda role: found.get(role, role),
     )
@@ -228,6 +230,8 @@ def _grade_values(
 
 def format_has_no_assessor(source: Source) -> bool:
     """Whether a format has no place for the assessor, so that the file as a whole is one."""
+    if isinstance(source, JsonSource):
+        return not source.has_assessor
     return isinstance(source, LetorSource) or source.names[:2] == ["query", "iteration"]
 
 
@@ -291,7 +295,8 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
         raise UsageError(f"--family-pattern cannot read '{text}' ({problem}); write a regular expression.") from problem
 
 
-def _excluded(exclude: str | Path | Collection[object] | None) -> Collection[str]:
+def excluded_ids(exclude: str | Path | Collection[object] | None) -> Collection[str]:
+    """The ids of assessors to leave out: as they are, or a file with one a line."""
     if isinstance(exclude, str | Path):
         with opened(exclude) as stream:
             lines = [line.decode("utf-8-sig").strip() for line in stream]

@@ -23,6 +23,8 @@ STUDIES = {
     "quality": "whether learnt weights of labels grow with the quality of assessors (REMAP's second experiment)",
     "experts": "targets and weights learnt from experts, next to the papers' baselines and every control",
     "expert-budget": "run's candidates and its choice with 5 to 100 expert-graded queries",
+    "next-label": "quality against labels bought for every policy (RF10, DL20), experts next to LLM judges",
+    "overlap": "labelling schemes: what each costs and how good a ranker it makes (simulated 11-judge sets, mslr-5k)",
 }
 """The studies and what each is about; a study lives in the file of its name, with _ for - (loaded when asked for)."""
 
@@ -36,7 +38,7 @@ def study_named(name: str) -> Callable[..., Study]:
     >>> study_named("rf11")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no study 'rf11'; the studies are: rf10, web5, dl20, auto, calibration,
-    rankers, crowd-rankers, rigor, quality, experts, expert-budget.
+    rankers, crowd-rankers, rigor, quality, experts, expert-budget, next-label, overlap.
     """
     if name not in STUDIES:
         raise UsageError(f"There is no study '{name}'; the studies are: {', '.join(STUDIES)}.")

@@ -1,0 +1,66 @@
+"""`crowdrank collect disagreements`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crowdrank.cli import collect_options as c
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import say, say_json, show_table
+
+
+def collect_disagreements(
+    judgments: o.JudgmentsFile,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write all of them here.", rich_help_panel=o.OUTPUT, show_default=False),
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many are shown.")] = 10,
+    method: c.Method = "gda",
+    format: o.Format = None,
+    columns: o.Columns = None,
+    separator: o.Separator = None,
+    grades: o.Grades = None,
+    scales: o.Scales = None,
+    unjudgeable: o.Unjudgeable = None,
+    unjudgeable_as: o.UnjudgeableAs = "lowest",
+    exclude: o.Exclude = None,
+    on_bad_rows: o.OnBadRows = "error",
+    json: o.AsJson = False,
+) -> None:
+    """List the documents that their judges disagree on, and which grades they mix up: for a talk about guidelines."""
+    from crowdrank.collection.rounds import confusions, disagreements
+    from crowdrank.judgments.read import read_judgments
+    from crowdrank.judgments.table import counted
+    from crowdrank.judgments.write import check_outputs, write_table
+
+    check_outputs({"-o": output}, [judgments])
+    table = read_judgments(
+        judgments,
+        format=format,
+        columns=columns,
+        separator=separator,
+        grades=grades,
+        scales=scales,
+        unjudgeable=unjudgeable,
+        exclude=exclude,
+        on_bad_rows=on_bad_rows,
+    )
+    found = disagreements(table, c.fitted(method, table, unjudgeable_as))
+    mixed = confusions(table)
+    if output is not None:
+        write_table(found, output)
+    if json:
+        say_json({"documents": found.slice(0, top).to_pylist(), "disagreeing": len(found), "confusions": mixed})
+        return
+    if not len(found):
+        say("No two judges of a document disagree.")
+        return
+    show_table(found, first=top)
+    told = ", ".join(f"{row['grades']} ({row['share']:.0%})" for row in mixed[:5])
+    say(f"{counted(len(found), 'document')} with different grades; of pairs of judges, most often mixed up: {told}.")
+    if output is not None:
+        say(f"Written to {output}.")

@@ -1,0 +1,105 @@
+"""`crowdrank collect next`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crowdrank.cli import collect_options as c
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import complain, say, say_json, show_table
+
+
+def collect_next(
+    judgments: c.JudgmentsFile,
+    pairs: c.Pairs,
+    budget: Annotated[
+        float, typer.Option(help="What may be spent; at a price of 1 a number of labels.", show_default=False)
+    ],
+    policy: c.PolicyName = "if-good-3",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The requests.", rich_help_panel=o.OUTPUT, show_default=False),
+    ] = None,
+    to: Annotated[
+        str,
+        typer.Option(
+            help="For a platform: label-studio (.json), toloka (.tsv), mturk (.csv), quepid (.csv); csv is our own "
+            "table with assessor, price and reason.",
+            rich_help_panel=o.OUTPUT,
+        ),
+    ] = "csv",
+    assessors: c.Assessors = None,
+    prices: c.Prices = None,
+    kind: Annotated[str, typer.Option(help="Who answers requests that name nobody: crowd, expert, llm.")] = "crowd",
+    most: Annotated[int | None, typer.Option(help="How many labels one assessor may give in all.")] = None,
+    honeypots: Annotated[float, typer.Option(help="Share of the money for planted pairs.")] = 0.0,
+    method: c.Method = "gda",
+    settled: c.Settled = 0.95,
+    good: c.Good = None,
+    seed: c.Seed = None,
+    format: o.Format = None,
+    columns: o.Columns = None,
+    separator: o.Separator = None,
+    grades: o.Grades = None,
+    scales: o.Scales = None,
+    unjudgeable: o.Unjudgeable = None,
+    unjudgeable_as: o.UnjudgeableAs = "lowest",
+    exclude: o.Exclude = None,
+    family_pattern: o.FamilyPattern = None,
+    on_bad_rows: o.OnBadRows = "error",
+    json: o.AsJson = False,
+) -> None:
+    """Say which pairs to have judged next, by whom, at what price, and why."""
+    from crowdrank.collection.platforms import check_requests, write_requests
+    from crowdrank.collection.pool import parse_prices
+    from crowdrank.collection.requests import Budget
+    from crowdrank.collection.rounds import costs_told, read_round
+    from crowdrank.judgments.table import counted
+
+    wanted = c.policy_of(policy, settled=settled, good=good, seed=seed).checked()
+    terms = Budget(budget, parse_prices(prices), kind, most, honeypots)
+    if output is not None:
+        check_requests(output, to)
+    pool = c.pool_of(pairs, assessors, dict(terms.prices), exclude)
+    so_far = read_round(
+        judgments,
+        format=format,
+        columns=columns,
+        separator=separator,
+        grades=grades,
+        scales=scales,
+        unjudgeable=unjudgeable,
+        exclude=exclude,
+        family_pattern=family_pattern,
+        on_bad_rows=on_bad_rows,
+    )
+    model = c.fitted(method, so_far, unjudgeable_as) if so_far is not None and wanted.takes_model else None
+    asked = wanted.next(pool, so_far, model, terms)
+    if output is not None:
+        write_requests(asked, output, to)
+    summary = {
+        "policy": policy,
+        "requests": len(asked),
+        "cost": asked.cost,
+        "kinds": {one: {"labels": n, "cost": money} for one, (n, money) in asked.by_kind().items()},
+        "reasons": asked.reasons(),
+        "unmet": asked.unmet,
+        "notes": list(asked.notes),
+        "output": None if output is None else str(output),
+    }
+    if json:
+        say_json(summary)
+        return
+    for note in asked.notes:
+        complain(f"Note: {note}")
+    if not len(asked):
+        say("Nothing more is wanted: the policy has what it asks for.")
+        return
+    show_table(asked.to_arrow())
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in asked.reasons().items())
+    written = "" if output is None else f"; written to {output}"
+    unmet = f"; for {counted(asked.unmet, 'label')} more nobody is left" if asked.unmet else ""
+    say(f"{counted(len(asked), 'label')} wanted: {costs_told(asked.by_kind())} ({reasons}){unmet}{written}.")

@@ -1,0 +1,82 @@
+"""`crowdrank collect status`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crowdrank.cli import collect_options as c
+from crowdrank.cli import options as o
+from crowdrank.cli.screen import say, say_json
+
+
+def collect_status(
+    judgments: c.JudgmentsFile,
+    pairs: Annotated[
+        Path | None, typer.Option("--pairs", help="The pool; the judged documents unless told.", show_default=False)
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--labels",
+            help="Write the grades as they are known: .qrels, .json (a judgment list for OpenSearch), or a table.",
+            rich_help_panel=o.OUTPUT,
+            show_default=False,
+        ),
+    ] = None,
+    price: Annotated[float, typer.Option(help="Of a label, where the judgments have no cost of their own.")] = 1.0,
+    method: c.Method = "gda",
+    settled: c.Settled = 0.95,
+    format: o.Format = None,
+    columns: o.Columns = None,
+    separator: o.Separator = None,
+    grades: o.Grades = None,
+    scales: o.Scales = None,
+    unjudgeable: o.Unjudgeable = None,
+    unjudgeable_as: o.UnjudgeableAs = "lowest",
+    exclude: o.Exclude = None,
+    family_pattern: o.FamilyPattern = None,
+    on_bad_rows: o.OnBadRows = "error",
+    json: o.AsJson = False,
+) -> None:
+    """Say how many documents are settled, what was spent, and what the rest may cost."""
+    from crowdrank.collection.platforms import check_labels, write_labels
+    from crowdrank.collection.pool import Pool
+    from crowdrank.collection.rounds import read_round, status
+
+    if labels is not None:
+        check_labels(labels)
+    pool = None if pairs is None else Pool.read(pairs)
+    so_far = read_round(
+        judgments,
+        format=format,
+        columns=columns,
+        separator=separator,
+        grades=grades,
+        scales=scales,
+        unjudgeable=unjudgeable,
+        exclude=exclude,
+        family_pattern=family_pattern,
+        on_bad_rows=on_bad_rows,
+    )
+    if so_far is None:
+        waiting = "" if pool is None else f" {len(pool):,} documents wait for their first."
+        if json:
+            say_json({"documents": 0 if pool is None else len(pool), "judged": 0, "labels": 0})
+        else:
+            say(f"There are no judgments yet in {judgments}.{waiting}")
+        return
+    model = c.fitted(method, so_far, unjudgeable_as)
+    found = status(pool or Pool.of(so_far), so_far, model, level=settled, price=price)
+    if labels is not None:
+        write_labels(model.consensus_, labels)
+    if json:
+        say_json({**asdict(found), "labels_output": None if labels is None else str(labels)})
+        return
+    for sentence in found.told():
+        say(sentence)
+    if labels is not None:
+        say(f"Grades written to {labels}.")

@@ -1,0 +1,333 @@
+"""The contract of every policy, and what they share: the budget, who may judge what, and nobody the same twice."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdrank.collection import kernels
+from crowdrank.collection.pool import ANYONE, Floats, Integers, Pool, as_pool
+from crowdrank.collection.requests import Budget, Requests
+from crowdrank.consensus.base import Aggregator, as_judgments
+from crowdrank.errors import DataWarning, InputError, UsageError, shown
+from crowdrank.judgments import ids
+from crowdrank.judgments.table import Judgments, counted
+from crowdrank.parameters import Parametrised
+
+BLOCK = 4096
+"""Wishes that are looked at together, where each has merits of assessors of its own."""
+NOTHING = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What has been judged of each pair of a pool."""
+
+    pool: Pool
+    judgments: Judgments | None
+    item: Integers  # (n,) place among the items of the judgments, or -1
+    count: Integers  # (n,) judgments so far
+
+    @classmethod
+    def of(cls, pool: Pool, judgments: Judgments | None) -> State:
+        """Look up the pairs of a pool among judgments."""
+        if judgments is None:
+            return cls(pool, None, np.full(len(pool), -1), np.zeros(len(pool), np.int64))
+        alike = pool.made_of is judgments
+        item = np.arange(len(pool)) if alike else judgments.positions(pool.query, pool.document)
+        count = np.where(item >= 0, np.diff(judgments.offsets)[np.maximum(item, 0)], 0)
+        return cls(pool, judgments, item, count)
+
+    @cached_property
+    def load(self) -> Integers:
+        """How many judgments each assessor of the roster has given: (n_assessors,)."""
+        assert self.pool.roster is not None
+        load = np.zeros(len(self.pool.roster), np.int64)
+        if self.judgments is not None:
+            place = ids.match(self.pool.roster.assessors, self.judgments.assessors)
+            given = kernels.counted(self.judgments.assessor, self.judgments.n_assessors)
+            load[place[place >= 0]] = given[place >= 0]
+        return load
+
+    @property
+    def unknown(self) -> int:
+        """How many judged documents are not in the pool."""
+        return 0 if self.judgments is None else self.judgments.n_items - int((self.item >= 0).sum())  # each pair once
+
+
+@dataclass(frozen=True, eq=False)
+class Wishes:
+    """Labels that a policy wants, one row each: a pair may stand there several times."""
+
+    pair: Integers  # (m,) places in the pool
+    worth: Floats  # (m,) the most wanted is the highest; equals in the order given
+    reason: NDArray[np.int8]  # (m,) places in `reasons`
+    reasons: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.pair)
+
+    def told(self, rows: Integers) -> NDArray[np.object_]:
+        """Why the labels of some rows are wanted."""
+        return np.array([*self.reasons, ""], object)[self.reason[rows]]
+
+    def in_order(self, first: int) -> Iterator[Integers]:
+        """Blocks of rows, the most wanted first; the first block has about `first` rows, without sorting the others."""
+        rest = np.arange(len(self))
+        if 0 < first < len(self) // 2:
+            least = np.partition(self.worth, len(self) - first)[len(self) - first]
+            above = self.worth >= least
+            if above.sum() < len(self) // 2:
+                head = np.flatnonzero(above)
+                rest = np.flatnonzero(~above)
+                yield from _blocks(head[np.argsort(-self.worth[head], kind="stable")], first)
+        yield from _blocks(rest[np.argsort(-self.worth[rest], kind="stable")], BLOCK)
+
+
+def _blocks(order: Integers, size: int) -> Iterator[Integers]:
+    size = min(max(size, 64), BLOCK)
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
+class Policy(Parametrised, ABC):
+    """What to label next. The constructor only stores.
+
+    A policy states `wishes`: the labels that it wants, and how much; `next` keeps to the budget, to who may judge
+    what, to at most so many labels of an assessor, and to nobody being asked twice about one pair.
+    """
+
+    takes_model: ClassVar[bool] = False
+    """Whether it asks what a fitted model knows."""
+    first: ClassVar[bool] = False
+    """Whether all it ever wants is a first label."""
+    seed: int | None
+
+    @abstractmethod
+    def wishes(self, state: State, model: Aggregator | None) -> Wishes:
+        """The labels wanted of pairs that are no honeypots."""
+
+    def merit(self, state: State, model: Aggregator | None, pair: Integers) -> Floats | None:
+        """How much each assessor of the roster is wanted for each pair (n_pairs, n_assessors); None: all alike.
+
+        With a seed whoever is drawn; otherwise all alike, and whoever has the least to do is asked.
+        """
+        if self.seed is None or state.pool.roster is None:
+            return None
+        drawn = np.random.default_rng([self.seed, int(state.count.sum()), len(pair), int(pair[0])])
+        return 1.0 - drawn.random((len(pair), len(state.pool.roster)))
+
+    def checked(self) -> Self:
+        """Itself, its arguments found to be sound."""
+        return self
+
+    def next(self, pool: Any, judgments: Any = None, consensus: Any = None, budget: Budget | float = 100) -> Requests:
+        """The labels to ask for now.
+
+        Args:
+            pool: the pairs that may be judged: `Pool`, a path or a DataFrame.
+            judgments: those so far: `Judgments`, a path, a DataFrame, or None.
+            consensus: a model fitted on them, where the policy asks one (`takes_model`); GDA is fitted unless given.
+            budget: `Budget`, or what may be spent.
+
+        """
+        self.checked()
+        pairs, known = as_pool(pool), None if judgments is None else as_judgments(judgments)
+        terms = budget if isinstance(budget, Budget) else Budget(budget)
+        state = State.of(pairs, known)
+        wishes, model, notes = self._wishes(state, consensus)
+        return _Round(self, state, model, terms).allotted(wishes, notes)
+
+    def _wishes(self, state: State, consensus: Any) -> tuple[Wishes, Aggregator | None, list[str]]:
+        if state.judgments is None or not (state.item >= 0).any():
+            if not self.first:
+                told = (
+                    "There are no judgments yet" if state.judgments is None else "No judgment is of a pair of the pool"
+                )
+                warnings.warn(
+                    f"{told}: one label of every pair is asked for first (single).", DataWarning, stacklevel=4
+                )
+            return first_labels(state, self.seed), None, []
+        notes = []
+        if state.unknown:
+            notes.append(f"{counted(state.unknown, 'judged document')} not in the pool: nothing is asked of them.")
+        model = self._model(consensus, state.judgments) if self.takes_model else None
+        return self.wishes(state, model), model, notes
+
+    def _model(self, consensus: Any, judgments: Judgments) -> Aggregator:
+        if consensus is None:
+            from crowdrank.consensus.gda import GDA
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DataWarning)
+                return GDA().fit(judgments)
+        if not isinstance(consensus, Aggregator) or not hasattr(consensus, "consensus_"):
+            raise UsageError(f"{type(self).__name__} asks a fitted model, not {type(consensus).__name__}.")
+        return consensus
+
+
+def first_labels(state: State, seed: int | None) -> Wishes:
+    """One label of every pair that has none, in the order of the pool, or drawn."""
+    pair = in_turn(np.flatnonzero((state.count == 0) & ~state.pool.planted), seed)
+    return Wishes(pair, np.zeros(len(pair)), np.zeros(len(pair), np.int8), ("no label so far",))
+
+
+def in_turn(pair: Integers, seed: int | None) -> Integers:
+    """Pairs as they stand, or shuffled."""
+    return pair if seed is None else np.random.default_rng(seed).permutation(pair)
+
+
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """One round of requests under a budget."""
+
+    policy: Policy
+    state: State
+    model: Aggregator | None
+    budget: Budget
+
+    def allotted(self, wishes: Wishes, notes: list[str]) -> Requests:
+        """The wishes that can be met, the most wanted first, and honeypots for their share."""
+        planted = self._planted()
+        for_honeypots = self.budget.money * self.budget.honeypots if len(planted) else 0.0
+        if self.budget.honeypots and not len(planted):
+            notes = [*notes, "There are no honeypots in the pool: give their right answers in a column honeypot."]
+        money = self.budget.money - for_honeypots
+        if self.state.pool.roster is None:
+            pair, assessor, reason, unmet = self._for_anyone(wishes, money)
+            more = planted[: int(for_honeypots / max(self.budget.price, 1e-12) + 1e-9)]
+            who = np.full(len(more), ANYONE)
+            price = np.full(len(pair) + len(more), self.budget.price)
+        else:
+            desk = _Desk.of(self.state, self.budget, self.policy.seed)
+            pair, assessor, reason, unmet = desk.serve(wishes, money, self._merit)
+            extra = Wishes(planted, np.zeros(len(planted)), np.zeros(len(planted), np.int8), ("honeypot",))
+            more, who, _, _ = desk.serve(extra, for_honeypots, None) if len(planted) else (NOTHING, NOTHING, None, 0)
+            price = self.state.pool.roster.price[np.concatenate([assessor, who])]
+        self._refuse_nothing(wishes, pair, unmet)
+        return Requests(
+            self.state.pool,
+            np.concatenate([pair, more]),
+            np.concatenate([assessor, who]),
+            price,
+            np.concatenate([reason, np.full(len(more), "honeypot", object)]),
+            np.arange(len(pair) + len(more)) >= len(pair),
+            tuple(notes),
+            self.budget.kind,
+            unmet,
+        )
+
+    def _planted(self) -> Integers:
+        """Honeypots, drawn: each time others."""
+        pair = np.flatnonzero(self.state.pool.planted)
+        so_far = 0 if self.state.judgments is None else len(self.state.judgments)
+        return np.random.default_rng([self.policy.seed or 0, so_far]).permutation(pair)
+
+    def _for_anyone(self, wishes: Wishes, money: float) -> tuple[Integers, Integers, NDArray[np.object_], int]:
+        n = len(wishes) if self.budget.price == 0 else int(money / self.budget.price + 1e-9)
+        n = min(n, len(wishes))
+        rows = NOTHING
+        for block in wishes.in_order(n):
+            rows = np.concatenate([rows, block])[:n]
+            if len(rows) >= n:
+                break
+        return wishes.pair[rows], np.full(len(rows), ANYONE), wishes.told(rows), 0
+
+    def _merit(self, pair: Integers) -> Floats | None:
+        return self.policy.merit(self.state, self.model, pair)
+
+    def _refuse_nothing(self, wishes: Wishes, pair: Integers, unmet: int) -> None:
+        """Refuse a round in which labels are wanted and none can be had."""
+        if len(pair) or not len(wishes):
+            return
+        one = int(wishes.pair[int(np.argmax(wishes.worth))])
+        name, query = (column[one].as_py() for column in (self.state.pool.document, self.state.pool.query))
+        if unmet:
+            raise InputError(
+                f"nobody is left who may judge any of {counted(len(np.unique(wishes.pair)), 'pair')} that need labels "
+                f"(the first is {shown(name)} of query {shown(query)})",
+                remedy="add assessors with --assessors, or let each give more with --most",
+            )
+        roster = self.state.pool.roster
+        least = self.budget.price if roster is None else float(roster.price.min())
+        raise UsageError(f"The budget {self.budget.money:g} buys no label: the cheapest costs {least:g}; raise it.")
+
+
+@dataclass(frozen=True, eq=False)
+class _Desk:
+    """Gives wishes to the assessors of a roster."""
+
+    state: State
+    place: Integers  # (n_judgment_assessors + 1,) place in the roster of those who judged, -1 for others
+    load: Integers  # (n_assessors,) judgments given and asked for
+    most: int
+    turn: Integers  # (n_assessors,) the order among equals
+    last: Integers  # (n_pairs,) the last wish met of each pair, or -1
+
+    @classmethod
+    def of(cls, state: State, budget: Budget, seed: int | None) -> _Desk:
+        assert state.pool.roster is not None
+        roster, judgments = state.pool.roster, state.judgments
+        n = len(roster)
+        if not n:
+            raise InputError("nobody may be asked", remedy="name assessors with --assessors")
+        place = np.array([-1]) if judgments is None else ids.match(roster.assessors, judgments.assessors)
+        turn = np.arange(n) if seed is None else np.random.default_rng(seed).permutation(n)
+        most = np.iinfo(np.int64).max if budget.most is None else int(budget.most)
+        return cls(state, place, state.load.copy(), most, turn, np.full(len(state.pool), -1))
+
+    def serve(self, wishes: Wishes, money: float, merit: Any) -> tuple[Integers, Integers, NDArray[np.object_], int]:
+        """Meet wishes in order till the money is spent: pairs, assessors, reasons; how many nobody can meet."""
+        roster, judgments = self.state.pool.roster, self.state.judgments
+        assert roster is not None
+        offsets, judged_by = np.zeros(1, np.int64), np.zeros(0, np.int32)
+        if judgments is not None:
+            offsets, judged_by = judgments.offsets.astype(np.int64), judgments.assessor
+        allowed_offsets, allowed = self.state.pool.allowed or (NOTHING, np.empty(0, np.int32))
+        cheapest = float(roster.price.min())
+        n = len(wishes) if cheapest == 0 else int(min(money / cheapest + 1, len(wishes)))
+        before, given = np.full(len(wishes), -1), np.full(len(wishes), -1)
+        self.last[:] = -1
+        done, kept, unmet = 0, [], 0
+        for block in wishes.in_order(n):
+            pair = wishes.pair[block]
+            told = merit(pair) if merit is not None else None
+            worth = np.zeros((1, len(roster))) if told is None else told
+            chosen, ended = np.empty(len(block), np.int64), np.empty(len(block), np.int8)
+            money = kernels.allot(
+                pair,
+                self.state.item[pair],
+                offsets,
+                judged_by,
+                self.place,
+                allowed_offsets,
+                allowed,
+                worth,
+                roster.price,
+                self.load,
+                self.most,
+                money,
+                self.turn,
+                self.last,
+                before,
+                given,
+                done,
+                chosen,
+                ended,
+            )
+            done += len(block)
+            met = ended == kernels.GIVEN
+            unmet += int((ended == kernels.NOBODY).sum())
+            kept.append((block[met], chosen[met]))
+            if cheapest > money + 1e-9:
+                break
+        rows = np.concatenate([NOTHING, *(part[0] for part in kept)])
+        who = np.concatenate([NOTHING, *(part[1] for part in kept)])
+        return wishes.pair[rows], who, wishes.told(rows), unmet

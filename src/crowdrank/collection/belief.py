@@ -1,0 +1,288 @@
+"""What a fitted model knows of pairs and of assessors, and what one more answer is expected to tell.
+
+A pair is in one of several states: a true grade, or a point of the line of relevance. Its probabilities come from the
+consensus table alone: from the shares of grades, or, on the line, as a normal of the consensus' mean and sd; so no pass
+over the judgments is needed. What follows from mean and sd alone is worked out on a grid of both and looked up there,
+so that a million pairs cost less than a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from scipy.special import ndtri
+
+from crowdrank.collection import kernels
+from crowdrank.collection.base import State
+from crowdrank.collection.pool import Floats, Integers, Roster
+from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus.information import entropy
+from crowdrank.consensus.latent import N_NODES, NODES, gold_curves
+from crowdrank.errors import UsageError
+from crowdrank.judgments import ids
+from crowdrank.judgments.table import Judgments
+
+STEP = float(NODES[1] - NODES[0])
+MEANS, SDS = np.linspace(-3.4, 3.4, 137), np.linspace(0.0, 1.3, 53)
+"""The grid of means and standard deviations of relevance on which expectations are worked out."""
+_NODE, _WEIGHT = np.polynomial.hermite_e.hermegauss(5)
+POINTS, WEIGHTS = np.asarray(_NODE, np.float64), np.asarray(_WEIGHT / _WEIGHT.sum(), np.float64)
+"""Five points, in standard deviations, and their weights: expectations under a normal, of polynomials to degree 9."""
+CHUNK = 1 << 16
+"""Pairs whose probabilities are held at once, where they are spelt out."""
+SURE = 0.95
+"""An expert of whom nothing is known is right as often, where states are grades."""
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """Probabilities of states for each pair of a pool, and of answers for each assessor and state.
+
+    >>> import pandas as pd
+    >>> from crowdrank import DawidSkene, read_judgments
+    >>> from crowdrank.collection.pool import Pool
+    >>> rows = {"document": list("aabbcc"), "assessor": list("xyxyxy"), "grade": [1, 1, 0, 0, 0, 1]}
+    >>> votes = read_judgments(pd.DataFrame(rows))
+    >>> belief = Belief.of(State.of(Pool.of(votes), votes), DawidSkene().fit(votes))
+    >>> belief.posterior(np.arange(3)).shape
+    (3, 2)
+    """
+
+    state: State
+    model: Aggregator
+    row: Integers  # (n_pairs,) in the consensus' table of documents, or -1
+    prior: Floats  # (n_states,)
+    likelihood: Floats  # (n_assessors, n_answers, n_states), of the model's assessors
+    on_line: bool
+
+    @classmethod
+    def of(cls, state: State, model: Aggregator) -> Belief:
+        """What `model` knows; it has to be one of how assessors answer."""
+        states = model.states(model.theta_)
+        n_grades = len(model.consensus_.scale)
+        on_line = bool(model.on_a_line) and states is not None and states[1].shape[2] >= N_NODES
+        if states is None or not (on_line or states[1].shape[2] == n_grades):
+            raise UsageError(
+                f"{type(model).__name__} does not say how assessors answer; use gda, rasch, dawid-skene or one-coin."
+            )
+        return cls(state, model, _rows(state, model), states[0], states[1], on_line)
+
+    def posterior(self, pair: Integers) -> Floats:
+        """The probability of each state: (n, n_states)."""
+        row = self.row[pair]
+        known = row >= 0
+        at = np.maximum(row, 0)
+        if self.on_line:
+            shares = self._on_nodes(np.where(known, self._column("relevance")[at], 0.0), self._column("sd")[at])
+            if len(self.prior) > N_NODES:  # the last state is that of what nobody can judge
+                apart = self._column("unjudgeable")[at][:, None]
+                shares = np.hstack([shares * (1 - apart), apart])
+        else:
+            shares = self._shares[at]
+        shares[~known] = self.prior
+        return shares
+
+    @staticmethod
+    def _on_nodes(mean: Floats, sd: Floats) -> Floats:
+        """A normal on the nodes; one narrower than they lie apart is shared between its neighbours."""
+        off = (NODES - mean[:, None]) / np.maximum(sd, 0.4 * STEP)[:, None]
+        shares = np.exp(-0.5 * off * off)
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+    def _column(self, name: str) -> Floats:
+        return self.model.consensus_.document_table[name].to_numpy()  # type: ignore[no-any-return]
+
+    @cached_property
+    def _shares(self) -> Floats:
+        table = self.model.consensus_.document_table
+        return np.column_stack([table[name].to_numpy() for name in self.model.consensus_.share_names])
+
+    @cached_property
+    def anyone(self) -> Floats:
+        """P(answer | state) of whoever comes: the mean over judgments so far, (n_answers, n_states)."""
+        given = self.model.consensus_.assessor_table["judgments"].to_numpy().astype(np.float64)
+        mean: Floats = np.einsum("a,ags->gs", given / given.sum(), self.likelihood)
+        return mean
+
+    @cached_property
+    def careful(self) -> Floats:
+        """P(grade | state) of a typical careful assessor, or certainty where states are grades."""
+        n_grades = len(self.model.consensus_.scale)
+        if not self.on_line:
+            return np.eye(n_grades)
+        told: Floats = self.model.theta_.get("typical", self.anyone)[:n_grades, :N_NODES]
+        told = told / told.sum(axis=0)
+        lowest = np.eye(n_grades)[:, :1]
+        return np.hstack([told, lowest]) if len(self.prior) > N_NODES else told
+
+    @cached_property
+    def gain(self) -> Floats:
+        """What a document in each state adds to DCG at the first rank, (n_states,): 2^grade - 1."""
+        return (2.0 ** np.array(self.model.consensus_.scale.values) - 1) @ self.careful
+
+    def certainty(self, pair: Integers) -> Floats:
+        """How probable the most probable grade is, (n,), if the state were known for certain."""
+        return self._looked_up(pair, self._certainties)
+
+    def _certainties(self, shares: Floats) -> Floats:
+        if not self.on_line:
+            return np.asarray(shares.max(axis=1))
+        onto = np.eye(len(self.careful))[self.careful.argmax(axis=0)]  # the grade that each state is seen as
+        return np.asarray((shares @ onto).max(axis=1))
+
+    def settled_entropy(self, level: float) -> float:
+        """The entropy of a pair whose grade is as probable as `level`: what is left shared evenly among the others.
+
+        On the line, that of a normal as wide as a grade's even share of it allows.
+        """
+        n_grades = len(self.careful)
+        if not self.on_line:
+            left = (1 - level) / max(n_grades - 1, 1)
+            return float(-level * np.log(level) - (1 - level) * np.log(left))
+        half = float(-NODES[0]) / n_grades
+        sd = half / float(ndtri((1 + level) / 2))
+        return float(kernels.entropies(self._on_nodes(np.zeros(1), np.array([sd])))[0])
+
+    def entropy(self, pair: Integers) -> Floats:
+        """How much is not known of each pair, in nats: (n,)."""
+        return self._looked_up(pair, kernels.entropies)
+
+    def drop(self, pair: Integers) -> Floats:
+        """By how much an answer of whoever comes is expected to lower the entropy: (n,)."""
+        return self._looked_up(pair, self._drops)
+
+    def _drops(self, shares: Floats) -> Floats:
+        told = np.empty((len(shares), 1))
+        noise = entropy(self.anyone.T)[None]
+        everyone = np.empty(0, np.int64), np.empty(0, np.int32)
+        kernels.information(shares, self.anyone[None], noise, np.arange(len(shares)), *everyone, told)
+        return told[:, 0]
+
+    def gains(self, pair: Integers) -> tuple[Floats, Floats]:
+        """What each pair may gain, and the chance of each: (n, n_points) both.
+
+        Points are the true grades, or five points of the line that have the moments of the pair's normal.
+        """
+        row = self.row[pair]
+        if not self.on_line:
+            shares = self._all_shares(row)
+            return shares, np.broadcast_to(self.gain, shares.shape)
+        at = self._mean_sd(row)
+        value = np.empty((len(pair), len(POINTS)))
+        kernels.along(*at, POINTS, float(NODES[0]), STEP, self.gain[:N_NODES], value)
+        if len(self.prior) == N_NODES:
+            return np.broadcast_to(WEIGHTS, value.shape), value
+        apart = np.where(row >= 0, self._column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])[:, None]
+        return np.hstack([WEIGHTS * (1 - apart), apart]), np.hstack([value, np.zeros((len(pair), 1))])
+
+    def _looked_up(self, pair: Integers, function: Callable[[Floats], Floats]) -> Floats:
+        """A function of probabilities of states, of each pair."""
+        row = self.row[pair]
+        if not self.on_line:
+            return function(self._all_shares(row))
+        if len(self.prior) > N_NODES:
+            parts = [function(self.posterior(part)) for part in np.array_split(pair, len(pair) // CHUNK + 1)]
+            return np.concatenate(parts)
+        means, sds = np.meshgrid(MEANS, SDS, indexing="ij")
+        table = function(self._on_nodes(means.ravel(), sds.ravel())).reshape(means.shape)
+        found = np.empty(len(pair))
+        kernels.bilinear(*self._mean_sd(row), MEANS[0], MEANS[1] - MEANS[0], SDS[0], SDS[1] - SDS[0], table, found)
+        return found
+
+    def _mean_sd(self, row: Integers) -> tuple[Floats, Floats]:
+        """Of a pair without a label those of the prior."""
+        mean, sd = self._column("relevance"), self._column("sd")
+        if len(row) == len(mean) and _in_place(row):
+            return mean, sd
+        return np.where(row >= 0, mean[row], 0.0), np.where(row >= 0, sd[row], 1.0)
+
+    def _all_shares(self, row: Integers) -> Floats:
+        if len(row) == len(self._shares) and _in_place(row):
+            return self._shares
+        shares = self._shares[row]
+        shares[row < 0] = self.prior
+        return shares
+
+    def drops(self, pair: Integers, roster: Roster) -> Floats:
+        """As `drop`, for an answer of each assessor of a roster who may judge the pair: (n, n_assessors).
+
+        A family has one voice on a pair: who comes after n of its members adds one n + 1st to it.
+        """
+        curves = self._of_roster(roster)
+        offsets, allowed = self.state.pool.allowed or (np.empty(0, np.int64), np.empty(0, np.int32))
+        told = np.zeros((len(pair), len(roster)))
+        kernels.information(
+            self.posterior(pair), curves, entropy(curves.transpose(0, 2, 1)), pair, offsets, allowed, told
+        )
+        voices = self._voices(pair, roster)
+        return told if voices is None else told / (1.0 + voices)
+
+    def _of_roster(self, roster: Roster) -> Floats:
+        """P(answer | state) of the assessors of a roster; of whom nothing is known, as anyone's, or as an expert's."""
+        place = ids.match(self.model.consensus_.assessor_table["assessor"].combine_chunks(), roster.assessors)
+        curves: Floats = self.likelihood[np.maximum(place, 0)]
+        curves[place < 0] = self.anyone
+        curves[(place < 0) & (roster.kind == "expert")] = self._expert()
+        return curves
+
+    def _expert(self) -> Floats:
+        n_answers, n_states = self.likelihood.shape[1:]
+        if not self.on_line:
+            wrong = (1 - SURE) / (n_answers - 1)
+            return np.where(np.eye(n_answers, dtype=bool), SURE, wrong)
+        told: Floats = np.full((n_answers, n_states), 1e-6)
+        sharp = gold_curves(len(self.model.consensus_.scale))
+        told[: len(sharp), :N_NODES] = sharp
+        return np.asarray(told / told.sum(axis=0))
+
+    def _voices(self, pair: Integers, roster: Roster) -> Floats | None:
+        """How many of each assessor's family judged each pair already, (n, n_assessors); None without families."""
+        judgments = self.state.judgments
+        if judgments is None or judgments.families is None or judgments.assessor_family is None:
+            return None
+        place = ids.match(judgments.assessors, roster.assessors)
+        family = np.where(place >= 0, judgments.assessor_family[np.maximum(place, 0)], -1)
+        counts = np.zeros((len(pair), len(judgments.families) + 1))
+        rows, owner = _judged(judgments, self.state.item[pair])
+        np.add.at(counts, (owner, judgments.assessor_family[judgments.assessor[rows]]), 1.0)
+        counts[:, -1] = 0.0  # of no family
+        return counts[:, family]
+
+
+def _in_place(row: Integers) -> bool:
+    """Whether rows are all rows in their order, so that nothing needs to be picked."""
+    return bool(len(row) and row[0] == 0 and row[-1] == len(row) - 1 and (np.diff(row) == 1).all())
+
+
+def _rows(state: State, model: Aggregator) -> Integers:
+    """Where each pair of the pool stands in the consensus' table."""
+    table = model.consensus_.document_table
+    judgments = model.judgments_
+    if judgments is state.judgments and judgments.n_items == len(table):
+        return state.item
+    if judgments.n_items == len(table):
+        return judgments.positions(state.pool.query, state.pool.document)
+    # Judgments were left out: documents are known by their ids alone.
+    query, document = (table[name].combine_chunks() for name in ("query", "document"))
+    return _positions(query, document, state.pool.query, state.pool.document)
+
+
+def _positions(query: pa.Array, document: pa.Array, wanted_query: pa.Array, wanted_document: pa.Array) -> Integers:
+    queries, documents = query.unique(), document.unique()
+    keys = ids.match(queries, query) * len(documents) + ids.match(documents, document)
+    q, d = ids.match(queries, wanted_query), ids.match(documents, wanted_document)
+    found = ids.match(pa.array(keys), pa.array(q * len(documents) + d))
+    return np.where((q >= 0) & (d >= 0), found, -1)
+
+
+def _judged(judgments: Judgments, item: Integers) -> tuple[Integers, Integers]:
+    """The rows of the judgments of items, and of which of `item` each is."""
+    known = np.flatnonzero(item >= 0)
+    start, stop = judgments.offsets[item[known]], judgments.offsets[item[known] + 1]
+    counts = stop - start
+    rows = np.arange(counts.sum()) + np.repeat(start - (np.cumsum(counts) - counts), counts)
+    return rows, np.repeat(known, counts)

@@ -1,0 +1,189 @@
+"""Policies that ask a model what it does not know."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from crowdrank.collection import kernels
+from crowdrank.collection.base import Policy, State, Wishes, in_turn
+from crowdrank.collection.belief import Belief
+from crowdrank.collection.pool import Floats, Integers
+from crowdrank.consensus.base import Aggregator
+from crowdrank.errors import UsageError
+from crowdrank.judgments import ids
+
+VARIETY = 0.35
+"""Chosen on half of RF10's topics among 0, 0.25, 0.5 and 1: the middle of the best two."""
+
+
+class Random(Policy):
+    """Any pair with fewer than k labels, drawn: what others are measured against.
+
+    >>> import crowdrank
+    >>> from crowdrank.collection.pool import Pool
+    >>> judged = crowdrank.read_judgments(crowdrank.simulate(queries=2, documents=3, labels=1, seed=1).judgments)
+    >>> len(Random(k=2).next(Pool.of(judged), judged, None, 3))
+    3
+    """
+
+    def __init__(self, k: int | None = None, *, seed: int | None = 0) -> None:
+        self.k = k
+        self.seed = seed
+
+    def wishes(self, state: State, model: Aggregator | None) -> Wishes:
+        """Pairs with the fewest labels first, in an order that is drawn."""
+        open_ = ~state.pool.planted if self.k is None else (state.count < self.k) & ~state.pool.planted
+        drawn = np.random.default_rng([self.seed or 0, int(state.count.sum())])
+        pair = drawn.permutation(np.flatnonzero(open_))
+        return Wishes(pair, -state.count[pair].astype(np.float64), np.zeros(len(pair), np.int8), ("drawn",))
+
+
+class Driven(Policy):
+    """What policies that ask a model share: pairs without a label come first, pairs that are settled not at all.
+
+    A round asks for one label of a pair; what it says is known in the next. Where a roster is given, each request goes
+    to whoever is expected to tell most per price, divided by a power (`variety`) of how much they judged already: one
+    assessor's errors are alike, and of whom little is known, more is to be learnt.
+    """
+
+    takes_model: ClassVar[bool] = True
+    settled: float | None
+    variety: float
+
+    @abstractmethod
+    def worth(self, belief: Belief, pair: Integers) -> Floats:
+        """How much a label of each pair is wanted: (n,)."""
+
+    @abstractmethod
+    def why(self) -> str:
+        """In a few words."""
+
+    def wishes(self, state: State, model: Aggregator | None) -> Wishes:
+        """Pairs without a label, then by worth."""
+        assert model is not None
+        belief = Belief.of(state, model)
+        pair = np.flatnonzero(~state.pool.planted)
+        if self.settled is not None:
+            pair = pair[belief.certainty(pair) < self.settled]
+        pair = in_turn(pair, self.seed)
+        worth = self.worth(belief, pair)
+        fresh = state.count[pair] == 0
+        if fresh.any():
+            worth = worth + fresh * (worth.max() + 1.0)
+        return Wishes(pair, worth, (~fresh).astype(np.int8), ("no label so far", self.why()))
+
+    def merit(self, state: State, model: Aggregator | None, pair: Integers) -> Floats | None:
+        """How much each assessor is expected to tell."""
+        if model is None or state.pool.roster is None:
+            return None
+        return Belief.of(state, model).drops(pair, state.pool.roster) / (1.0 + state.load) ** self.variety
+
+    def checked(self) -> Self:
+        """Itself, with a level that means something."""
+        if self.settled is not None and not 0 < self.settled < 1:
+            raise UsageError(f"--settled is {self.settled!r}; give a level between 0 and 1, as 0.95.")
+        if not 0 <= self.variety < np.inf:
+            raise UsageError(f"variety is {self.variety!r}; give a number from 0 up.")
+        return self
+
+
+class WidestInterval(Driven):
+    """The pairs whose interval of relevance is the widest.
+
+    >>> import crowdrank
+    >>> from crowdrank.collection.pool import Pool
+    >>> judged = crowdrank.read_judgments(crowdrank.simulate(queries=4, documents=6, labels=3, seed=1).judgments)
+    >>> WidestInterval().next(Pool.of(judged), judged, crowdrank.DawidSkene().fit(judged), 5).reasons()
+    {'wide interval': 5}
+    """
+
+    def __init__(self, *, settled: float | None = 0.95, variety: float = VARIETY, seed: int | None = None) -> None:
+        self.settled = settled
+        self.variety = variety
+        self.seed = seed
+
+    def worth(self, belief: Belief, pair: Integers) -> Floats:
+        """Upper less lower; of what has no label, the widest there is."""
+        table, row = belief.model.consensus_.document_table, belief.row[pair]
+        width: Floats = table["upper"].to_numpy() - table["lower"].to_numpy()
+        return np.where(row >= 0, width[np.maximum(row, 0)], width.max(initial=0.0))
+
+    def why(self) -> str:
+        """Its interval is wide."""
+        return "wide interval"
+
+
+class EntropyDrop(Driven):
+    """The pairs of which one more label is expected to tell most: the largest expected drop of entropy."""
+
+    def __init__(self, *, settled: float | None = 0.95, variety: float = VARIETY, seed: int | None = None) -> None:
+        self.settled = settled
+        self.variety = variety
+        self.seed = seed
+
+    def worth(self, belief: Belief, pair: Integers) -> Floats:
+        """Nats that an answer of whoever comes is expected to tell."""
+        return belief.drop(pair)
+
+    def why(self) -> str:
+        """A label is expected to tell much."""
+        return "a label would tell much"
+
+
+class TopGain(Driven):
+    """The pairs of which knowing more is expected to gain most nDCG@k: near the top, and unsure which is better.
+
+    What would be gained if a pair's true state were known, times the share of that one label is expected to tell. The
+    gain of one label alone is none wherever no single answer changes the order, however unsure that order is.
+
+    Args:
+        k: how many documents of a query count.
+        settled: pairs whose grade is as probable as that are not asked about; None: all are.
+        variety: how much those are preferred who judged little so far.
+        seed: the order of equals; that of the pool by default.
+
+    """
+
+    def __init__(
+        self, k: int = 10, *, settled: float | None = 0.95, variety: float = VARIETY, seed: int | None = None
+    ) -> None:
+        self.k = k
+        self.settled = settled
+        self.variety = variety
+        self.seed = seed
+
+    def checked(self) -> Self:
+        """Itself, with a k that means something."""
+        if not isinstance(self.k, int | np.integer) or self.k < 1:
+            raise UsageError(f"ndcg@k takes a whole number k from 1 up, not {self.k!r}.")
+        return super().checked()
+
+    def worth(self, belief: Belief, pair: Integers) -> Floats:
+        """The expected gain of nDCG@k of the pair's query."""
+        n, query = len(belief.state.pool), _query_numbers(belief.state)
+        order = np.arange(n) if (np.diff(query) >= 0).all() else np.argsort(query, kind="stable")
+        offsets = np.append(np.flatnonzero(np.diff(query[order], prepend=-1)), n)
+        chance, value = belief.gains(order)
+        found = np.empty(n)
+        discount = 1 / np.log2(np.arange(2, self.k + 2))
+        kernels.top_gains(offsets, chance, value, self.k, discount, found)
+        gain = np.empty(n)
+        gain[order] = found
+        worth = gain[pair]
+        some = np.flatnonzero(worth > 0)  # most can change nothing at the top
+        worth[some] *= belief.drop(pair[some]) / np.maximum(belief.entropy(pair[some]), 1e-12)
+        return worth
+
+    def why(self) -> str:
+        """It may change the top."""
+        return f"may change the top {self.k}"
+
+
+def _query_numbers(state: State) -> Integers:
+    if state.pool.made_of is not None:
+        return state.pool.made_of.item_query.astype(np.int64)
+    return ids.encode(pa.chunked_array([state.pool.query]))[0].astype(np.int64)

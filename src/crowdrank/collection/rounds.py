@@ -1,0 +1,415 @@
+"""Rounds by files: a batch of new judgments added, where the collection stands, and what the judges disagree on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from crowdrank.collection.base import State
+from crowdrank.collection.belief import Belief
+from crowdrank.collection.pool import Floats, Integers, Pool, item_ids
+from crowdrank.consensus.base import Aggregator
+from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.judgments import ids
+from crowdrank.judgments.combine import combine
+from crowdrank.judgments.formats import open_source
+from crowdrank.judgments.grades import Scale
+from crowdrank.judgments.read import read_judgments
+from crowdrank.judgments.table import UNJUDGEABLE, Judgments, counted
+
+ROLES = ("query", "document", "assessor", "grade", "family", "time", "duration", "cost", "honeypot")
+"""The columns that a file of judgments keeps."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """What a batch changed."""
+
+    judgments: Judgments
+    added: int
+    changed: int
+    known: int  # there already, word for word
+    older: int = 0  # left out: what is there is later
+    unknown: int = 0  # left out: of documents that are not in the pool
+    excluded: int = 0  # left out: by assessors that are excluded
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything new."""
+        return bool(self.added or self.changed)
+
+    def told(self) -> str:
+        """In one sentence."""
+        parts = [
+            f"{counted(self.added, 'judgment')} added",
+            f"{self.changed:,} changed",
+            f"{self.known:,} known already",
+        ]
+        for number, what in (
+            (self.older, "older than what is there"),
+            (self.unknown, "of documents that are not in the pool"),
+            (self.excluded, "by excluded assessors"),
+        ):
+            if number:
+                parts.append(f"{number:,} left out ({what})")
+        return ", ".join(parts) + f"; {counted(len(self.judgments), 'judgment')} in all."
+
+
+def add(
+    old: Judgments | None,
+    new: Judgments,
+    *,
+    source: str = "the batch",
+    pool: Pool | None = None,
+    exclude: Collection[str] = (),
+    on_bad_rows: str = "error",
+) -> Added:
+    """Join a batch with the judgments so far, checked; the same batch once more changes nothing.
+
+    Args:
+        old: the judgments so far; None where there are none.
+        new: the batch.
+        source: what the batch is called in a sentence.
+        pool: documents that may be judged; others are refused.
+        exclude: assessors whose judgments are refused.
+        on_bad_rows: `error`, or `skip` to leave out (and count) what would be refused.
+
+    >>> import pandas as pd
+    >>> row = {"document": ["d"], "assessor": ["ann"]}
+    >>> old, new = (read_judgments(pd.DataFrame({**row, "grade": [grade]}), grades="0-2") for grade in (0, 2))
+    >>> add(old, new).told(), add(new, new).told()
+    ('0 judgments added, 1 changed, 0 known already; 1 judgment in all.',
+     '0 judgments added, 0 changed, 1 known already; 1 judgment in all.')
+    """
+    unknown, excluded = _strangers(new, pool), _barred(new, exclude)
+    if on_bad_rows != "skip":
+        _refuse(new, unknown, source, "is not in the pool", "--pairs names those that may be judged")
+        _refuse(new, excluded & ~unknown, source, "was judged by {who}, who is excluded", "leave the judgment out")
+    keep = ~(unknown | excluded)
+    counts = {"unknown": int(unknown.sum()), "excluded": int((excluded & ~unknown).sum())}
+    if not keep.any():
+        if old is None:
+            raise InputError("no judgment is left", source=source, remedy="check --pairs and --exclude")
+        return Added(old, 0, 0, 0, **counts)
+    fresh = new if keep.all() else new.where(keep)
+    if old is None:
+        return Added(fresh, len(fresh), 0, 0, **counts)
+    require_same_scale(old, fresh, source)
+    there = _places(old, fresh)
+    older = _older(old, fresh, there)
+    same = (there >= 0) & ~older & _alike(old, fresh, there)
+    changed = (there >= 0) & ~older & ~same
+    counts |= {"known": int(same.sum()), "older": int(older.sum())}
+    news = (there < 0) | changed
+    joined = combine(old, fresh.where(news)) if news.any() else old
+    return Added(joined, int((there < 0).sum()), int(changed.sum()), **counts)
+
+
+def _strangers(new: Judgments, pool: Pool | None) -> Any:
+    if pool is None:
+        return np.zeros(len(new), bool)
+    known = np.zeros(new.n_items, bool)
+    place = new.positions(pool.query, pool.document)
+    known[place[place >= 0]] = True
+    return ~np.repeat(known, np.diff(new.offsets))
+
+
+def _barred(new: Judgments, exclude: Collection[str]) -> Any:
+    if not exclude:
+        return np.zeros(len(new), bool)
+    return (ids.match(pa.array([str(one) for one in exclude], pa.string()), new.assessors) >= 0)[new.assessor]
+
+
+def _refuse(new: Judgments, bad: Any, source: str, problem: str, remedy: str) -> None:
+    if not bad.any():
+        return
+    row = int(np.argmax(bad))
+    item = int(np.searchsorted(new.offsets, row, side="right")) - 1
+    query, document = (column[item].as_py() for column in item_ids(new))
+    who = shown(new.assessors[int(new.assessor[row])].as_py())
+    raise InputError(
+        f"the document {shown(document)} of query {shown(query)} {problem.format(who=who)} "
+        f"({counted(int(bad.sum()), 'judgment')} in all)",
+        source=source,
+        remedy=f"{remedy}, or use --on-bad-rows skip",
+    )
+
+
+def require_same_scale(old: Judgments, new: Judgments, source: str) -> None:
+    """Refuse a scale that changed between rounds: other grades would mean other things.
+
+    >>> import pandas as pd
+    >>> row = {"document": ["d", "e"], "assessor": ["ann", "ann"]}
+    >>> old, new = (read_judgments(pd.DataFrame({**row, "grade": grade})) for grade in ([0, 2], [0, 4]))
+    >>> require_same_scale(old, new, "new.csv")
+    Traceback (most recent call last):
+    crowdrank.errors.InputError: new.csv: the scale changed: it has the grade 4, and the judgments so far are on 0-2;
+    give the whole scale with --grades.
+    """
+    if len(old.scales) > 1 or len(new.scales) > 1:
+        return  # each assessor has a scale of their own, and combining checks it
+    seen = [new.scale.names[code] for code in np.unique(new.grade) if code != UNJUDGEABLE]
+    off = [name for name in seen if old.scale.code(name) is None]
+    if not off:
+        return
+    raise InputError(
+        f"the scale changed: it has the grade {off[-1]}, and the judgments so far are on {old.scale}",
+        source=source,
+        remedy="give the whole scale with --grades",
+    )
+
+
+def _keys(table: Judgments, other: Judgments) -> Integers:
+    """A number for each judgment's query, document and assessor, the same number for the same three in both tables."""
+    item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
+    place = other.positions(*item_ids(table))[item]
+    who = ids.match(other.assessors, table.assessors)[table.assessor]
+    return np.where((place >= 0) & (who >= 0), place * (other.n_assessors + 1) + who, -1)
+
+
+def _places(old: Judgments, new: Judgments) -> Integers:
+    """For each new judgment the row of the old one of the same assessor on the same document, or -1."""
+    wanted = _keys(new, old)
+    item = np.repeat(np.arange(old.n_items), np.diff(old.offsets))
+    key = item * (old.n_assessors + 1) + old.assessor
+    order = np.argsort(key, kind="stable")
+    at = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
+    found = order[at]
+    return np.where((wanted >= 0) & (key[found] == wanted), found, -1)
+
+
+def _older(old: Judgments, new: Judgments, there: Integers) -> Any:
+    """Whether what is there was given later than what comes."""
+    if "time" not in old.extras or "time" not in new.extras:
+        return np.zeros(len(new), bool)
+    return (there >= 0) & (new.extras["time"] < old.extras["time"][np.maximum(there, 0)])
+
+
+def _alike(old: Judgments, new: Judgments, there: Integers) -> Any:
+    """Whether a judgment is there already with the same grade; what else is told of it is told once."""
+    grades = [np.array([*(scale.names for scale in table.scales)], object) for table in (old, new)]
+    if len(old.scales) > 1 or len(new.scales) > 1:
+        return np.array([at >= 0 and _name(old, int(at)) == _name(new, row) for row, at in enumerate(there.tolist())])
+    onto = np.array([old.scale.code(name) if old.scale.code(name) is not None else -9 for name in grades[1][0]] + [-1])
+    return onto[new.grade] == old.grade[np.maximum(there, 0)]
+
+
+def _name(table: Judgments, row: int) -> str | None:
+    code = int(table.grade[row])
+    scale = table.scales[int(table.assessor_scale[table.assessor[row]])]
+    return None if code == UNJUDGEABLE else scale.names[code]
+
+
+def kept_columns(judgments: Judgments) -> pa.Table:
+    """The judgments as a file keeps them: an answer that means 'cannot judge' as it was given."""
+    table = judgments.to_arrow()
+    if not judgments.n_unjudgeable:
+        return table
+    answer = judgments.unjudgeable[0] if judgments.unjudgeable else ""
+    grade = [answer if cell is None else cell for cell in table["grade"].to_pylist()]
+    numeric = all(scale.numeric for scale in judgments.scales) and answer.lstrip("-").isdigit()
+    column = pa.array([int(cell) for cell in grade]) if numeric else pa.array([str(cell) for cell in grade])
+    return table.set_column(table.column_names.index("grade"), "grade", column)
+
+
+def require_keepable(path: str | Path, **options: Any) -> None:
+    """Refuse to write over a file with columns that would be lost."""
+    source, _ = open_source(path, options.get("format"), options.get("separator"))
+    used = read_roles(path, **options)
+    lost = [name for name in source.names if name not in used]
+    if lost:
+        raise UsageError(
+            f"{path} has columns that judgments do not keep ({', '.join(map(shown, lost[:3]))}); "
+            "write the result elsewhere with -o."
+        )
+
+
+def read_roles(path: str | Path, **options: Any) -> list[str]:
+    """The columns of a file that play a role."""
+    from crowdrank.judgments.columns import parse_map, resolve
+
+    source, layout = open_source(path, options.get("format"), options.get("separator"))
+    mapped = {**layout.columns, **parse_map(options.get("columns"))}
+    found = resolve(source.names, source=source.name, required=[], optional=ROLES, mapped=mapped)
+    return list(found.values())
+
+
+# Where the collection stands.
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a collection is."""
+
+    documents: int
+    judged: int
+    settled: int
+    level: float
+    labels: int
+    assessors: int
+    spent: float
+    forecast_labels: int
+    forecast: float
+
+    def told(self) -> list[str]:
+        """In plain sentences."""
+        share = self.settled / max(self.documents, 1)
+        price = self.spent / max(self.labels, 1)
+        return [
+            f"{counted(self.documents, 'document')} in the pool: {self.judged:,} judged, {self.settled:,} settled at "
+            f"{self.level:.0%} ({share:.0%}).",
+            f"{counted(self.labels, 'label')} by {counted(self.assessors, 'assessor')}, {self.spent:g} spent "
+            f"({price:.3g} a label).",
+            "Everything is settled."
+            if not self.forecast_labels
+            else f"About {counted(self.forecast_labels, 'label')} more (about {self.forecast:,.0f}) would settle the "
+            "rest: as many as its uncertainty divided by what a label is expected to tell now; a rough guide.",
+        ]
+
+
+def status(pool: Pool, judgments: Judgments, model: Aggregator, *, level: float = 0.95, price: float = 1.0) -> Status:
+    """How much is judged and settled, what was spent, and what settling the rest may cost.
+
+    >>> import crowdrank
+    >>> judged = crowdrank.read_judgments(crowdrank.simulate(queries=4, documents=5, labels=3, seed=1).judgments)
+    >>> status(Pool.of(judged), judged, crowdrank.DawidSkene().fit(judged)).judged == judged.n_items
+    True
+    """
+    if not 0 < level < 1:
+        raise UsageError(f"--settled is {level!r}; give a level between 0 and 1, as 0.95.")
+    state = State.of(pool, judgments)
+    pair = np.flatnonzero(~pool.planted)
+    belief = Belief.of(state, model)
+    sure = belief.certainty(pair)
+    done = (sure >= level) & (state.count[pair] > 0)
+    left = pair[~done]
+    more = labels_to_go(belief.entropy(left), belief.drop(left), belief.settled_entropy(level))
+    cost = judgments.extras.get("cost")
+    spent = float(np.where(np.isnan(cost), price, cost).sum()) if cost is not None else price * len(judgments)
+    a_label = spent / len(judgments)
+    return Status(
+        documents=len(pair),
+        judged=int((state.count[pair] > 0).sum()),
+        settled=int(done.sum()),
+        level=level,
+        labels=len(judgments),
+        assessors=judgments.n_assessors,
+        spent=spent,
+        forecast_labels=int(more.sum()),
+        forecast=float(more.sum() * a_label),
+    )
+
+
+def labels_to_go(uncertainty: Floats, told: Floats, goal: float) -> Integers:
+    """Labels until a document's entropy is that of a settled one (`goal`), at what a label tells now; at least 1."""
+    number: Integers = np.maximum(np.ceil((uncertainty - goal) / np.maximum(told, 0.02)), 1).astype(np.int64)
+    return number
+
+
+def disagreements(judgments: Judgments, model: Aggregator | None = None) -> pa.Table:
+    """The documents that their judges disagree on, the most first, for a talk about the guidelines.
+
+    `spread` is the mean difference of two of its judges' grades; `grades` says who gave what; with a model, `grade` is
+    the consensus.
+
+    >>> import pandas as pd
+    >>> rows = {"document": ["a", "a", "b", "b"], "assessor": ["x", "y", "x", "y"], "grade": [0, 2, 1, 1]}
+    >>> disagreements(read_judgments(pd.DataFrame(rows))).to_pylist()
+    [{'query': 'all', 'document': 'a', 'judgments': 2, 'spread': 2.0, 'grades': '0 by x; 2 by y'}]
+    """
+    table = judgments.on_main_scale()
+    values = np.array(table.scale.values)[np.maximum(table.grade, 0)]
+    count = np.diff(table.offsets)
+    item = np.repeat(np.arange(table.n_items), count)
+    order = np.lexsort((values, item))
+    # The mean difference of all pairs, from ranks: sum of (2 rank - n - 1) value over the pairs.
+    rank = np.arange(len(values)) - table.offsets[item] + 1
+    weight = 2 * rank - count[item] - 1
+    total = np.bincount(item, weight * values[order], table.n_items)
+    spread = total / np.maximum(count * (count - 1) / 2, 1)
+    shown_items = np.flatnonzero(spread > 0)
+    shown_items = shown_items[np.lexsort((-count[shown_items], -spread[shown_items]))]
+    query, document = (column.take(pa.array(shown_items)) for column in item_ids(table))
+    columns = {
+        "query": query,
+        "document": document,
+        "judgments": count[shown_items],
+        "spread": spread[shown_items],
+        "grades": pa.array([_grades_told(table, int(one)) for one in shown_items], pa.string()),
+    }
+    if model is not None:
+        known = model.consensus_.document_table
+        row = model.judgments_.positions(query, document)
+        columns["grade"] = known["grade"].combine_chunks().take(pa.array(np.maximum(row, 0), mask=row < 0))
+    return pa.table(columns)
+
+
+def _grades_told(table: Judgments, item: int) -> str:
+    rows = range(int(table.offsets[item]), int(table.offsets[item + 1]))
+    given: dict[int, list[str]] = {}
+    for row in rows:
+        given.setdefault(int(table.grade[row]), []).append(str(table.assessors[int(table.assessor[row])].as_py()))
+    names = {code: "cannot judge" if code == UNJUDGEABLE else table.scale.names[code] for code in given}
+    return "; ".join(f"{names[code]} by {', '.join(who)}" for code, who in sorted(given.items()))
+
+
+def confusions(judgments: Judgments) -> list[dict[str, Any]]:
+    """How often two judges of a document give each pair of grades, and how much more often than by chance.
+
+    >>> import pandas as pd
+    >>> rows = {"document": ["a", "a", "b", "b"], "assessor": ["x", "y", "x", "y"], "grade": [0, 1, 1, 1]}
+    >>> confusions(read_judgments(pd.DataFrame(rows)))
+    [{'grades': '0 and 1', 'pairs': 1, 'share': 0.5}]
+    """
+    table = judgments.on_main_scale().with_unjudgeable("lowest")
+    votes = np.zeros((table.n_items, len(table.scale)))
+    item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
+    np.add.at(votes, (item, table.grade), 1.0)
+    together = votes.T @ votes
+    pairs = (votes.sum(axis=1) * (votes.sum(axis=1) - 1) / 2).sum()
+    found = [
+        {
+            "grades": f"{table.scale.names[low]} and {table.scale.names[high]}",
+            "pairs": int(together[low, high]),
+            "share": float(together[low, high] / max(pairs, 1)),
+        }
+        for low in range(len(votes[0]))
+        for high in range(low + 1, len(votes[0]))
+        if together[low, high]
+    ]
+    return sorted(found, key=lambda row: -row["pairs"])
+
+
+def read_round(path: str | Path | None, **options: Any) -> Judgments | None:
+    """The judgments so far; None where the file is not there or has only its header."""
+    if path is None or not Path(path).exists():
+        return None
+    try:
+        return read_judgments(path, **options)
+    except InputError as problem:
+        if "there are no rows" in str(problem):
+            return None
+        raise
+
+
+def scale_of(judgments: Judgments | None, told: str | Sequence[object] | None) -> Scale | None:
+    """The scale that new judgments are read on: as told, or that of names, which have no order of their own."""
+    if told is not None:
+        return Scale.parse(told)
+    if judgments is None or len(judgments.scales) > 1 or judgments.scale.numeric:
+        return None
+    return judgments.scale
+
+
+def costs_told(by_kind: Mapping[str, tuple[int, float]]) -> str:
+    """Labels and money for each kind, for a sentence.
+
+    >>> costs_told({"llm": (10, 10.0), "expert": (1, 50.0)})
+    '10 by llm for 10, 1 by expert for 50'
+    """
+    return ", ".join(f"{number:,} by {kind} for {money:g}" for kind, (number, money) in by_kind.items())

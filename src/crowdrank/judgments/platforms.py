@@ -1,0 +1,353 @@
+"""What judging platforms export, read as they export it: Label Studio, Toloka, MTurk, Quepid, OpenSearch.
+
+Each is recognised by what only it has. The layouts are those of the platforms' own documentation and code:
+
+- Label Studio (labelstud.io/guide/task_format): a list of tasks with `data` and `annotations`; each annotation has
+  `completed_by` (a number, or an object with an email), `was_cancelled`, `ground_truth`, `lead_time` in seconds, and a
+  `result` of regions whose `value` holds `choices` or a `rating`. JSON-MIN is a list of flat objects.
+- Toloka (assignments TSV): INPUT:, OUTPUT:, GOLDEN: and HINT: columns of the task, and ASSIGNMENT: columns
+  (worker_id, status, started, submitted, reward, ...).
+- MTurk (batch results CSV): HITId, WorkerId, AssignmentStatus, WorkTimeInSeconds, Reward, and a column Input.NAME or
+  Answer.NAME for each field; of a radio button one column Answer.NAME.VALUE for each value, true or false.
+- Quepid (book export CSV): query, docid, then one column for each rater, blank where they did not judge.
+- OpenSearch (Search Relevance Workbench): `judgmentRatings`, a list of `query` and `ratings` of `docId` and `rating`
+  (in early versions a mapping from the query to its ratings).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crowdrank.errors import InputError, shown
+from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.columns import ALIASES
+from crowdrank.judgments.sources import DelimitedSource, Source, no_rows, opened
+
+TOLOKA, MTURK = "ASSIGNMENT:worker_id", "AssignmentStatus"
+KEPT = ("", "submitted", "accepted", "approved")
+"""The states of an assignment whose answers count: not skipped, expired, under way or rejected."""
+MOST_DEPTH = 100
+
+
+class PlatformTable(DelimitedSource):
+    """A table in which a platform names columns its own way; those are known by their roles, and by their own names."""
+
+    status: str  # the column of the state of an assignment
+
+    def __init__(self, path: str | Path, separator: str) -> None:
+        super().__init__(path, separator)
+        self._file_names = list(self.names)
+        self._of = {**{name: name for name in self.names}, **self.roles()}
+        self.names = list(dict.fromkeys((*self.roles(), *self.names)))
+        self._kept = np.empty(0, np.int64)
+
+    def roles(self) -> dict[str, str]:
+        """For each role the file's column that plays it."""
+        raise NotImplementedError
+
+    def fields(self, prefix: str) -> dict[str, str]:
+        """The columns that begin so, by what comes after."""
+        return {name.removeprefix(prefix): name for name in self._file_names if name.startswith(prefix)}
+
+    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
+        """The columns named, of assignments that count."""
+        asked = [self._of[name] for name in names]
+        also = [name for name in (self.status, self._of.get("assessor", "")) if name in self._file_names]
+        table = super().read(list(dict.fromkeys((*asked, *also))), bad_rows)
+        keep = np.ones(len(table), bool)
+        if self.status in self._file_names:
+            state = pc.utf8_lower(pc.utf8_trim_whitespace(pc.fill_null(table[self.status], "")))
+            keep &= np.asarray(pc.is_in(state, pa.array(KEPT)))
+        if len(also) > 1:  # tasks that nobody took
+            keep &= np.asarray(pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(table[also[1]], "")), ""))
+        self._kept = np.flatnonzero(keep)
+        table = table.take(pa.array(self._kept))
+        return pa.table({name: self.cells(name, table[of]) for name, of in zip(names, asked, strict=True)})
+
+    def cells(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """A column as the reader takes it."""
+        return column
+
+    def place(self, row: int) -> str:
+        """The row of the file."""
+        return super().place(int(self._kept[row]) if len(self._kept) else row)
+
+
+class TolokaSource(PlatformTable):
+    """Toloka's assignments."""
+
+    status = "ASSIGNMENT:status"
+
+    def roles(self) -> dict[str, str]:
+        """By their names behind INPUT: and OUTPUT:; the only output is the grade."""
+        found = named_roles({**self.fields("OUTPUT:"), **self.fields("INPUT:")})
+        outputs = self.fields("OUTPUT:")
+        grade = next(iter(outputs.values())) if len(outputs) == 1 else found.get("grade")
+        told = {"assessor": TOLOKA, "time": "ASSIGNMENT:submitted", "cost": "ASSIGNMENT:reward"}
+        if grade is not None:
+            told |= {"grade": grade, "honeypot": "GOLDEN:" + grade.removeprefix("OUTPUT:")}
+        return {**found, **{role: name for role, name in told.items() if name in self._file_names}}
+
+
+class MTurkSource(PlatformTable):
+    """MTurk's batch results."""
+
+    status = MTURK
+
+    def __init__(self, path: str | Path, separator: str) -> None:
+        self._radio: dict[str, str] = {}
+        super().__init__(path, separator)
+
+    def roles(self) -> dict[str, str]:
+        """By their names behind Input. and Answer.; the only answer, or the only radio button, is the grade."""
+        found = named_roles({**self.fields("Answer."), **self.fields("Input.")})
+        answers = self.fields("Answer.")
+        groups = {name.rpartition(".")[0] for name in answers if "." in name}
+        if len(groups) == 1 and all("." in name for name in answers) and len(answers) > 1:
+            self._radio = {name: name.rpartition(".")[2] for name in answers.values()}
+            found["grade"] = next(iter(self._radio))
+        elif len(answers) == 1:
+            found["grade"] = next(iter(answers.values()))
+        told = {"assessor": "WorkerId", "duration": "WorkTimeInSeconds", "cost": "Reward"}
+        return {**found, **{role: name for role, name in told.items() if name in self._file_names}}
+
+    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
+        """The columns named; of a radio button the value that was chosen."""
+        table = super().read(names, bad_rows)
+        if "grade" not in names or not self._radio:
+            return table
+        ticked = DelimitedSource.read(self, list(self._radio), BadRows("skip")).take(pa.array(self._kept))
+        chosen: list[str | None] = [None] * len(table)
+        for name, value in self._radio.items():
+            for row, cell in enumerate(ticked[name].to_pylist()):
+                chosen[row] = value if str(cell).strip().casefold() in ("true", "1", "on") else chosen[row]
+        return table.set_column(list(names).index("grade"), "grade", pa.array(chosen, pa.string()))
+
+    def cells(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """A reward is written as $0.05."""
+        return pc.utf8_ltrim(column, " $") if name == "cost" else column
+
+
+class QuepidSource(DelimitedSource):
+    """Quepid's book: a column for each rater."""
+
+    def __init__(self, path: str | Path, separator: str = ",") -> None:
+        super().__init__(path, separator)
+        self.raters = self.names[2:]
+        self.names = ["query", "document", "assessor", "grade"]
+        self._row = np.empty(0, np.int64)
+
+    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
+        """One row for each rating; a blank cell is none."""
+        wide = super().read(["query", "docid", *self.raters], bad_rows)
+        rated = np.column_stack([np.asarray(_filled(wide[name])) for name in self.raters])
+        row, rater = np.nonzero(rated)
+        if not len(row) and not bad_rows.skipped:
+            raise no_rows(self.name)
+        self._row = row
+        grades = [wide[name].to_pylist() for name in self.raters]
+        columns = {
+            "query": wide["query"].take(pa.array(row)),
+            "document": wide["docid"].take(pa.array(row)),
+            "assessor": pa.array([self.raters[one].strip() for one in rater], pa.string()),
+            "grade": pa.array([grades[one][place] for place, one in zip(row, rater, strict=True)], pa.string()),
+        }
+        return pa.table({name: columns[name] for name in names})
+
+    def place(self, row: int) -> str:
+        """The row of the file."""
+        return super().place(int(self._row[row]) if len(self._row) else row)
+
+
+def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(column, "")), "")
+
+
+def named_roles(fields: Mapping[str, str]) -> dict[str, str]:
+    """Which of a platform's fields plays which role, by the names that the field uses.
+
+    >>> named_roles({"docid": "INPUT:docid", "rating": "OUTPUT:rating", "text": "INPUT:text"})
+    {'document': 'INPUT:docid', 'grade': 'OUTPUT:rating'}
+    """
+    found: dict[str, str] = {}
+    for role in ("query", "document", "grade", "honeypot", "family"):
+        names = [name for name in fields if name.casefold() == role]
+        names = names or [name for name in fields if name.casefold() in ALIASES[role]]
+        if len(names) == 1:
+            found[role] = fields[names[0]]
+    return found
+
+
+class JsonSource(Source):
+    """A whole JSON document: tasks of Label Studio, a judgment list of OpenSearch, or a list of flat objects."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path, self.name = Path(path), str(path)
+        with opened(path) as stream:
+            value = _parsed(stream.read().decode("utf-8-sig"), self.name)
+        self._places: list[str] = []
+        self._rows, self.has_assessor = self._understood(value)
+        if not self._rows:
+            raise no_rows(self.name)
+        self.names = list(dict.fromkeys(name for row in self._rows for name in row))
+
+    def _understood(self, value: Any) -> tuple[list[dict[str, Any]], bool]:
+        lists = list(_judgment_lists(value))
+        if lists:
+            return [row for one in lists for row in self._ratings(one)], False
+        tasks = [value] if isinstance(value, dict) and "data" in value else value
+        if isinstance(tasks, list) and any(isinstance(task, dict) and "data" in task for task in tasks):
+            return [row for number, task in enumerate(tasks) for row in self._answers(number, task)], True
+        if isinstance(value, list) and all(isinstance(row, dict) for row in value):
+            self._places = [f"object {number + 1}" for number in range(len(value))]
+            return value, True
+        raise InputError(
+            "it is JSON, but neither Label Studio's tasks, nor OpenSearch's judgmentRatings, nor a list of objects",
+            source=self.name,
+            remedy="export it as one of these, or as CSV",
+        )
+
+    def _ratings(self, ratings: Any) -> Iterator[dict[str, Any]]:
+        pairs = ratings.items() if isinstance(ratings, dict) else [_query_ratings(entry) for entry in ratings]
+        for number, (query, rated) in enumerate(pairs):
+            for one in rated if isinstance(rated, list) else [rated]:
+                if not isinstance(one, dict) or "docId" not in one or "rating" not in one:
+                    raise self._wrong(f"judgmentRatings {number + 1}", one, "a rating is an object of docId and rating")
+                self._places.append(f"judgmentRatings {number + 1}")
+                yield {"query": _cell(query), "document": _cell(one["docId"]), "grade": _cell(one["rating"])}
+
+    def _answers(self, number: int, task: Any) -> Iterator[dict[str, Any]]:
+        where = f"task {number + 1}"
+        annotations = task.get("annotations", task.get("completions", [])) if isinstance(task, dict) else None
+        if not isinstance(annotations, list) or not isinstance(task.get("data"), dict):
+            raise self._wrong(where, task, "a task has data and a list of annotations")
+        data = {name: _cell(value) for name, value in task["data"].items() if not isinstance(value, list | dict)}
+        fields = named_roles({name: name for name in data})
+        told = {role: data[name] for role, name in fields.items()}
+        if "document" not in told and task.get("id") is not None:
+            told["document"] = _cell(task["id"])
+        given = [one for one in annotations if isinstance(one, dict) and not one.get("was_cancelled")]
+        truth = next((_answer(one) for one in given if one.get("ground_truth")), None)
+        for one in given:
+            if one.get("ground_truth"):
+                continue
+            who = one.get("completed_by")
+            who = who.get("email", who.get("id")) if isinstance(who, dict) else who
+            row = {**told, "assessor": _cell(who), "grade": _answer(one), "time": _cell(one.get("created_at"))}
+            row["duration"] = _cell(one.get("lead_time"))
+            if truth is not None:
+                row["honeypot"] = truth
+            self._places.append(where)
+            yield row
+
+    def _wrong(self, place: str, value: Any, remedy: str) -> InputError:
+        return InputError(f"{shown(value)} is not what belongs there", source=self.name, place=place, remedy=remedy)
+
+    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
+        """The columns named, every cell as text."""
+        cells = {name: [_cell(row.get(name)) for row in self._rows] for name in names}
+        return pa.table({name: pa.array(column, pa.string()) for name, column in cells.items()})
+
+    def place(self, row: int) -> str:
+        """The task or object that a row comes from."""
+        return self._places[row]
+
+
+def _parsed(text: str, source: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        remedy = "mend it; one object a line is JSON Lines (.jsonl)"
+        raise InputError("it is not JSON", source=source, remedy=remedy) from problem
+
+
+def _judgment_lists(value: Any, depth: int = 0) -> Iterator[Any]:
+    """Every `judgmentRatings` in a document: of an import, or of the answer of a search for judgments."""
+    if depth > MOST_DEPTH:
+        return
+    if isinstance(value, dict):
+        found = value.get("judgmentRatings")
+        if isinstance(found, list | dict):
+            yield found
+            return
+        for name in ("hits", "_source"):
+            yield from _judgment_lists(value.get(name), depth + 1)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _judgment_lists(one, depth + 1)
+
+
+def _query_ratings(entry: Any) -> tuple[Any, Any]:
+    return (entry.get("query"), entry.get("ratings")) if isinstance(entry, dict) else (None, None)
+
+
+def _answer(annotation: Mapping[str, Any]) -> str | None:
+    """The first choice, rating or number of an annotation."""
+    result = annotation.get("result")
+    for region in result if isinstance(result, list) else []:
+        value = region.get("value") if isinstance(region, dict) else None
+        if not isinstance(value, dict):
+            continue
+        for name in ("choices", "rating", "number", "text"):
+            told = value.get(name)
+            told = told[0] if isinstance(told, list) and told else told
+            if told is not None and not isinstance(told, list | dict):
+                return _cell(told)
+    return None
+
+
+def _cell(value: Any) -> str | None:
+    """A value as a cell of text; what has no words of its own is none."""
+    if value is None or isinstance(value, list | dict):
+        return None
+    text = str(value)
+    return text.encode("utf-8", "replace").decode()
+
+
+def platform_of(source: Source) -> str | None:
+    r"""The platform whose export a table is, by its header; None where it is nobody's in particular.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "book.csv"
+    >>> _ = path.write_text("query,docid,ann,bob\njam,d1,2,\n")
+    >>> platform_of(DelimitedSource(path))
+    'quepid'
+    """
+    names = source.names
+    if TOLOKA in names:
+        return "toloka"
+    if MTURK in names and "WorkerId" in names:
+        return "mturk"
+    roles = {"query", *(alias for role in ("assessor", "grade") for alias in (role, *ALIASES[role]))}
+    if names[:2] == ["query", "docid"] and len(names) > 2:
+        others = {name.casefold() for name in names[2:]}
+        # Features and expert grades have such columns too: a book has neither grade nor assessor.
+        return None if others & roles or len(set(names)) < len(names) else "quepid"
+    return None
+
+
+def looks_like(path: str | Path) -> str | None:
+    """The format of a file whose name does not tell: by its first line with anything on it."""
+    with opened(path) as stream:
+        line = next((text for text in (raw.decode("utf-8-sig").strip() for raw in stream) if text), "")
+    words = line.split()
+    if len(words) > 1 and words[1].startswith("qid:"):
+        return "letor"
+    if line.startswith(("[", "{")):
+        return "json"
+    if "\t" in line and (TOLOKA in line or "WorkerId" in line):
+        return "tsv"
+    if len(words) == 4 and "," not in line and _is_number(words[3]) and _is_number(words[1]):
+        return "qrels"
+    return "run" if len(words) == 6 and words[1].upper() == "Q0" else None
+
+
+def _is_number(word: str) -> bool:
+    return word.removeprefix("-").isdigit()

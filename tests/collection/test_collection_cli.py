@@ -1,0 +1,248 @@
+"""The loop by files, as a person runs it: words, exit codes, and what stands in the files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from crowdrank import read_judgments
+from crowdrank.cli.app import app
+from crowdrank.errors import CrowdrankError
+from crowdrank.simulation.world import World, simulate
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return simulate(queries=5, documents=6, labels=3, assessors=10, seed=3)
+
+
+@pytest.fixture
+def files(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pool, and two batches of the same judgments' worth."""
+    monkeypatch.chdir(tmp_path)
+    kept = ["query", "document", "assessor", "grade"]
+    world.documents[["query", "document"]].to_csv("pool.csv", index=False)
+    world.judgments[kept].iloc[:30].to_csv("one.csv", index=False)
+    world.judgments[kept].iloc[30:].to_csv("two.csv", index=False)
+    return tmp_path
+
+
+@pytest.fixture
+def run() -> Run:
+    def invoke(*words: object) -> str:
+        done = CliRunner().invoke(app, ["collect", *map(str, words)], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    return invoke
+
+
+def refused(*words: object) -> str:
+    """The one sentence that is said; `main` prints it and exits with 2."""
+    with pytest.raises(CrowdrankError) as problem:
+        CliRunner().invoke(app, ["collect", *map(str, words)], catch_exceptions=False)
+    sentence = str(problem.value)
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+    return sentence
+
+
+def test_the_whole_loop(files: Path, run: Run, world: World) -> None:
+    with pytest.warns(UserWarning, match="There are no judgments yet: one label of every pair is asked for first"):
+        run("next", "labels.csv", "--pairs", "pool.csv", "--budget", 1000, "-o", "requests.csv")
+    asked = pd.read_csv("requests.csv")
+    assert len(asked) == len(world.documents)
+    assert set(asked["reason"]) == {"no label so far"}
+    assert "30 judgments added, 0 changed, 0 known already; 30 judgments in all." in run("add", "labels.csv", "one.csv")
+    assert f"{len(world.judgments)} judgments in all" in run("add", "labels.csv", "two.csv")
+    assert len(read_judgments("labels.csv")) == len(world.judgments)
+    said = run("status", "labels.csv", "--pairs", "pool.csv", "--labels", "labels.qrels")
+    assert f"{len(world.documents)} documents in the pool: {len(world.documents)} judged" in said
+    assert len((files / "labels.qrels").read_text().splitlines()) == len(world.documents)
+    for policy in ("if-good-4", "entropy", "ndcg@5", "widest-interval", "random"):
+        out = run("next", "labels.csv", "--pairs", "pool.csv", "--policy", policy, "--budget", 7, "--json")
+        assert json.loads(out)["requests"] <= 7
+    assert "most often mixed up" in run("disagreements", "labels.csv", "-o", "talk.csv")
+    assert {"spread", "grades", "grade"} <= set(pd.read_csv("talk.csv").columns)
+
+
+def test_the_same_batch_twice_changes_nothing(files: Path, run: Run) -> None:
+    run("add", "labels.csv", "one.csv", "two.csv")
+    before = (files / "labels.csv").read_bytes()
+    said = run("add", "labels.csv", "two.csv", "one.csv")
+    assert "0 judgments added, 0 changed" in said
+    assert "labels.csv is as it was." in said
+    assert (files / "labels.csv").read_bytes() == before
+
+
+def test_batches_in_any_order_hold_the_same(files: Path, run: Run) -> None:
+    run("add", "a.csv", "one.csv", "two.csv")
+    run("add", "b.csv", "two.csv", "one.csv")
+    one, other = (pd.read_csv(name).sort_values(["query", "document", "assessor"]) for name in ("a.csv", "b.csv"))
+    assert one.to_numpy().tolist() == other.to_numpy().tolist()
+
+
+def test_a_judgment_given_anew_replaces_the_old_one_and_an_older_one_does_not(files: Path, run: Run) -> None:
+    row = "query,document,assessor,grade,time\nq,d,ann,{},2024-01-0{}\n"
+    for name, grade, day in (("old.csv", 0, 1), ("new.csv", 2, 2)):
+        (files / name).write_text(row.format(grade, day))
+    run("add", "labels.csv", "old.csv", "--grades", "0-2")
+    assert "0 judgments added, 1 changed" in run("add", "labels.csv", "new.csv", "--grades", "0-2")
+    assert "1 left out (older than what is there)" in run("add", "labels.csv", "old.csv", "--grades", "0-2")
+    assert read_judgments("labels.csv", grades="0-2").grade.tolist() == [2]
+
+
+def test_answers_that_mean_cannot_judge_survive(files: Path, run: Run) -> None:
+    (files / "a.csv").write_text("document,assessor,grade\nd,ann,-2\ne,ann,2\n")
+    run("add", "labels.csv", "a.csv", "--unjudgeable", "-2")
+    assert read_judgments("labels.csv", unjudgeable=-2).n_unjudgeable == 1
+    assert "is as it was" in run("add", "labels.csv", "a.csv", "--unjudgeable", "-2")
+
+
+def test_platforms_in_and_out(files: Path, run: Run) -> None:
+    tasks = [
+        {
+            "id": 1,
+            "data": {"query": "1", "document": "1-1"},
+            "annotations": [{"completed_by": 3, "result": [{"value": {"rating": 2}}]}],
+        }
+    ]
+    (files / "ls.json").write_text(json.dumps(tasks))
+    assert "1 judgment added" in run("add", "labels.csv", "ls.json")
+    for platform, name in (("label-studio", "r.json"), ("toloka", "r.tsv"), ("mturk", "r.csv"), ("quepid", "q.csv")):
+        run(
+            "next",
+            "labels.csv",
+            "--pairs",
+            "pool.csv",
+            "--policy",
+            "single",
+            "--budget",
+            3,
+            "-o",
+            name,
+            "--to",
+            platform,
+        )
+    assert len(json.loads((files / "r.json").read_text())) == 3
+    assert list(pd.read_csv("r.tsv", sep="\t").columns) == ["INPUT:query", "INPUT:document"]
+    assert list(pd.read_csv("r.csv").columns) == ["query", "document", "assignments"]
+    assert list(pd.read_csv("q.csv").columns) == ["query", "docid"]
+    run("add", "labels.csv", "one.csv", "two.csv", "--grades", "0-4")
+    run("status", "labels.csv", "--labels", "list.json")
+    assert json.loads((files / "list.json").read_text())["type"] == "IMPORT_JUDGMENT"
+
+
+def test_a_roster_prices_and_honeypots(files: Path, run: Run, world: World) -> None:
+    run("add", "labels.csv", "one.csv", "two.csv")
+    who = world.assessors["assessor"].tolist()
+    kinds = ["expert" if number < 2 else "llm" for number in range(len(who))]
+    pd.DataFrame({"assessor": who, "kind": kinds}).to_csv("who.csv", index=False)
+    pool = pd.read_csv("pool.csv").assign(honeypot=["3", *[""] * (len(world.documents) - 1)])
+    pool.to_csv("planted.csv", index=False)
+    out = run(
+        "next", "labels.csv", "--pairs", "planted.csv", "--policy", "entropy", "--budget", 30, "--assessors", "who.csv",
+        "--prices", "llm=1,expert=5", "--most", 30, "--honeypots", 0.1, "--settled", 0.99, "-o", "r.csv", "--json",
+    )  # fmt: skip
+    told = json.loads(out)
+    asked = pd.read_csv("r.csv")
+    assert told["cost"] == asked["price"].sum() <= 30
+    assert (asked["reason"] == "honeypot").sum() >= 1
+    assert set(asked["assessor"]) <= set(who)
+    (files / "out.txt").write_text(who[2] + "\n")
+    run("next", "labels.csv", "--pairs", "pool.csv", "--budget", 30, "--policy", "overlap-6", "--assessors", "who.csv",
+        "--exclude", "out.txt", "-o", "r2.csv")  # fmt: skip
+    assert who[2] not in set(pd.read_csv("r2.csv")["assessor"])
+
+
+def test_simulate_and_replay(files: Path, run: Run, world: World) -> None:
+    out = run("simulate", "--queries", 6, "--labels", 4, "--rounds", 3, "-p", "random", "-p", "ndcg@5", "--json")
+    assert {row["policy"] for row in json.loads(out)["curve"]} == {"random", "ndcg@5"}
+    run("add", "labels.csv", "one.csv", "two.csv")
+    world.gold.to_csv("gold.csv", index=False)
+    said = run(
+        "simulate", "--from", "labels.csv", "--gold", "gold.csv", "-p", "if-good-3", "--budget", 60, "--rounds", 3
+    )
+    assert "if-good-3" in said
+    assert "needs expert grades" in refused("simulate", "--from", "labels.csv")
+    assert "The budget is -1" in refused("simulate", "--budget", -1)
+
+
+@pytest.mark.parametrize("budget", [0, -3, "nan", "inf"])
+def test_a_budget_that_is_none(files: Path, run: Run, budget: object) -> None:
+    assert "give a number above 0" in refused("next", "labels.csv", "--pairs", "pool.csv", "--budget", budget)
+
+
+def test_bad_input_is_one_sentence(files: Path, run: Run, world: World) -> None:
+    run("add", "labels.csv", "one.csv", "two.csv")
+    next_ = ("next", "labels.csv", "--pairs", "pool.csv", "--budget", 5)
+    # Nobody left who may judge a pair.
+    (files / "nobody.csv").write_text("assessor\n" + world.judgments["assessor"].iloc[0] + "\n")
+    said = refused(*next_, "--policy", "overlap-9", "--assessors", "nobody.csv", "--most", 1)
+    assert "nobody is left who may judge any of" in said
+    # Judgments for unknown documents, or by excluded assessors.
+    (files / "odd.csv").write_text("query,document,assessor,grade\n1,nowhere,ann,2\n1,1-1,eve,2\n")
+    (files / "out.txt").write_text("eve\n")
+    said = refused("add", "labels.csv", "odd.csv", "--pairs", "pool.csv")
+    assert said.startswith("odd.csv: the document 'nowhere' of query '1' is not in the pool (1 judgment in all);")
+    said = refused("add", "labels.csv", "odd.csv", "--exclude", "out.txt")
+    assert "was judged by 'eve', who is excluded (1 judgment in all)" in said
+    both = ("add", "labels.csv", "odd.csv", "--pairs", "pool.csv", "--exclude", "out.txt", "--on-bad-rows", "skip")
+    assert "1 left out (of documents that are not in the pool), 1 left out (by excluded assessors)" in run(*both)
+    # A scale that changed between rounds.
+    (files / "wide.csv").write_text("query,document,assessor,grade\n1,1-1,ann,9\n")
+    assert (
+        "wide.csv: the scale changed: it has the grade 9, and the judgments so far are on 0-4; give the whole scale"
+        in (refused("add", "labels.csv", "wide.csv"))
+    )
+    (files / "names.csv").write_text("query,document,assessor,grade\n1,1-1,ann,Good\n")
+    assert "'Good' is not a grade" in refused("add", "labels.csv", "names.csv")
+    assert "1 judgment added" in run("add", "labels.csv", "wide.csv", "--grades", "0-9", "-o", "wider.csv")
+    # Options.
+    assert "There is no policy 'if-bad-3'" in refused(*next_, "--policy", "if-bad-3")
+    assert "--to does not know 'excel'" in refused(*next_, "-o", "r.csv", "--to", "excel")
+    assert "has to end in .json" in refused(*next_, "-o", "r.csv", "--to", "label-studio")
+    assert "--prices cannot read 'x'" in refused(*next_, "--prices", "crowd=x")
+    assert "There is no kind of assessors 'robot'" in refused(*next_, "--kind", "robot")
+    assert "--settled is 2.0" in refused(*next_, "--policy", "entropy", "--settled", 2)
+    assert "there is no such file" in refused("next", "labels.csv", "--pairs", "nowhere.csv", "--budget", 5)
+    assert "use gda, rasch" in refused(*next_, "--policy", "entropy", "-m", "average")
+
+
+def test_a_file_with_columns_of_its_own_is_not_written_over(files: Path, run: Run) -> None:
+    (files / "mine.csv").write_text("query,document,assessor,grade,remark\n1,1-1,ann,2,nice\n")
+    assert "has columns that judgments do not keep ('remark')" in refused(
+        "add", "mine.csv", "one.csv", "--grades", "0-4"
+    )
+    run("add", "mine.csv", "one.csv", "--grades", "0-4", "-o", "joined.csv")
+    assert "nice" in (files / "mine.csv").read_text()
+    assert len(pd.read_csv("joined.csv")) == 31
+
+
+def test_no_judgments_yet(files: Path, run: Run) -> None:
+    (files / "empty.csv").write_text("query,document,assessor,grade\n")
+    with pytest.warns(UserWarning, match="There are no judgments yet"):
+        run("next", "empty.csv", "--pairs", "pool.csv", "--policy", "entropy", "--budget", 3)
+    assert "There are no judgments yet in empty.csv" in run("status", "empty.csv", "--pairs", "pool.csv")
+    assert "30 judgments added" in run("add", "empty.csv", "one.csv")
+
+
+def test_nothing_more_is_wanted(files: Path, run: Run) -> None:
+    run("add", "labels.csv", "one.csv", "two.csv")
+    assert "Nothing more is wanted" in run("next", "labels.csv", "--pairs", "pool.csv", "-p", "single", "--budget", 3)
+
+
+def test_a_problem_is_one_sentence_and_exit_code_2(files: Path) -> None:
+    words = ["collect", "next", "labels.csv", "--pairs", "pool.csv", "--budget", "0"]
+    done = subprocess.run([sys.executable, "-m", "crowdrank", *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "Error: The budget is 0.0; give a number above 0.\n"

@@ -1,0 +1,306 @@
+"""Policies that ask a model: the kernels next to their twins, what is wanted, and who is asked."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from itertools import pairwise
+
+import collection_twins as twins
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import crowdrank
+from crowdrank import GDA, GLAD, Average, DawidSkene, Judgments, read_judgments
+from crowdrank.collection import kernels, policy_named
+from crowdrank.collection.base import BLOCK, State, Wishes
+from crowdrank.collection.belief import Belief
+from crowdrank.collection.pool import Pool, Roster
+from crowdrank.collection.replay import Crowd, replay
+from crowdrank.collection.requests import Budget
+from crowdrank.errors import UsageError
+from crowdrank.judgments.combine import combine
+
+
+@cache
+def judged() -> Judgments:
+    return read_judgments(crowdrank.simulate(queries=12, documents=8, labels=4, assessors=15, seed=5).judgments)
+
+
+@cache
+def gda() -> GDA:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GDA().fit(judged())
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_allot_is_its_twin(data: st.DataObject) -> None:
+    n_pairs, n_assessors = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5))
+    rng = np.random.default_rng(data.draw(st.integers(0, 10_000)))
+    pairs = rng.integers(0, n_pairs, data.draw(st.integers(1, 12)))
+    judged_by = {p: set(np.flatnonzero(rng.random(n_assessors) < 0.3).tolist()) for p in range(n_pairs)}
+    allowed = [np.flatnonzero(rng.random(n_assessors) < 0.8).tolist() for _ in range(n_pairs)]
+    if data.draw(st.booleans()):
+        allowed = [list(range(n_assessors))] * n_pairs
+    merit = rng.integers(0, 3, (len(pairs) if data.draw(st.booleans()) else 1, n_assessors)).astype(float)
+    price = rng.choice([0.0, 0.5, 1.0, 2.0], n_assessors)
+    load, most = rng.integers(0, 3, n_assessors), data.draw(st.integers(1, 6))
+    money, turn = data.draw(st.floats(0, 8)), rng.permutation(n_assessors)
+    offsets = np.cumsum([0, *(len(judged_by[p]) for p in range(n_pairs))])
+    codes = np.array([a for p in range(n_pairs) for a in sorted(judged_by[p])], np.int32)
+    listed = np.array([a for who in allowed for a in who], np.int32)
+    chosen, ended = np.empty(len(pairs), np.int64), np.empty(len(pairs), np.int8)
+    empty = np.full(len(pairs), -1)
+    kernels.allot(
+        pairs, pairs, offsets, codes, np.arange(n_assessors), np.cumsum([0, *map(len, allowed)]), listed, merit, price,
+        load.copy(), most, money, turn, np.full(n_pairs, -1), empty.copy(), empty.copy(), 0, chosen, ended,
+    )  # fmt: skip
+    expected = twins.allot(
+        pairs.tolist(), judged_by, allowed, merit, price.tolist(), load.tolist(), most, money, turn.tolist()
+    )
+    assert chosen.tolist() == expected
+    assert ((ended == kernels.GIVEN) == (chosen >= 0)).all()
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_top_gains_is_its_twin(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 10_000)))
+    sizes = rng.integers(1, 9, data.draw(st.integers(1, 4)))
+    n, k = int(sizes.sum()), data.draw(st.integers(1, 6))
+    chance = rng.dirichlet(np.ones(3), n)
+    after = rng.choice([0.0, 1.0, 3.0, 7.0], (n, 3)) + rng.random((n, 3))
+    score = (chance * after).sum(axis=1)
+    offsets = np.append(0, np.cumsum(sizes))
+    gain = np.empty(n)
+    kernels.top_gains(offsets, chance, after, k, 1 / np.log2(np.arange(2, k + 2)), gain)
+    for start, stop in pairwise(offsets):
+        for d in range(start, stop):
+            expected = twins.top_gain(score[start:stop], d - start, chance[d], after[d], k)
+            assert gain[d] == pytest.approx(expected, abs=1e-9)
+
+
+def test_information_is_bayes_rule() -> None:
+    rng = np.random.default_rng(0)
+    posterior, curves = rng.dirichlet(np.ones(4), 6), rng.dirichlet(np.ones(3), (5, 4)).transpose(0, 2, 1).copy()
+    noise = -(curves * np.log(curves)).sum(axis=1)
+    told = np.full((6, 5), -1.0)
+    some = (np.arange(7) * 2, rng.integers(0, 5, 12).astype(np.int32))
+    kernels.information(posterior, curves, noise, np.arange(6), *some, told)
+    for row in range(6):
+        listed = set(some[1][2 * row : 2 * row + 2].tolist())
+        for a in range(5):
+            expected = twins.information(posterior[row], curves[a]) if a in listed else -1.0
+            assert told[row, a] == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_belief_of_a_line_is_near_the_posterior_itself() -> None:
+    belief = Belief.of(State.of(Pool.of(judged()), judged()), gda())
+    exact = gda().posterior().drop(columns=["query", "document"]).to_numpy()
+    assert np.abs(belief.posterior(np.arange(judged().n_items)) - exact).sum(axis=1).mean() < 0.15
+    drop = belief.drop(np.arange(judged().n_items))
+    mean = [twins.information(row, belief.anyone) for row in exact]
+    assert np.corrcoef(drop, mean)[0, 1] > 0.97
+
+
+def test_what_is_looked_up_on_the_grid_is_what_is_worked_out() -> None:
+    belief = Belief.of(State.of(Pool.of(judged()), judged()), gda())
+    pair = np.arange(judged().n_items)
+    spelt_out = belief.posterior(pair)
+    np.testing.assert_allclose(
+        belief.drop(pair), [twins.information(row, belief.anyone) for row in spelt_out], atol=0.01
+    )
+    np.testing.assert_allclose(belief.entropy(pair), -(spelt_out * np.log(spelt_out + 1e-300)).sum(axis=1), atol=0.02)
+    seen_as = np.eye(len(belief.careful))[belief.careful.argmax(axis=0)]
+    np.testing.assert_allclose(belief.certainty(pair), (spelt_out @ seen_as).max(axis=1), atol=0.05)
+    chance, value = belief.gains(pair)
+    np.testing.assert_allclose((chance * value).sum(axis=1), spelt_out @ belief.gain, atol=0.15, rtol=0.05)
+
+
+def test_small_kernels_are_numpy() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 5, 40).astype(np.int32)
+    np.testing.assert_array_equal(kernels.counted(codes, 7), np.bincount(codes, minlength=7))
+    shares = np.vstack([rng.dirichlet(np.ones(4), 5), np.eye(4)[:1]])
+    expected = [-sum(p * np.log(p) for p in row if p > 0) for row in shares]
+    np.testing.assert_allclose(kernels.entropies(shares), expected, atol=1e-12)
+    table, x, y = rng.random((4, 3)), rng.uniform(-1, 5, 50), rng.uniform(-1, 4, 50)
+    found = np.empty(50)
+    kernels.bilinear(x, y, 0.0, 1.0, 0.0, 1.0, table, found)
+    for row in range(50):
+        inner = [np.interp(y[row], np.arange(3), line) for line in table]
+        assert found[row] == pytest.approx(np.interp(x[row], np.arange(4), inner), abs=1e-5)
+    values = np.empty((50, 2))
+    kernels.along(x, y, np.array([-1.0, 0.5]), 0.0, 0.5, table[:, 0], values)
+    for column, point in enumerate((-1.0, 0.5)):
+        np.testing.assert_allclose(
+            values[:, column], np.interp(x + y * point, np.arange(4) * 0.5, table[:, 0]), atol=1e-5
+        )
+
+
+def test_the_belief_of_grades_is_the_consensus() -> None:
+    model = DawidSkene().fit(judged())
+    belief = Belief.of(State.of(Pool.of(judged()), judged()), model)
+    shares = model.consensus_.documents[model.consensus_.share_names].to_numpy()
+    np.testing.assert_array_equal(belief.posterior(np.arange(judged().n_items)), shares)
+    np.testing.assert_allclose(belief.certainty(np.arange(judged().n_items)), shares.max(axis=1))
+
+
+def test_pairs_without_a_label_come_first_and_have_the_prior() -> None:
+    frame = judged().frame
+    new = pd.DataFrame({"query": frame["query"].iloc[0], "document": ["new-1", "new-2"]})
+    pool = Pool.read(pd.concat([frame[["query", "document"]], new]))
+    belief = Belief.of(State.of(pool, judged()), gda())
+    np.testing.assert_allclose(belief.posterior(np.array([len(pool) - 1]))[0], belief.prior)
+    for name in ("widest-interval", "entropy", "ndcg@3"):
+        asked = policy_named(name).next(pool, judged(), gda(), 5)
+        assert set(asked.pair[:2].tolist()) == {len(pool) - 2, len(pool) - 1}
+        assert asked.reason[:2].tolist() == ["no label so far"] * 2
+
+
+def test_settled_pairs_are_not_asked_about() -> None:
+    belief = Belief.of(State.of(Pool.of(judged()), judged()), gda())
+    sure = np.flatnonzero(belief.certainty(np.arange(judged().n_items)) >= 0.7)
+    assert 0 < len(sure) < judged().n_items
+    for name in ("widest-interval", "entropy", "ndcg@10"):
+        asked = policy_named(name).set_params(settled=0.7).next(Pool.of(judged()), judged(), gda(), 10_000)
+        assert sorted(asked.pair.tolist()) == sorted(set(range(judged().n_items)) - set(sure.tolist()))
+        with pytest.raises(UsageError, match=r"--settled is 1\.5"):
+            policy_named(name).set_params(settled=1.5).next(Pool.of(judged()), judged(), gda(), 5)
+
+
+def test_each_asks_first_for_what_it_wants_most() -> None:
+    pool, table = Pool.of(judged()), gda().consensus_.documents
+    width = (table["upper"] - table["lower"]).to_numpy()
+    wide = policy_named("widest-interval").set_params(settled=None).next(pool, judged(), gda(), 5)
+    assert width[wide.pair].min() >= np.sort(width)[-5]
+    belief = Belief.of(State.of(pool, judged()), gda())
+    drop = belief.drop(np.arange(len(pool)))
+    much = policy_named("entropy").set_params(settled=None).next(pool, judged(), gda(), 5)
+    assert drop[much.pair].min() >= np.sort(drop)[-5]
+
+
+def test_the_top_is_what_ndcg_asks_about() -> None:
+    asked = policy_named("ndcg@1").set_params(settled=None).next(Pool.of(judged()), judged(), gda(), 12)
+    rank = gda().consensus_.documents.groupby("query")["relevance"].rank(ascending=False).to_numpy()
+    assert rank[asked.pair].mean() < rank.mean() - 1
+
+
+def test_who_tells_more_per_price_is_asked() -> None:
+    table = gda().consensus_.assessors.sort_values("informativeness")
+    middling, best = table["assessor"].iloc[len(table) // 2], table["assessor"].iloc[-1]
+    # Documents that neither has judged, one of them judged by another.
+    fresh = Pool.read(pd.DataFrame({"query": "new", "document": [f"new-{number}" for number in range(9)]}))
+    one = pd.DataFrame({"query": ["new"], "document": ["new-0"], "assessor": ["new"], "grade": [0]})
+    known = combine(judged(), read_judgments(one, grades="0-4"))
+    policy = policy_named("entropy").set_params(settled=None, variety=0)
+    for price, who in ((1.0, best), (10_000.0, middling)):
+        roster = Roster.of([middling, best])
+        roster.price[1] = price
+        asked = policy.next(fresh.with_roster(roster), known, gda(), 200_000)
+        assert asked.frame["assessor"].unique().tolist() == [who]
+
+
+def test_a_family_that_spoke_is_asked_less() -> None:
+    rows = [
+        {"document": f"d{d}", "assessor": f"a{a}", "grade": (d * a) % 3, "family": "x"}
+        for d in range(9)
+        for a in range(3)
+    ]
+    rows += [{"document": "e", "assessor": f"b{b}", "grade": b % 2, "family": "y"} for b in range(3)]
+    rows += [{"document": f"f{b}", "assessor": f"b{b}", "grade": 1, "family": "y"} for b in range(3)]
+    table = read_judgments(pd.DataFrame(rows), grades="0-2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = GDA().fit(table)
+    state = State.of(Pool.of(table).with_roster(Roster.of(["a0", "b0", "new"])), table)
+    belief = Belief.of(state, model)
+    assert state.pool.roster is not None
+    told, alone = belief._voices(np.array([0]), state.pool.roster), np.array([[3.0, 0.0, 0.0]])
+    np.testing.assert_array_equal(told, alone)
+
+
+def test_variety_spreads_the_work() -> None:
+    pool = Pool.of(judged()).with_roster(Roster.of(judged().assessors))
+    most = {}
+    for variety in (0.0, 2.0):
+        policy = policy_named("entropy").set_params(settled=None, variety=variety)
+        asked = policy.next(pool, judged(), gda(), 60)
+        now, before = (np.bincount(who, minlength=judged().n_assessors) for who in (asked.assessor, judged().assessor))
+        most[variety] = now @ before
+    assert most[2.0] < most[0.0]
+
+
+def test_an_expert_of_whom_nothing_is_known_tells_more_than_anyone() -> None:
+    for model in (gda(), DawidSkene().fit(judged())):
+        roster = Roster.of(["new expert", "new face"], ["expert", "crowd"])
+        belief = Belief.of(State.of(Pool.of(judged()).with_roster(roster), judged()), model)
+        told = belief.drops(np.arange(10), roster)
+        assert (told[:, 0] > told[:, 1]).all()
+
+
+def test_llms_first_and_experts_where_money_is_left() -> None:
+    kinds = ["llm" if number else "expert" for number in range(judged().n_assessors)]
+    roster = Roster.of(judged().assessors, kinds, {"llm": 1, "expert": 50})
+    asked = (
+        policy_named("entropy")
+        .set_params(settled=None)
+        .next(Pool.of(judged()).with_roster(roster), judged(), gda(), Budget(60))
+    )
+    assert asked.by_kind()["llm"][0] > 0
+    assert asked.cost <= 60
+
+
+def test_models_that_say_nothing_of_answers_are_refused() -> None:
+    for model in (Average().fit(judged()), GLAD(n_iter=2, tol=1.0).fit(judged())):
+        with pytest.raises(UsageError, match="use gda, rasch, dawid-skene or one-coin"):
+            policy_named("entropy").next(Pool.of(judged()), judged(), model, 5)
+    with pytest.raises(UsageError, match="asks a fitted model, not str"):
+        policy_named("entropy").next(Pool.of(judged()), judged(), "gda", 5)
+
+
+def test_without_a_model_one_is_fitted() -> None:
+    asked = policy_named("entropy").set_params(settled=None).next(Pool.of(judged()), judged(), None, 7)
+    assert asked.to_arrow().equals(
+        policy_named("entropy")
+        .set_params(settled=None)
+        .next(Pool.of(judged()), judged(), GDA().fit(judged()), 7)
+        .to_arrow()
+    )
+
+
+def test_wishes_in_order_without_sorting_all() -> None:
+    rng = np.random.default_rng(0)
+    worth = rng.integers(0, 50, 3 * BLOCK).astype(float)
+    wishes = Wishes(np.arange(len(worth)), worth, np.zeros(len(worth), np.int8), ("why",))
+    for first in (0, 10, 5000, len(worth)):
+        order = np.concatenate(list(wishes.in_order(first)))
+        np.testing.assert_array_equal(order, np.argsort(-worth, kind="stable"))
+
+
+def test_a_replay_buys_each_label_once_and_keeps_to_its_money() -> None:
+    world = crowdrank.simulate(queries=8, documents=6, labels=5, assessors=12, seed=2)
+    full = read_judgments(world.judgments)
+    for name in ("random", "if-good-3", "entropy", "ndcg@5"):
+        policy = policy_named(name).set_params(seed=1)
+        curve = replay(policy, Crowd.of(full), world.gold, ["nDCG@5"], budget=100, rounds=5)
+        labels = [point.labels for point in curve.points]
+        assert labels == sorted(set(labels))
+        assert labels[-1] == int(curve.bought.sum()) == curve.points[-1].money <= 100
+        values = curve.values("nDCG@5", [20, 60, 100])
+        assert values.shape == (3, len(curve.points[0].evaluation.per_query))
+        again = replay(policy, Crowd.of(full), world.gold, ["nDCG@5"], budget=100, rounds=5)
+        assert (again.bought == curve.bought).all()
+
+
+def test_a_replay_that_buys_everything_knows_as_much_as_a_fit() -> None:
+    world = crowdrank.simulate(queries=8, documents=6, labels=3, assessors=12, seed=2)
+    full = read_judgments(world.judgments)
+    curve = replay(policy_named("random"), Crowd.of(full), world.gold, ["nDCG@5"], budget=len(full), rounds=3)
+    assert curve.bought.all()
+    assert len(combine(full, full)) == len(full)

@@ -1,0 +1,200 @@
+"""Batches, status, disagreements, and what is written for platforms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crowdrank import GDA, DawidSkene, Judgments, read_gold, read_judgments, simulate
+from crowdrank.collection import policy_named
+from crowdrank.collection.base import State
+from crowdrank.collection.belief import Belief
+from crowdrank.collection.platforms import write_labels, write_requests
+from crowdrank.collection.pool import Pool, Roster, parse_prices, read_roster
+from crowdrank.collection.rounds import add, confusions, disagreements, kept_columns, labels_to_go, status
+from crowdrank.consensus.information import entropy
+from crowdrank.errors import CrowdrankError, InputError, OutputError, UsageError
+
+ROW = st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 2))
+
+
+def table(rows: list[tuple[str, str, int]]) -> Judgments:
+    frame = pd.DataFrame(rows, columns=["document", "assessor", "grade"])
+    return read_judgments(frame, grades="0-2")
+
+
+def held(judgments: Judgments) -> dict[tuple[str, str], int]:
+    frame = judgments.frame
+    return {(row.document, row.assessor): int(row.grade) for row in frame.itertuples()}
+
+
+@settings(max_examples=60)
+@given(old=st.lists(ROW, min_size=1, max_size=6), new=st.lists(ROW, min_size=1, max_size=6))
+def test_adding_is_a_dictionary_and_twice_is_once(old: list[Any], new: list[Any]) -> None:
+    before, batch = table(old), table(new)
+    expected = {**held(before), **held(batch)}
+    done = add(before, batch)
+    assert held(done.judgments) == expected
+    assert done.added == len(expected) - len(held(before))
+    assert done.changed == sum(held(before).get(pair, grade) != grade for pair, grade in held(batch).items())
+    assert done.added + done.changed + done.known == len(held(batch))
+    again = add(done.judgments, batch)
+    assert not again.anything
+    assert again.judgments is done.judgments
+
+
+def test_the_first_batch_is_the_judgments() -> None:
+    batch = table([("a", "x", 1)])
+    assert add(None, batch).judgments is batch
+    with pytest.raises(InputError, match="no judgment is left"):
+        add(None, batch, exclude=["x"], on_bad_rows="skip")
+
+
+def test_scales_of_names_and_numbers_do_not_mix() -> None:
+    frame = pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": ["Good"]})
+    named = read_judgments(frame, grades="Bad,Good")
+    with pytest.raises(InputError, match="the scale changed: it has the grade 1"):
+        add(named, table([("a", "x", 1)]))
+    assert add(named, named).known == 1
+
+
+def test_several_scales_are_compared_by_name(tmp_path: Path) -> None:
+    (tmp_path / "scales.csv").write_text("assessor,grades\nx,0-2\n*,no|yes\n")
+    frame = pd.DataFrame({"document": ["a", "a"], "assessor": ["x", "y"], "grade": ["2", "yes"]})
+    several = read_judgments(frame, scales=tmp_path / "scales.csv")
+    assert add(several, several).known == 2
+
+
+def test_cannot_judge_is_written_as_it_was_given() -> None:
+    frame = pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "x"], "grade": ["-2", "1"]})
+    assert kept_columns(read_judgments(frame, unjudgeable="-2"))["grade"].to_pylist() == [-2, 1]
+    named = read_judgments(frame.replace({"-2": "broken", "1": "Good"}), grades="Bad,Good", unjudgeable="broken")
+    assert kept_columns(named)["grade"].to_pylist() == ["broken", "Good"]
+
+
+def test_status_counts_what_is_settled_and_spent() -> None:
+    world = simulate(queries=6, documents=6, labels=4, seed=2)
+    judged = read_judgments(world.judgments)
+    new = pd.DataFrame({"query": ["1"], "document": ["new"]})
+    pool = Pool.read(pd.concat([world.documents[["query", "document"]], new]))
+    loose, strict = (status(pool, judged, GDA().fit(judged), level=level) for level in (0.6, 0.99))
+    assert loose.documents == len(world.documents) + 1
+    assert loose.judged == len(world.documents)
+    assert strict.settled < loose.settled < loose.documents
+    assert strict.forecast_labels > loose.forecast_labels > 0
+    assert loose.spent == pytest.approx(world.judgments["cost"].sum())
+    assert loose.forecast == pytest.approx(loose.forecast_labels * loose.spent / len(judged))
+    assert all(sentence.endswith(".") for sentence in loose.told())
+    plain = read_judgments(world.judgments.drop(columns="cost"))
+    assert status(pool, plain, DawidSkene().fit(plain), price=0.5).spent == len(plain) / 2
+    with pytest.raises(UsageError, match="--settled is 7"):
+        status(pool, judged, GDA().fit(judged), level=7)
+
+
+def test_the_less_a_label_tells_the_more_are_needed() -> None:
+    more = labels_to_go(np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.1, 0.5]), 0.3)
+    assert more[1] > more[0] >= more[2] == 1
+
+
+def test_a_settled_pair_has_the_entropy_of_its_level() -> None:
+    judged = read_judgments(simulate(queries=4, documents=6, labels=4, seed=2).judgments)
+    state = State.of(Pool.of(judged), judged)
+    shares = np.array([0.9, 0.025, 0.025, 0.025, 0.025])
+    by_grades = Belief.of(state, DawidSkene().fit(judged))
+    assert by_grades.settled_entropy(0.9) == pytest.approx(-(shares * np.log(shares)).sum())
+    on_line = Belief.of(state, GDA().fit(judged))
+    assert 0 < on_line.settled_entropy(0.99) < on_line.settled_entropy(0.9) < entropy(on_line.prior)
+
+
+def test_disagreements_are_mean_differences_of_pairs() -> None:
+    rows = [("a", "x", 0), ("a", "y", 1), ("a", "z", 2), ("b", "x", 2), ("b", "y", 2)]
+    found = disagreements(table(rows), DawidSkene().fit(table(rows))).to_pylist()
+    assert [row["document"] for row in found] == ["a"]
+    assert found[0]["spread"] == pytest.approx((1 + 2 + 1) / 3)
+    assert found[0]["grades"] == "0 by x; 1 by y; 2 by z"
+    assert {row["grades"]: row["pairs"] for row in confusions(table(rows))} == {
+        "0 and 1": 1,
+        "0 and 2": 1,
+        "1 and 2": 1,
+    }
+    assert confusions(table(rows))[0]["share"] == 0.25
+
+
+def test_what_is_written_for_platforms_is_read_again(tmp_path: Path) -> None:
+    world = simulate(queries=3, documents=3, labels=3, seed=1)
+    model = DawidSkene().fit(world.judgments)
+    for name in ("labels.qrels", "labels.json", "labels.csv"):
+        write_labels(model.consensus_, tmp_path / name)
+    grades = model.consensus_.documents["grade"].tolist()
+    for name in ("labels.qrels", "labels.json"):
+        assert read_gold(tmp_path / name, grades="0-4").frame["grade"].tolist() == grades
+    odd = pd.DataFrame({"document": ["a b"], "assessor": ["x"], "grade": [1]})
+    with pytest.raises(OutputError, match="qrels cannot hold the document 'a b'"):
+        write_labels(DawidSkene().fit(odd).consensus_, tmp_path / "a.qrels")
+
+
+def test_requests_of_several_labels_are_one_task(tmp_path: Path) -> None:
+    so_far = pd.DataFrame({"query": ["q", "q"], "document": ["a", "b"], "assessor": ["x", "x"], "grade": [3, 0]})
+    pool = Pool.read(so_far[["query", "document"]].assign(honeypot=["", ""]))
+    asked = policy_named("if-good-3").next(pool, so_far, None, 9)
+    write_requests(asked, tmp_path / "t.json", "label-studio")
+    assert json.loads((tmp_path / "t.json").read_text()) == [{"data": {"query": "q", "document": "a", "labels": 2}}]
+    write_requests(asked, tmp_path / "t.csv", "mturk")
+    assert pd.read_csv(tmp_path / "t.csv").to_dict("records") == [{"query": "q", "document": "a", "assignments": 2}]
+    who = pool.with_roster(Roster.of(["y", "z"]))
+    write_requests(policy_named("if-good-3").next(who, so_far, None, 9), tmp_path / "t.json", "label-studio")
+    assert json.loads((tmp_path / "t.json").read_text())[0]["data"]["assessors"] == "y, z"
+
+
+def test_pools() -> None:
+    frame = pd.DataFrame({"query": ["q", "q", "q"], "document": ["a", "b", "a"], "assessor": ["x", "x", "y"]})
+    pool = Pool.read(frame)
+    assert len(pool) == 2
+    assert pool.allowed is not None
+    assert pool.allowed[0].tolist() == [0, 2, 3]
+    narrow = pool.with_roster(Roster.of(["y"]))
+    assert narrow.allowed is not None
+    assert narrow.allowed[0].tolist() == [0, 1, 1]
+    asked = policy_named("single").next(narrow, None, None, 5)
+    assert asked.frame[["document", "assessor"]].to_numpy().tolist() == [["a", "y"]]
+    assert asked.unmet == 1
+    planted = Pool.read(frame[["query", "document"]].assign(honeypot=["2", " ", ""]))
+    assert planted.planted.tolist() == [True, False]
+    assert repr(planted) == "<Pool: 2 documents in 1 query, 1 of them planted>"
+    with pytest.raises(InputError, match="the document is missing"):
+        Pool.read(frame.assign(document=["a", "", "b"]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"assessor": ["x", "x"]}, "'x' stands there twice"),
+        ({"assessor": ["x", None]}, "the assessor is missing"),
+        ({"assessor": ["x"], "kind": ["robot"]}, "there is no kind of assessors 'robot'"),
+        ({"assessor": ["x"], "price": [-1]}, "-1 is not a price"),
+        ({"assessor": ["x"], "price": ["cheap"]}, "'cheap' is not a price"),
+        ({"name": ["x"]}, "no column for assessor"),
+    ],
+)
+def test_rosters_that_are_none(columns: dict[str, list[Any]], words: str) -> None:
+    with pytest.raises(CrowdrankError, match=words):
+        read_roster(pd.DataFrame(columns))
+
+
+def test_prices() -> None:
+    roster = read_roster(
+        pd.DataFrame({"assessor": ["x", "y"], "kind": ["LLM", None], "price": [None, 3]}), {"llm": 0.5}
+    )
+    assert roster.price.tolist() == [0.5, 3.0]
+    assert roster.kind.tolist() == ["llm", "crowd"]
+    assert parse_prices(None) == {}
+    for wrong in ("robot=1", "crowd=x", "crowd=-1", "crowd"):
+        with pytest.raises(UsageError):
+            parse_prices(wrong)
