@@ -25,8 +25,8 @@ from crowdrank.judgments.read import read_features
 from crowdrank.judgments.table import Judgments, counted
 from crowdrank.rankers.linear import GLS
 from crowdrank.studies.base import GAINS, Row, Study, Table, Tell, comparison_table, quiet, seeds_told, testing_protocol
-from crowdrank.studies.crowd_rankers import over_repeats, within_query
 from crowdrank.studies.dl20 import COVERED, sizes_told, thorough
+from crowdrank.studies.lessons import over_repeats, within_query
 from crowdrank.studies.rankers import against, query_numbers
 from crowdrank.studies.rf10 import in_odd_places
 from crowdrank.studies.subsample import equal_count

@@ -26,7 +26,7 @@ from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
 from crowdrank.rankers.network import LambdaRankNet
 from crowdrank.simulation.world import simulate
 from crowdrank.studies.base import GAINS, Row, Study, Table, Tell, comparison_table, quiet, seeds_told, testing_protocol
-from crowdrank.studies.crowd_rankers import over_repeats
+from crowdrank.studies.lessons import over_repeats
 from crowdrank.studies.rankers import against, query_numbers, rows_of
 
 MEASURES = ("nDCG@3", "nDCG@1", "nDCG@5", "nDCG@10")
