@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from crowdrank.errors import CrowdrankError, InputError
 from crowdrank.judgments.table import counted
@@ -290,7 +291,8 @@ class Trial:
     @contextmanager
     def _workers(self) -> Iterator[ThreadPoolExecutor]:
         n = (self.settings.threads or usual_threads()) if self.side_by_side else 1
-        with warnings.catch_warnings():
+        # Products of matrices within fits that run side by side would otherwise ask for all cores each.
+        with warnings.catch_warnings(), threadpool_limits(1 if n > 1 else None, user_api="blas"):
             # Said once for the files, not once for every fit.
             warnings.simplefilter("ignore", UserWarning)
             pool = ThreadPoolExecutor(n)
