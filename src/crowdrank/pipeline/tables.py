@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,15 @@ def _row(name: str, outcome: Outcome, verdict: Verdict) -> dict[str, Any]:
         for found in verdict.comparison.rows.to_pylist():
             if found["run"] == name:
                 row |= {f"{found['measure']} {figure}": _number(found[figure]) for figure in FIGURES}
-    row["note"] = ", ".join(f"{share:.2f} {part}" for part, share in parts.items())
+    row["note"] = _parts_told(parts)
     return row
+
+
+def _parts_told(parts: Mapping[str, float]) -> str:
+    """What an ensemble is made of, the largest part first."""
+    if len(set(parts.values())) == 1:
+        return f"{len(parts)} rankers, {next(iter(parts.values())):.3f} each"
+    return ", ".join(f"{share:.2f} {part}" for part, share in sorted(parts.items(), key=lambda one: -one[1]))
 
 
 def _number(value: Any) -> Any:
