@@ -139,6 +139,18 @@ def test_compare_reads_trec_runs(world: Path, run: Run, tmp_path: Path) -> None:
     assert means["bad"]["nDCG"] < 0.9
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["validate"], ["aggregate"], ["assessors"], ["check"], ["trace"], ["collect", "next"], ["collect", "status"]],
+)
+def test_every_verb_reads_judgments_alike(run: Run, words: list[str]) -> None:
+    shown = run(*words, "--help", COLUMNS="200").stdout
+    for name in ("format", "columns", "separator", "grades", "scales", "unjudgeable", "repeats", "exclude"):
+        assert f"--{name}" in shown
+    assert "--family-pattern" in shown
+    assert "--reading" not in shown
+
+
 def test_datasets_says_what_is_found(run: Run, tmp_path: Path) -> None:
     (tmp_path / "web-5grade").mkdir()
     for name in ("label.csv", "truth.csv"):

@@ -21,6 +21,7 @@ SHOWN = ["query", "document", "relevance", "sd", "lower", "upper", "grade", "jud
 """The columns that the terminal shows of a consensus."""
 
 
+@o.reads_judgments()
 def aggregate(
     judgments: o.JudgmentsFile,
     method: Annotated[str, typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.")] = "dawid-skene",
@@ -50,17 +51,8 @@ def aggregate(
         Path | None, typer.Option(help="Keep the state of an unfinished fit in this folder, and go on from it.")
     ] = None,
     threads: o.Threads = 1,
-    format: o.Format = None,
-    columns: o.Columns = None,
-    separator: o.Separator = None,
-    grades: o.Grades = None,
-    scales: o.Scales = None,
-    unjudgeable: o.Unjudgeable = None,
+    reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
-    repeats: o.Repeats = "last",
-    exclude: o.Exclude = None,
-    family_pattern: o.FamilyPattern = None,
-    on_bad_rows: o.OnBadRows = "error",
     gold_format: o.GoldFormat = None,
     gold_columns: o.GoldColumns = None,
     gold_grades: o.GoldGrades = None,
@@ -80,19 +72,7 @@ def aggregate(
     if save is not None:
         require_folder(save)
         require_ours(save, MODEL_FILE)
-    table = read_judgments(
-        judgments,
-        format=format,
-        columns=columns,
-        separator=separator,
-        grades=grades,
-        scales=scales,
-        unjudgeable=unjudgeable,
-        repeats=repeats,
-        exclude=exclude,
-        family_pattern=family_pattern,
-        on_bad_rows=on_bad_rows,
-    )
+    table = read_judgments(judgments, **reading)
     expert_options = o.gold_options(gold_format, gold_columns, gold_grades, gold_unjudgeable, "lowest")
     known = read_gold(gold, **expert_options) if gold else None
     model.fit(table, gold=known, engine=engine, progress=True, checkpoint=checkpoint)

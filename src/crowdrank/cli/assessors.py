@@ -19,6 +19,7 @@ SHOWN = ["assessor", "judgments", "informativeness", "slope", "bias", "honeypots
 """The columns that the terminal shows of a report."""
 
 
+@o.reads_judgments()
 def assessors(
     judgments: o.JudgmentsFile,
     method: Annotated[str, typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.")] = "gda",
@@ -28,16 +29,8 @@ def assessors(
     ] = None,
     gold: o.MaybeGoldFile = None,
     threads: o.Threads = 1,
-    format: o.Format = None,
-    columns: o.Columns = None,
-    separator: o.Separator = None,
-    grades: o.Grades = None,
-    scales: o.Scales = None,
-    unjudgeable: o.Unjudgeable = None,
+    reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
-    repeats: o.Repeats = "last",
-    exclude: o.Exclude = None,
-    on_bad_rows: o.OnBadRows = "error",
     gold_format: o.GoldFormat = None,
     gold_columns: o.GoldColumns = None,
     gold_grades: o.GoldGrades = None,
@@ -54,18 +47,7 @@ def assessors(
     engine = LocalEngine(threads)
     if output is not None:
         check_output(output)
-    table = read_judgments(
-        judgments,
-        format=format,
-        columns=columns,
-        separator=separator,
-        grades=grades,
-        scales=scales,
-        unjudgeable=unjudgeable,
-        repeats=repeats,
-        exclude=exclude,
-        on_bad_rows=on_bad_rows,
-    )
+    table = read_judgments(judgments, **reading)
     known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, None, "lowest")) if gold else None
     report = assess(model.fit(table, gold=known, engine=engine, progress=True))
     alpha = krippendorff_alpha(table)

@@ -11,18 +11,11 @@ from crowdrank.cli.screen import say, say_json, show_table
 from crowdrank.consensus import METHODS, model_class
 
 
+@o.reads_judgments()
 def check(
     judgments: o.JudgmentsFile,
     method: Annotated[str, typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.")] = "gda",
-    format: o.Format = None,
-    columns: o.Columns = None,
-    separator: o.Separator = None,
-    grades: o.Grades = None,
-    scales: o.Scales = None,
-    unjudgeable: o.Unjudgeable = None,
-    exclude: o.Exclude = None,
-    family_pattern: o.FamilyPattern = None,
-    on_bad_rows: o.OnBadRows = "error",
+    reading: o.Reading = o.TOLD,
     json: o.AsJson = False,
 ) -> None:
     """Hold a model against the judgments: what it expects, what is there, and what it cannot explain."""
@@ -30,18 +23,7 @@ def check(
     from crowdrank.judgments.read import read_judgments
 
     model = model_class(method)()
-    table = read_judgments(
-        judgments,
-        format=format,
-        columns=columns,
-        separator=separator,
-        grades=grades,
-        scales=scales,
-        unjudgeable=unjudgeable,
-        exclude=exclude,
-        family_pattern=family_pattern,
-        on_bad_rows=on_bad_rows,
-    )
+    table = read_judgments(judgments, **reading)
     found = compare_with_model(model.fit(table, progress=True), table)
     if json:
         say_json(found.to_dict())

@@ -12,6 +12,7 @@ from crowdrank.cli import options as o
 from crowdrank.cli.screen import say, say_json, show_table
 
 
+@o.reads_judgments()
 def collect_disagreements(
     judgments: o.JudgmentsFile,
     output: Annotated[
@@ -20,15 +21,8 @@ def collect_disagreements(
     ] = None,
     top: Annotated[int, typer.Option(help="How many are shown.")] = 10,
     method: c.Method = "gda",
-    format: o.Format = None,
-    columns: o.Columns = None,
-    separator: o.Separator = None,
-    grades: o.Grades = None,
-    scales: o.Scales = None,
-    unjudgeable: o.Unjudgeable = None,
+    reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
-    exclude: o.Exclude = None,
-    on_bad_rows: o.OnBadRows = "error",
     json: o.AsJson = False,
 ) -> None:
     """List the documents that their judges disagree on, and which grades they mix up: for a talk about guidelines."""
@@ -38,17 +32,7 @@ def collect_disagreements(
     from crowdrank.judgments.write import check_outputs, write_table
 
     check_outputs({"-o": output}, [judgments])
-    table = read_judgments(
-        judgments,
-        format=format,
-        columns=columns,
-        separator=separator,
-        grades=grades,
-        scales=scales,
-        unjudgeable=unjudgeable,
-        exclude=exclude,
-        on_bad_rows=on_bad_rows,
-    )
+    table = read_judgments(judgments, **reading)
     found = disagreements(table, c.fitted(method, table, unjudgeable_as))
     mixed = confusions(table)
     if output is not None:

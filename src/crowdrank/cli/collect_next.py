@@ -12,6 +12,7 @@ from crowdrank.cli import options as o
 from crowdrank.cli.screen import complain, say, say_json, show_table
 
 
+@o.reads_judgments()
 def collect_next(
     judgments: c.JudgmentsFile,
     pairs: c.Pairs,
@@ -40,16 +41,8 @@ def collect_next(
     settled: c.Settled = 0.95,
     good: c.Good = None,
     seed: c.Seed = None,
-    format: o.Format = None,
-    columns: o.Columns = None,
-    separator: o.Separator = None,
-    grades: o.Grades = None,
-    scales: o.Scales = None,
-    unjudgeable: o.Unjudgeable = None,
+    reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
-    exclude: o.Exclude = None,
-    family_pattern: o.FamilyPattern = None,
-    on_bad_rows: o.OnBadRows = "error",
     json: o.AsJson = False,
 ) -> None:
     """Say which pairs to have judged next, by whom, at what price, and why."""
@@ -63,19 +56,8 @@ def collect_next(
     terms = Budget(budget, parse_prices(prices), kind, most, honeypots)
     if output is not None:
         check_requests(output, to)
-    pool = c.pool_of(pairs, assessors, dict(terms.prices), exclude)
-    so_far = read_round(
-        judgments,
-        format=format,
-        columns=columns,
-        separator=separator,
-        grades=grades,
-        scales=scales,
-        unjudgeable=unjudgeable,
-        exclude=exclude,
-        family_pattern=family_pattern,
-        on_bad_rows=on_bad_rows,
-    )
+    pool = c.pool_of(pairs, assessors, dict(terms.prices), reading["exclude"])
+    so_far = read_round(judgments, **reading)
     model = c.fitted(method, so_far, unjudgeable_as) if so_far is not None and wanted.takes_model else None
     asked = wanted.next(pool, so_far, model, terms)
     if output is not None:

@@ -13,6 +13,7 @@ from crowdrank.cli import options as o
 from crowdrank.cli.screen import say, say_json
 
 
+@o.reads_judgments()
 def collect_status(
     judgments: c.JudgmentsFile,
     pairs: Annotated[
@@ -30,16 +31,8 @@ def collect_status(
     price: Annotated[float, typer.Option(help="Of a label, where the judgments have no cost of their own.")] = 1.0,
     method: c.Method = "gda",
     settled: c.Settled = 0.95,
-    format: o.Format = None,
-    columns: o.Columns = None,
-    separator: o.Separator = None,
-    grades: o.Grades = None,
-    scales: o.Scales = None,
-    unjudgeable: o.Unjudgeable = None,
+    reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
-    exclude: o.Exclude = None,
-    family_pattern: o.FamilyPattern = None,
-    on_bad_rows: o.OnBadRows = "error",
     json: o.AsJson = False,
 ) -> None:
     """Say how many documents are settled, what was spent, and what the rest may cost."""
@@ -50,18 +43,7 @@ def collect_status(
     if labels is not None:
         check_labels(labels)
     pool = None if pairs is None else Pool.read(pairs)
-    so_far = read_round(
-        judgments,
-        format=format,
-        columns=columns,
-        separator=separator,
-        grades=grades,
-        scales=scales,
-        unjudgeable=unjudgeable,
-        exclude=exclude,
-        family_pattern=family_pattern,
-        on_bad_rows=on_bad_rows,
-    )
+    so_far = read_round(judgments, **reading)
     if so_far is None:
         waiting = "" if pool is None else f" {len(pool):,} documents wait for their first."
         if json:

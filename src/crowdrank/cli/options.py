@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -78,6 +81,56 @@ OnBadRows = Annotated[
     str,
     typer.Option(help="error, or skip: leave rows out that cannot be used, and count them.", rich_help_panel=JUDGED),
 ]
+READING: dict[str, tuple[Any, Any]] = {
+    "format": (Format, None),
+    "columns": (Columns, None),
+    "separator": (Separator, None),
+    "grades": (Grades, None),
+    "scales": (Scales, None),
+    "unjudgeable": (Unjudgeable, None),
+    "repeats": (Repeats, "last"),
+    "exclude": (Exclude, None),
+    "family_pattern": (FamilyPattern, None),
+    "on_bad_rows": (OnBadRows, "error"),
+}
+"""How judgments are read: the options of `read_judgments`, with their defaults."""
+
+
+def reads_judgments(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a verb the options of reading judgments; it gets them together, as `reading`.
+
+    So every verb that reads judgments reads them alike, and an option more is one line.
+    """
+    names = [name for name in READING if name not in without]
+
+    def given(verb: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(verb, include_extras=True)
+        told = [one.replace(annotation=hints[one.name]) for one in inspect.signature(verb).parameters.values()]
+        place = [one.name for one in told].index("reading")
+        options = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=READING[name][1], annotation=READING[name][0]
+            )
+            for name in names
+        ]
+        parameters = [*told[:place], *options, *told[place + 1 :]]
+        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+
+        @functools.wraps(verb)
+        def with_options(**words: Any) -> None:
+            verb(reading={name: words.pop(name) for name in names}, **words)
+
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+        return with_options
+
+    return given
+
+
+Reading = dict[str, Any]
+"""Options of `read_judgments`, as `reads_judgments` gathers them."""
+TOLD: Reading = {}
+"""Stands in a verb's signature where those options come."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", rich_help_panel=OUTPUT)]
 Threads = Annotated[int, typer.Option(help="How many threads to use.")]
 

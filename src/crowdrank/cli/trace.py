@@ -12,20 +12,14 @@ from crowdrank.cli.screen import say, say_json, show_table
 from crowdrank.consensus import METHODS, model_class
 
 
+@o.reads_judgments()
 def trace(
     judgments: o.JudgmentsFile,
     document: Annotated[str, typer.Option(help="The id of the document.", show_default=False)],
     query: Annotated[str | None, typer.Option(help="The id of its query, where it stands under several.")] = None,
     method: Annotated[str, typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.")] = "gda",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the steps here.")] = None,
-    format: o.Format = None,
-    columns: o.Columns = None,
-    separator: o.Separator = None,
-    grades: o.Grades = None,
-    scales: o.Scales = None,
-    unjudgeable: o.Unjudgeable = None,
-    exclude: o.Exclude = None,
-    on_bad_rows: o.OnBadRows = "error",
+    reading: o.Reading = o.TOLD,
     json: o.AsJson = False,
 ) -> None:
     """Replay a document's judgments one by one: what is known after each, and how surely."""
@@ -37,17 +31,7 @@ def trace(
     model = model_class(method)()
     if output is not None:
         check_output(output)
-    table = read_judgments(
-        judgments,
-        format=format,
-        columns=columns,
-        separator=separator,
-        grades=grades,
-        scales=scales,
-        unjudgeable=unjudgeable,
-        exclude=exclude,
-        on_bad_rows=on_bad_rows,
-    )
+    table = read_judgments(judgments, **reading)
     steps = replay(model.fit(table, progress=True), table, document, query)
     if output is not None:
         write_table(steps, output)

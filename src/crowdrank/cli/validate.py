@@ -8,32 +8,17 @@ from crowdrank.cli import options as o
 from crowdrank.cli.screen import say, say_json, show_cells
 
 
+@o.reads_judgments(without=("on_bad_rows",))
 def validate(
     judgments: o.JudgmentsFile,
-    format: o.Format = None,
-    columns: o.Columns = None,
-    separator: o.Separator = None,
-    grades: o.Grades = None,
-    scales: o.Scales = None,
-    unjudgeable: o.Unjudgeable = None,
-    exclude: o.Exclude = None,
+    reading: o.Reading = o.TOLD,
     json: o.AsJson = False,
 ) -> None:
     """Say what is in a file of judgments, and what is wrong with it (exit code 2 if rows cannot be used)."""
     from crowdrank.judgments.inspect import inspect
     from crowdrank.judgments.read import read_judgments
 
-    table = read_judgments(
-        judgments,
-        format=format,
-        columns=columns,
-        separator=separator,
-        grades=grades,
-        scales=scales,
-        unjudgeable=unjudgeable,
-        exclude=exclude,
-        on_bad_rows="skip",
-    )
+    table = read_judgments(judgments, on_bad_rows="skip", **reading)
     found = inspect(table)
     if json:
         say_json(found.to_dict())
