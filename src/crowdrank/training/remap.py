@@ -29,7 +29,7 @@ from crowdrank.training.experts import Experts, refuse_leaks
 from crowdrank.training.gls_gradients import Background
 from crowdrank.training.label_features import KINDS, LabelFeatures, label_features
 from crowdrank.training.objectives import Aim, Loss, Objective
-from crowdrank.training.remapped import Remapped
+from crowdrank.training.remapped import Remapped, groups
 
 MODES = ("W", "T", "W+T")
 FARTHEST = 5.0
@@ -300,7 +300,7 @@ class Remapper(Parametrised, ABC):
         matrix, start = known.aligned(self.feature_names_), self._start(known)
         place = self.feature_names_.index(feature) if feature in self.feature_names_ else None
         rows = []
-        for group in _groups(column, points):
+        for group in groups(column, points):
             middle = float(column[group].mean()) if len(group) else np.nan
             alone = matrix.copy()
             if place is not None:
@@ -597,15 +597,6 @@ def _ranker(best: Best, standard: Standard, names: tuple[str, ...], aim: Aim) ->
     ranker.standard_, ranker.mu_, ranker.history_ = standard, best.mu, [best.value]
     ranker.importances_, ranker.feature_names_ = shares(np.abs(ranker.coef_)), names
     return ranker
-
-
-def _groups(column: Floats, points: int) -> list[Any]:
-    """Labels in groups by the value of a feature: one for each value where there are few, else of about one size."""
-    values = np.unique(column[~np.isnan(column)])
-    edges = values if len(values) <= points else np.unique(np.nanquantile(column, np.arange(1, points + 1) / points))
-    place = np.searchsorted(edges, column)
-    groups = [np.flatnonzero((place == number) & ~np.isnan(column)) for number in range(len(edges))]
-    return [group for group in [*groups, np.flatnonzero(np.isnan(column))] if len(group)]
 
 
 def _several(value: float | Sequence[float]) -> list[float]:
