@@ -9,6 +9,7 @@ import pandas as pd
 
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.table import counted
+from crowdrank.reports.words import plain_ids as plain_ids
 
 try:
     import altair as alt
@@ -59,6 +60,7 @@ def dressed(chart: Any) -> Any:
             labelColor="#3e4c59", titleColor=INK, titleFontWeight="normal", gridColor=PALE, domainColor=GREY,
             tickColor=GREY, labelFontSize=11, titleFontSize=11.5, labelLimit=190,
         )
+        .configure_axisQuantitative(labelOverlap="greedy", labelSeparation=7)
         .configure_legend(labelColor="#3e4c59", titleColor=INK, titleFontWeight="normal", symbolSize=70, labelLimit=160)
         .configure_header(labelColor=INK, titleColor=INK, labelFontSize=12, labelLimit=190)
     )  # fmt: skip
@@ -137,19 +139,3 @@ def number_of(frame: Any, noun: str) -> str:
     '2 documents'
     """
     return counted(len(frame), noun)
-
-
-def plain_ids(values: Any, most: int = 40) -> list[str]:
-    """Ids as one line of text each, cut where they are long; those that are cut alike stay apart.
-
-    >>> plain_ids(["ann", "x" * 50], most=10)
-    ['ann', 'xxxxxxxxx…']
-    """
-    seen: dict[str, int] = {}
-    shown = []
-    for value in values:
-        text = " ".join(str(value).split())
-        short = text if len(text) <= most else text[: most - 1] + "…"
-        seen[short] = seen.get(short, 0) + 1
-        shown.append(short if seen[short] == 1 else f"{short} ({seen[short]})")
-    return shown

@@ -1,0 +1,50 @@
+"""Numbers and ids as a reader wants them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+
+def signed(value: float, digits: int = 4) -> str:
+    """A difference with its sign, and a minus that is as wide as the plus.
+
+    >>> signed(-0.01234), signed(0.5, 1)
+    ('−0.0123', '+0.5')
+    """
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A share in percent.
+
+    >>> percent(0.694), percent(float("nan"))
+    ('69%', '–')
+    """
+    return "–" if math.isnan(share) else f"{100 * share:.0f}%"
+
+
+def plain_id(value: Any, most: int = 40) -> str:
+    """An id as one line of text, cut where it is long.
+
+    >>> plain_id("a\nb"), plain_id("x" * 50, most=10)
+    ('a b', 'xxxxxxxxx…')
+    """
+    text = " ".join(str(value).split())
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def plain_ids(values: Iterable[Any], most: int = 40) -> list[str]:
+    """Ids as one line of text each; those that come out alike stay apart.
+
+    >>> plain_ids(["ann", "x" * 50, "x" * 60], most=10)
+    ['ann', 'xxxxxxxxx…', 'xxxxxxxxx… (2)']
+    """
+    seen: dict[str, int] = {}
+    told = []
+    for value in values:
+        short = plain_id(value, most)
+        seen[short] = seen.get(short, 0) + 1
+        told.append(short if seen[short] == 1 else f"{short} ({seen[short]})")
+    return told
