@@ -22,6 +22,7 @@ ROOMS = (
     "rankers",
     "training",
     "pipeline",
+    "reports",
     "studies",
     "cli",
 )
@@ -68,7 +69,7 @@ def loaded_by(code: str) -> set[str]:
 
 @pytest.mark.parametrize("code", ["import crowdrank", "import crowdrank.cli.app"])
 def test_importing_is_light(code: str) -> None:
-    heavy = {"numba", "lightgbm", "pandas", "pyarrow", "scipy", "numpy", "sklearn", "torch"}
+    heavy = {"numba", "lightgbm", "pandas", "pyarrow", "scipy", "numpy", "sklearn", "torch", "altair", "jinja2"}
     assert not loaded_by(code) & heavy
 
 

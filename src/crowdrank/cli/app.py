@@ -18,6 +18,7 @@ from crowdrank.cli import (
     demo,
     evaluate,
     rank,
+    report,
     run,
     simulate,
     study,
@@ -40,6 +41,7 @@ app = typer.Typer(
 
 VERBS = (
     run.run,
+    report.report,
     simulate.simulate,
     validate.validate,
     aggregate.aggregate,

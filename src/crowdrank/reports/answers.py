@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from crowdrank.judgments.table import counted
 from crowdrank.reports.findings import Findings
 from crowdrank.reports.words import percent, plain_id, plain_ids, signed
@@ -165,6 +163,7 @@ def agreeing(alpha: float) -> str:
 def weighted_kappa(first: Any, second: Any) -> float:
     """Cohen's kappa with quadratic weights: agreement of grades beyond chance, near misses counting in part.
 
+    >>> import numpy as np
     >>> weighted_kappa(np.array([0.0, 1, 2]), np.array([0.0, 1, 2]))
     1.0
     """

@@ -17,6 +17,16 @@ from crowdrank.reports.findings import Findings
 from crowdrank.reports.words import plain_id
 
 NEEDED = ("altair", "vl_convert")
+OF_DOCUMENTS = ("expected_dawid_skene", "expected_glad", "good_dawid_skene", "good_glad", "latent_relevance")
+OF_ASSESSORS = (
+    "right_dawid_skene",
+    "right_glad",
+    "ability",
+    "informativeness",
+    "honeypots_right",
+    "slope",
+    "share_bad",
+)
 
 
 @dataclass(frozen=True)
@@ -109,8 +119,8 @@ def _of_documents(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "documents", lambda: charts.uncertainty(found.documents, on_a_line=found.on_a_line)
     both = found.against_experts
     if len(both) and found.experts_on_scale:
-        sides = [both[name].astype(int) for name in ("consensus", "expert")]
-        yield "documents", lambda: charts.confusion(*sides, "Consensus and experts", "the consensus", "experts")
+        ours, theirs = (both[name].astype(int) for name in ("consensus", "expert"))
+        yield "documents", lambda: charts.confusion(ours, theirs, "Consensus and experts", "the consensus", "experts")
     if len(found.documents):
         yield (
             "documents",
@@ -150,16 +160,23 @@ def _disputed_trace(found: Findings) -> tuple[str, Any] | None:
 
 def _of_training(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
     from crowdrank.reports import charts
-    from crowdrank.reports.charts.training import spread_of_features
 
     told = found.remapping
     if told is not None:
         yield "training", lambda: charts.learnt_by_grade(told)
         yield "training", lambda: charts.importance_of_features(told)
-        spread = spread_of_features(told)
-        plain = spread[~spread["feature"].str.contains("_of_") & (spread["feature"] != "label")]
-        for name in list(dict.fromkeys(plain["feature"]))[:2]:
+        for name in telling_features(told):
             yield "training", lambda name=name: charts.learnt_by_feature(told, name)  # type: ignore[misc]
     model = found.model
     if model is not None and len([value for value in model.history_ if value == value]) > 1:
         yield "training", lambda: charts.convergence(model)
+
+
+def telling_features(remapping: pd.DataFrame) -> list[str]:
+    """The feature of documents and the one of assessors with which what labels are worth differs most."""
+    from crowdrank.reports.charts.training import spread_of_features
+
+    spread = spread_of_features(remapping)
+    names = [name for name in dict.fromkeys(spread["feature"]) if "_of_" not in name]
+    firsts = ([name for name in names if name in side][:1] for side in (OF_DOCUMENTS, OF_ASSESSORS))
+    return [name for first in firsts for name in first]

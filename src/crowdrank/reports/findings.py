@@ -63,13 +63,17 @@ class Findings:
             raise InputError(f"there is no run in it (no {RUN_FILE})", source=str(place), remedy=remedy)
         try:
             return cls(
-                place,
-                json.loads((place / RUN_FILE).read_text(encoding="utf-8")),
-                *(read_csv(place / f"{name}.csv") if kind else pq.read_table(place / f"{name}.parquet").to_pandas()
-                  for name, kind in TABLES),
-                *(read_csv(place / f"{name}.csv") if (place / f"{name}.csv").is_file() else None for name in MORE),
-                _model(place / "consensus"),
-            )  # fmt: skip
+                folder=place,
+                about=json.loads((place / RUN_FILE).read_text(encoding="utf-8")),
+                assessors=read_csv(place / "assessors.csv"),
+                documents=pq.read_table(place / "consensus.parquet").to_pandas(),
+                comparison=read_csv(place / "comparison.csv"),
+                training=pq.read_table(place / "training.parquet").to_pandas(),
+                next=read_csv(place / "next.csv"),
+                remapping=_if_there(place / "remapping.csv"),
+                per_query=_if_there(place / "per_query.csv"),
+                model=_model(place / "consensus"),
+            )
         except (OSError, ValueError, KeyError) as problem:
             if isinstance(problem, CrowdrankError):
                 raise
@@ -111,7 +115,7 @@ class Findings:
     @cached_property
     def measures(self) -> list[str]:
         """What was measured in the test, what was asked for first."""
-        names = [name.removesuffix(" mean") for name in self.comparison if name.endswith(" mean")]
+        names = [name.removesuffix(" mean") for name in map(str, self.comparison) if name.endswith(" mean")]
         return sorted(names, key=lambda name: name != self.measure)
 
     @cached_property
@@ -157,7 +161,8 @@ class Findings:
         """The likeliest grade of each document, as a number; of two alike the higher."""
         shares = self.documents[[f"p{value:.0f}" for value in self.grade_values]].to_numpy(np.float64)
         place = shares.shape[1] - 1 - shares[:, ::-1].argmax(axis=1)
-        return np.array(self.grade_values)[place]
+        grades: NDArray[np.float64] = np.array(self.grade_values)[place]
+        return grades
 
     @cached_property
     def against_experts(self) -> pd.DataFrame:
@@ -223,8 +228,8 @@ class Findings:
         return dict(zip(map(str, table.assessors.to_pylist()), total.tolist(), strict=True))
 
 
-TABLES = (("assessors", True), ("consensus", False), ("comparison", True), ("training", False), ("next", True))
-MORE = ("remapping", "per_query")
+def _if_there(path: Path) -> pd.DataFrame | None:
+    return read_csv(path) if path.is_file() else None
 
 
 def _model(folder: Path) -> Aggregator | None:

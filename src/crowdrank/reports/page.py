@@ -27,6 +27,12 @@ def write_report(folder: str | Path, output: str | Path | None = None) -> Path:
         folder: what `run` wrote into.
         output: the file; report.html in the folder unless given.
 
+    >>> import crowdrank, tempfile
+    >>> world = crowdrank.simulate(queries=12, documents=6, seed=1)
+    >>> folder = Path(tempfile.mkdtemp()) / "out"
+    >>> done = crowdrank.run(world.judgments, world.features, candidates=["gls"], output=folder)
+    >>> write_report(folder).name
+    'report.html'
     """
     place = Path(folder) / REPORT if output is None else Path(output)
     require_folder(place)
@@ -67,7 +73,7 @@ def render(found: Findings) -> str:
         "interval_bar": interval_bar,
         "command": command(found),
         "files": [(name, what) for name, what in FILES if (found.folder / name).exists()],
-        "settings": [(name, json.dumps(value)) for name, value in found.settings.items()],
+        "settings": [(name, _setting(value)) for name, value in found.settings.items()],
     }
     return env.get_template("page.html").render(told)
 
@@ -133,13 +139,19 @@ def digest(text: str) -> str:
 def in_script(value: Any) -> str:
     """JSON that may stand in a script element: no id can end the element or begin another.
 
-    >>> in_script({"id": "</script><b>"})
-    '{"id":"\\\\u003c/script\\\\u003e\\\\u003cb\\\\u003e"}'
+    >>> "<" in in_script({"id": "</script><b>"}), json.loads(in_script({"id": "</script><b>"}))
+    (False, {'id': '</script><b>'})
     """
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)  # and plain ASCII
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
+
+
+def _setting(value: Any) -> str:
+    if value in (None, {}, []):
+        return "as usual"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _flags(found: Findings) -> list[dict[str, Any]]:

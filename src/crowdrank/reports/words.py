@@ -28,7 +28,7 @@ def percent(share: float) -> str:
 def plain_id(value: Any, most: int = 40) -> str:
     """An id as one line of text, cut where it is long.
 
-    >>> plain_id("a\nb"), plain_id("x" * 50, most=10)
+    >>> plain_id("a  b"), plain_id("x" * 50, most=10)
     ('a b', 'xxxxxxxxx…')
     """
     text = " ".join(str(value).split())

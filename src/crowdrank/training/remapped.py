@@ -45,7 +45,7 @@ class Remapped:
         return frames.from_arrow(told, self.labels.judgments.backend)
 
     def by_feature(self, points: int = 10) -> pa.Table:
-        """The mean target and weight in up to `points` groups of labels by the value of each feature (REMAP Figures 2-3).
+        """The mean target and weight in up to `points` groups of labels by each feature's value (REMAP Figures 2-3).
 
         feature, value (the group's mean, null where the feature is not known), labels, target, weight
 

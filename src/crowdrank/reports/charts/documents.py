@@ -175,7 +175,7 @@ def convergence(model: Any) -> Any:
         long = pd.DataFrame({"iteration": range(1, len(values) + 1), "value": values})
         encoded = alt.Chart(long).mark_line(color=theme.BLUE, strokeWidth=2, point=len(values) < 60)
         what = "log likelihood per judgment (nats)"
-    ended = {True: "converged", False: "stopped before it converged"}.get(getattr(model, "converged_", None), "")
+    ended = "" if not hasattr(model, "converged_") else "converged" if model.converged_ else "not yet converged"
     chart = encoded.encode(
         alt.X("iteration:Q", title="iteration", axis=alt.Axis(tickMinStep=1, format="d")),
         alt.Y("value:Q", title=what, scale=alt.Scale(zero=False)),

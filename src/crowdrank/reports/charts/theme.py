@@ -114,7 +114,7 @@ def counts_in_cells(x: Any, y: Any, bins: int = BINS) -> pd.DataFrame:
     )
 
 
-def cloud(x: Any, y: Any, x_title: str, y_title: str, noun: str) -> alt.Chart:
+def cloud(x: Any, y: Any, x_title: str, y_title: str, noun: str) -> Any:
     """Many points as cells, the darker the more."""
     cells = counts_in_cells(x, y)
     shade = alt.Color("count:Q", title=f"{noun}s", scale=alt.Scale(type="log", range=["#d6e8f5", "#003f66"]))

@@ -11,8 +11,44 @@ import pandas as pd
 from crowdrank.errors import InputError
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.theme import as_pandas, dressed, titled
+from crowdrank.reports.words import plain_id
 
 MOST_FEATURES = 12
+WORDS = {
+    "label": "grade of the label",
+    "right_dawid_skene": "chance that the label is right (Dawid-Skene)",
+    "right_glad": "chance that the label is right (GLAD)",
+    "good_dawid_skene": "chance that the document is good (Dawid-Skene)",
+    "good_glad": "chance that the document is good (GLAD)",
+    "bad_dawid_skene": "chance that the document is bad (Dawid-Skene)",
+    "bad_glad": "chance that the document is bad (GLAD)",
+    "expected_dawid_skene": "expected grade of the document (Dawid-Skene)",
+    "expected_glad": "expected grade of the document (GLAD)",
+    "latent_relevance": "relevance of the document (GDA)",
+    "latent_sd": "doubt about the document (GDA)",
+    "ability": "ability of the assessor (GLAD)",
+    "informativeness": "informativeness of the assessor (nats)",
+    "slope": "slope of the assessor",
+    "bias": "bias of the assessor (grades)",
+    "log_tasks": "labels of the assessor (log)",
+    "share_bad": "share of low grades by the assessor",
+    "honeypots_right": "honeypots that the assessor got right",
+    "duration": "duration of the judgment",
+    "cost": "cost of the judgment",
+}
+"""What the label features are called in charts."""
+
+
+def feature_words(name: str) -> str:
+    """A label feature in plain words, where there are any.
+
+    >>> feature_words("ability"), feature_words("says_1_if_0"), feature_words("my_own")
+    ('ability of the assessor (GLAD)', 'how often the assessor says 1 of a 0', 'my_own')
+    """
+    if name.startswith("says_") and "_if_" in name:
+        said, truth = name.removeprefix("says_").split("_if_", 1)
+        return f"how often the assessor says {said} of a {truth}"
+    return WORDS.get(name, name)
 
 
 def learnt_by_grade(remapping: Any) -> Any:
@@ -25,16 +61,15 @@ def learnt_by_grade(remapping: Any) -> Any:
     >>> len(learnt_by_grade(frame).to_dict()["hconcat"])
     2
     """
-    return learnt_by_feature(remapping, "label", x_title="grade of the label")
+    return learnt_by_feature(remapping, "label")
 
 
-def learnt_by_feature(remapping: Any, feature: str, *, x_title: str = "") -> Any:
+def learnt_by_feature(remapping: Any, feature: str) -> Any:
     """The mean learnt target and weight of labels, by the value of what is known of them.
 
     Args:
         remapping: as of :func:`learnt_by_grade`; also what `remapper.dependence(feature)` gives.
         feature: its name.
-        x_title: what to call it.
 
     >>> frame = pd.DataFrame({"duration": [3.0, 9.0], "labels": [9, 9], "target": [0.1, 0.4], "weight": [0.5, 0.6]})
     >>> learnt_by_feature(frame, "duration").to_dict()["hconcat"][0]["encoding"]["y"]["title"]
@@ -55,15 +90,18 @@ def learnt_by_feature(remapping: Any, feature: str, *, x_title: str = "") -> Any
         }
     ).dropna(subset=["value"])
     total = int(known.groupby("remapper")["labels"].sum().max() if "remapper" in known else known["labels"].sum())
-    named = titled(f"What labels turned out to be worth, by {x_title or feature}", f"{total:,} labels, means of groups")
-    sides = [_side(told, column, title, x_title or feature) for column, title in SIDES]
+    named = titled(
+        f"What labels turned out to be worth, by {feature_words(feature).split(' (')[0]}",
+        f"{total:,} labels in groups; each point is the mean of one",
+    )
+    sides = [_side(told, column, title, plain_id(feature_words(feature), 48)) for column, title in SIDES]
     return dressed(alt.hconcat(*sides, spacing=30).resolve_scale(color="shared").properties(title=named))
 
 
 SIDES = (("target", "learnt value"), ("weight", "learnt weight"))
 
 
-def _side(told: pd.DataFrame, column: str, title: str, x_title: str) -> alt.Chart:
+def _side(told: pd.DataFrame, column: str, title: str, x_title: str) -> Any:
     few = told["value"].nunique() <= 7 and (told["value"] == told["value"].round()).all()
     several = told["remapper"].nunique() > 1
     names = list(dict.fromkeys(told["remapper"]))
@@ -123,13 +161,15 @@ def importance_of_features(remapping: Any) -> Any:
     names = list(dict.fromkeys(spread["feature"]))[:MOST_FEATURES]
     told = spread[spread["feature"].isin(names)].melt(["remapper", "feature"], ["target", "weight"], "of", "spread")
     told = told.groupby(["feature", "of"], sort=False)["spread"].max().reset_index()
+    names = [plain_id(feature_words(name), 48) for name in names]
+    told["feature"] = [plain_id(feature_words(name), 48) for name in told["feature"]]
     told["of"] = told["of"].map({"target": "value", "weight": "weight"})
     bars = (
         alt.Chart(told)
         .mark_bar()
         .encode(
             alt.X("spread:Q", title="sd of the learnt number over groups of labels"),
-            alt.Y("feature:N", sort=names, title=None),
+            alt.Y("feature:N", sort=names, title=None, axis=alt.Axis(labelLimit=300)),
             yOffset="of:N",
             color=alt.Color("of:N", title="learnt", scale=alt.Scale(range=[theme.BLUE, theme.ORANGE])),
             tooltip=["feature:N", "of:N", alt.Tooltip("spread:Q", format=".3f")],
@@ -137,7 +177,7 @@ def importance_of_features(remapping: Any) -> Any:
     )
     return dressed(
         bars.properties(
-            width=theme.WIDTH - 60,
+            width=theme.WIDTH - 150,
             height=alt.Step(11),
             title=titled("What the worth of a label goes with", f"the {len(names)} features that part labels most"),
         )
