@@ -27,7 +27,7 @@ ROOMS = (
     "cli",
 )
 """A room imports only from rooms that stand before it."""
-PORCH = ("errors", "files", "parameters", "progress")
+PORCH = ("errors", "files", "notebook", "parameters", "progress")
 """Modules beside the rooms that every room may use; they use none."""
 
 

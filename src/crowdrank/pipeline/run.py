@@ -20,6 +20,7 @@ from crowdrank.errors import InputError
 from crowdrank.files import replacing, require_folder, require_ours
 from crowdrank.judgments.table import counted
 from crowdrank.judgments.write import write_table
+from crowdrank.notebook import heading, panel, rows_of, words
 from crowdrank.pipeline.candidates import Candidate, sensible
 from crowdrank.pipeline.material import Material, gather
 from crowdrank.pipeline.opinions import Opinions
@@ -67,6 +68,17 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run: {self.chosen}, {counted(len(self.outcome.scores), 'candidate')}>"
+
+    def _repr_html_(self) -> str:
+        measure = self.settings.measure
+        names = [
+            "candidate",
+            "choice_mean",
+            *(f"{measure} {name}" for name in ("mean", "difference", "lower", "upper")),
+        ]
+        rows = self.comparison.to_dict("records")
+        there = [name for name in names if name in rows[0]]
+        return panel(heading(f"Ranker: {self.chosen}"), words(self.paragraph), rows_of(rows, there))
 
     @property
     def chosen(self) -> str:

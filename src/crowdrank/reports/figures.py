@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -48,11 +49,26 @@ def drawn(section: str, chart: Any) -> Figure:
     import vl_convert
 
     spec = chart.to_dict()
-    svg = vl_convert.vegalite_to_svg(spec)
+    svg = renumbered(vl_convert.vegalite_to_svg(spec))
     address = "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
     named = spec.get("title", {})
     words = [named.get("text", ""), *named.get("subtitle", [])]
     return Figure(section, ": ".join(word for word in words if word), address)
+
+
+def renumbered(svg: str) -> str:
+    """A drawing whose gradients and clips are numbered from 0: the renderer counts on from drawing to drawing.
+
+    >>> renumbered('<path id="clip7"/><g clip-path="url(#clip7)"/><text>id="clip7"</text>')
+    '<path id="clip0"/><g clip-path="url(#clip0)"/><text>id="clip7"</text>'
+    """
+    known: dict[str, str] = {}
+
+    def numbered(name: re.Match[str]) -> str:
+        before, kind = name.group(1), name.group(2)
+        return before + known.setdefault(name.group(0)[len(before) :], f"{kind}{len(known)}")
+
+    return re.sub(r"<[^>]*>", lambda tag: re.sub(r'(id="|url\(#)(gradient_|clip)\d+', numbered, tag.group()), svg)
 
 
 def figures(found: Findings) -> list[Figure]:

@@ -212,6 +212,7 @@
           if (column.kind === "words") {  // a sentence has a line of its own below the numbers
             const below = element("tr", "below");
             td.colSpan = columns.length - 1;
+            td.replaceChildren(element("span", "", td.textContent));
             below.append(td);
             lines.push(below);
           } else lines[0].append(td);

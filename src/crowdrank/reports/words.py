@@ -6,6 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+UNSEEN = "\ufffd"
+JOINERS = "\u200c\u200d"
+"""They join and part letters in many scripts."""
+
 
 def signed(value: float, digits: int = 4) -> str:
     """A difference with its sign, and a minus that is as wide as the plus.
@@ -26,13 +30,20 @@ def percent(share: float) -> str:
 
 
 def plain_id(value: Any, most: int = 40) -> str:
-    """An id as one line of text, cut where it is long.
+    """An id as one line of text that can be shown, cut where it is long.
 
-    >>> plain_id("a  b"), plain_id("x" * 50, most=10)
-    ('a b', 'xxxxxxxxx…')
+    Signs that cannot be shown have a mark in their place: some of them end the drawing of a chart, others turn text
+    around.
+
+    >>> plain_id("a  b"), plain_id("x" * 50, most=10), plain_id(chr(1) + "c")
+    ('a b', 'xxxxxxxxx…', '\ufffdc')
     """
-    text = " ".join(str(value).split())
+    text = " ".join("".join(map(_seen, str(value))).split())
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _seen(sign: str) -> str:
+    return sign if sign.isprintable() or sign.isspace() or sign in JOINERS else UNSEEN
 
 
 def plain_ids(values: Iterable[Any], most: int = 40) -> list[str]:

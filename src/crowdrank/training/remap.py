@@ -15,6 +15,7 @@ from scipy.special import expit
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.evaluation.measures import parse_gains
 from crowdrank.judgments.table import counted
+from crowdrank.notebook import heading, panel, rows_of, words
 from crowdrank.parameters import Parametrised
 from crowdrank.progress import Report, reporting
 from crowdrank.rankers import store
@@ -134,6 +135,12 @@ class Remapper(Parametrised, ABC):
     feature_names_: tuple[str, ...]
     recipe_: dict[str, Any]
     learnt_: Learnt
+
+    def _repr_html_(self) -> str:
+        if not hasattr(self, "learnt_"):
+            return panel(heading(repr(self)), words("not fitted yet"))
+        said = f"step {self.best_iteration_} was kept: {self.validation_:.4f} on the validation queries"
+        return panel(heading(repr(self)), words(said), rows_of(self.importances_.to_dict("records")))
 
     # What a remapper states.
 

@@ -13,6 +13,7 @@ from crowdrank.errors import UsageError
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.theme import as_pandas, dressed, number_of, plain_ids, titled
+from crowdrank.reports.words import plain_id
 
 SHARES = {
     "gold_accuracy": "answers equal to the experts' grade",
@@ -148,7 +149,7 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
     """
     if not assessors or len(assessors) > MOST_CURVES:
         raise UsageError(f"Name 1 to {MOST_CURVES} assessors to draw the curves of, not {len(assessors)}.")
-    names = list(captions) if captions is not None else plain_ids(assessors, 24)
+    names = plain_ids(assessors if captions is None else captions, 24 if captions is None else 48)
     parts = []
     for who, name in zip(assessors, names, strict=True):
         curves = as_pandas(model.grade_curves(who))
@@ -199,7 +200,7 @@ def confusion(given: Any, truth: Any, title: str = "", given_as: str = "answer",
     >>> sorted(next(iter(chart["datasets"].values()))[0])
     ['answer', 'count', 'share', 'truth']
     """
-    pairs = pd.DataFrame({"answer": list(given), "truth": list(truth)}).dropna()
+    pairs = pd.DataFrame({"answer": _grades(given), "truth": _grades(truth)}).dropna()
     table = pairs.value_counts().rename("count").reset_index()
     table["share"] = table["count"] / table.groupby("truth")["count"].transform("sum")
     equal = float((pairs["answer"] == pairs["truth"]).mean()) if len(pairs) else 0.0
@@ -222,6 +223,11 @@ def confusion(given: Any, truth: Any, title: str = "", given_as: str = "answer",
             width=side, height=side * 0.8, title=titled(title or f"{given_as} and {truth_as}".capitalize(), said)
         )
     )
+
+
+def _grades(values: Any) -> list[Any]:
+    """Grades that can be shown: numbers as they are, names as plain text."""
+    return [plain_id(value) if isinstance(value, str) else value for value in values]
 
 
 def family_agreement(judgments: Judgments) -> Any:

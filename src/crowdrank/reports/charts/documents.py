@@ -11,6 +11,7 @@ import pandas as pd
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.theme import as_pandas, counts_in_bins, dressed, number_of, plain_ids, titled
+from crowdrank.reports.words import plain_id
 
 MOST_DOCUMENTS = 60
 """So many documents of a query have a line of their own; of more, every so manieth by relevance."""
@@ -129,7 +130,9 @@ def document_trace(steps: Any, title: str = "", *, on_a_line: bool = True) -> An
     ['area', 'line', 'point', 'text']
     """
     known = as_pandas(steps, "step", "assessor", "given", "relevance", "lower", "upper")
-    told = known.assign(assessor=plain_ids(known["assessor"], 24), given=known["given"].astype(str))
+    told = known.assign(
+        assessor=plain_ids(known["assessor"], 24), given=[plain_id(given, 12) for given in known["given"]]
+    )
     told = told[["step", "assessor", "given", "relevance", "lower", "upper"]]
     unit = "relevance (standard deviations)" if on_a_line else "relevance (grades)"
     x = alt.X("step:Q", title="judgments seen", axis=alt.Axis(tickMinStep=1, format="d"))
@@ -144,7 +147,10 @@ def document_trace(steps: Any, title: str = "", *, on_a_line: bool = True) -> An
         alt.layer(band, line, dots, words).properties(
             width=theme.WIDTH,
             height=theme.HEIGHT - 40,
-            title=titled(title or "What is known after each judgment", "numbers: the grade given; band: the interval"),
+            title=titled(
+                plain_id(title or "What is known after each judgment", 80),
+                "numbers: the grade given; band: the interval",
+            ),
         )
     )
 

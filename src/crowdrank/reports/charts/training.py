@@ -91,7 +91,7 @@ def learnt_by_feature(remapping: Any, feature: str) -> Any:
     ).dropna(subset=["value"])
     total = int(known.groupby("remapper")["labels"].sum().max() if "remapper" in known else known["labels"].sum())
     named = titled(
-        f"What labels turned out to be worth, by {feature_words(feature).split(' (')[0]}",
+        f"What labels turned out to be worth, by {plain_id(feature_words(feature).split(' (')[0], 60)}",
         f"{total:,} labels in groups; each point is the mean of one",
     )
     sides = [_side(told, column, title, plain_id(feature_words(feature), 48)) for column, title in SIDES]
