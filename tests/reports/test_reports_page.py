@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -191,6 +193,28 @@ def test_without_altair_the_report_opens_and_says_how(found: Findings) -> None:
     assert "<img" not in page
     assert "pip install 'crowdrank[report]'" in unescape(page)
     assert {row[0] for row in embedded(page, "assessors")["rows"]} == set(found.assessors["assessor"])
+
+
+CORE_ONLY = """
+import sys
+sys.modules |= {"altair": None, "vl_convert": None}
+import crowdrank
+print(crowdrank.write_report(sys.argv[1], sys.argv[2]))
+try:
+    from crowdrank.reports import charts
+except crowdrank.errors.UsageError as problem:
+    print(problem)
+"""
+
+
+def test_a_core_install_reports_and_says_what_charts_need(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "core.html"
+    done = subprocess.run([sys.executable, "-c", CORE_ONLY, whole, out], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        str(out),
+        "Charts need Altair; install it with: pip install 'crowdrank[report]'",
+    ]
+    assert "No charts" in out.read_text()
 
 
 @pytest.mark.usefixtures("no_charts")

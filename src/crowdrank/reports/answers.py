@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Any
 
 from crowdrank.judgments.table import counted
@@ -190,7 +191,7 @@ def what_next(found: Findings) -> Answer:
         *_stop_paying(found),
         *_more_test_queries(found),
         *_label_next(found),
-        f"Rank with it: crowdrank rank -m {found.folder / 'model'} -f new.letor -o run.trec",
+        f"Rank with it: crowdrank rank -m {quote(str(found.folder / 'model'))} -f new.letor -o run.trec",
     ]
     return Answer("What next?", "", "none", [], None, steps)
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 from importlib.resources import files
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from crowdrank.files import replacing, require_folder
@@ -104,7 +105,7 @@ def command(found: Findings) -> str:
     )
     if found.settings["candidates"]:
         told += f" --candidates {','.join(found.settings['candidates'])}"
-    return f"crowdrank run --judgments JUDGMENTS --features FEATURES{expert}{told} -o {found.folder}"
+    return f"crowdrank run --judgments JUDGMENTS --features FEATURES{expert}{told} -o {quote(str(found.folder))}"
 
 
 def interval_bar(interval: tuple[float, float, float], width: float = 200.0, edge: float = 10.0) -> dict[str, float]:

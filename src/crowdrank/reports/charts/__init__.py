@@ -9,6 +9,7 @@ They need the extra `report` (Altair). Colours are Okabe and Ito's, which colour
 'line'
 """
 
+from crowdrank.reports.charts import theme as theme  # first: it says what to install where Altair is missing
 from crowdrank.reports.charts.assessors import (
     confusion,
     family_agreement,
