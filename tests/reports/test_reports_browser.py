@@ -201,6 +201,13 @@ def test_a_narrow_screen_is_usable(browser: Any, written: Path) -> None:
     found.page.close()
 
 
+def test_a_report_without_experts_fits_a_narrow_screen_too(browser: Any, alone: Path) -> None:
+    found = opened(browser, write_report(alone), width=360)
+    assert found.page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert not found.complaints
+    found.page.close()
+
+
 def test_it_opens_without_scripts(browser: Any, written: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()

@@ -115,6 +115,9 @@ def test_agreement_with_experts_is_that_of_the_grades(found: Findings) -> None:
         cohen_kappa_score(both["consensus"].astype(int), both["expert"].astype(int), weights="quadratic")
     )
     assert f"weighted kappa {kappa:.2f}" in trust(found).sentences[0]
+    votes = replace(found, training=found.training.assign(majority=found.training["expert"]))
+    assert trust(votes).tone != "good", "a consensus that plain votes beat is not praised"
+    assert "Majority votes agree better" in trust(votes).sentences[1]
     other = replace(found, training=found.training.assign(expert=found.training["expert"] * 10))
     assert "Spearman" in trust(other).sentences[0]
 
@@ -172,7 +175,8 @@ def test_without_experts_it_says_so(alone: Path) -> None:
     found = Findings.read(alone)
     told: list[Answer] = answers(found)
     assert told[0].short == "Not tested"
-    assert "No expert has checked" in told[2].sentences[0]
+    assert (told[2].short, told[2].tone) == ("Not checked", "open")
+    assert not any("discounts" in sentence for sentence in told[2].sentences), "votes discount nobody"
     page = render(found)
     assert "Let experts grade 50 queries" in page
     assert "Nothing was remapped here" in page

@@ -33,6 +33,10 @@ MEANING = {
     "check": "answers go the wrong way: ask whether they read the scale upside down",
     "wait": "too few judgments to say",
 }
+FEWEST = 20
+"""Of fewer documents that experts graded nothing is said."""
+CLEARLY = 0.02
+"""Majority votes count as better from so much more kappa on."""
 TRUST = ((0.8, "Yes", "good"), (0.6, "Mostly", "good"), (0.4, "With care", "open"), (-math.inf, "Hardly", "bad"))
 """Words for agreement beyond chance, after Landis and Koch (1977)."""
 
@@ -118,38 +122,49 @@ def _wins(found: Findings) -> tuple[int, int, int] | None:
 
 
 def trust(found: Findings) -> Answer:
-    """How far the consensus agrees with experts, or, without any, how sure the model is; and who spoils it."""
-    both = found.against_experts
-    said = []
-    if len(both) >= 20 and found.experts_on_scale:
-        agreed, near = both["consensus"] == both["expert"], (both["consensus"] - both["expert"]).abs() <= 1
-        value = weighted_kappa(both["consensus"].to_numpy(), both["expert"].to_numpy())
-        against = ""
-        if "majority" in both and both["majority"].notna().any():
-            against = f" (majority votes {percent(float((both['majority'] == both['expert']).mean()))})"
-        said.append(
-            f"The consensus gives the experts' grade to {percent(float(agreed.mean()))} of {len(both):,} documents"
-            f"{against}, and is at most one grade off on {percent(float(near.mean()))}; weighted kappa {value:.2f}."
-        )
-    elif len(both) >= 20:
+    """How far the consensus agrees with experts, how far assessors with each other, and who spoils it."""
+    both, said = found.against_experts, []
+    short, tone = "Not checked", "open"
+    if len(both) >= FEWEST and found.experts_on_scale:
+        value, sentences = _like_experts(both)
+        said += sentences
+        short, tone = next((word, tone) for least, word, tone in TRUST if value >= least)
+        if len(sentences) > 1 and tone == "good":
+            short, tone = "With care", "open"
+    elif len(both) >= FEWEST:
         value = float(both["relevance"].corr(both["expert"], method="spearman"))
         said.append(f"Relevance and the experts' grades correlate {value:.2f} (Spearman, {len(both):,} documents).")
+        short, tone = next((word, tone) for least, word, tone in TRUST if value >= least)
     else:
-        value = found.reliability
-        said.append(
-            f"No expert has checked them. By the model's own account {percent(value)} of the spread in relevance is "
-            "difference between documents, the rest is doubt."
-        )
+        said.append("Experts graded too few of these documents to say.")
+        if found.knows_assessors and not math.isnan(found.reliability):
+            said.append(
+                f"By the model's own account {percent(found.reliability)} of the spread in relevance is difference "
+                "between documents, the rest is doubt."
+            )
     if found.alpha is not None and not math.isnan(found.alpha.value):
         said.append(
             f"Single answers agree {agreeing(found.alpha.value)} with each other (Krippendorff's alpha "
             f"{found.alpha.value:.2f})."
         )
-    said.append(_spoilt(found))
-    short, tone = ("Not known", "none") if math.isnan(value) else next(
-        (word, tone) for least, word, tone in TRUST if value >= least
-    )  # fmt: skip
-    return Answer("Can I trust the labels?", short, tone, said)
+    return Answer("Can I trust the labels?", short, tone, [*said, _spoilt(found)])
+
+
+def _like_experts(both: Any) -> tuple[float, list[str]]:
+    """Weighted kappa of consensus and experts, and it in words; a second sentence where plain votes do better."""
+    ours, theirs = both["consensus"].to_numpy(), both["expert"].to_numpy()
+    value, against, more = weighted_kappa(ours, theirs), "", []
+    if "majority" in both and both["majority"].notna().all():
+        votes = both["majority"].to_numpy()
+        against = f" (majority votes {percent(float((votes == theirs).mean()))})"
+        if weighted_kappa(votes, theirs) > value + CLEARLY:
+            more = [f"Majority votes agree better with the experts here, kappa {weighted_kappa(votes, theirs):.2f}."]
+    equal, near = float((ours == theirs).mean()), float((abs(ours - theirs) <= 1).mean())
+    told = (
+        f"The consensus gives the experts' grade to {percent(equal)} of {len(both):,} documents{against}, and is at "
+        f"most one grade off on {percent(near)}; weighted kappa {value:.2f}."
+    )
+    return (-1.0 if math.isnan(value) else value), [told, *more]
 
 
 def agreeing(alpha: float) -> str:
@@ -181,7 +196,7 @@ def _spoilt(found: Findings) -> str:
         return f"None of {counted(len(table), 'assessor')} answers at random or in reverse."
     return (
         f"{int(bad.sum()):,} of {counted(len(table), 'assessor')} answer at random or in reverse: "
-        f"{percent(float(share))} of all judgments, which the consensus discounts."
+        f"{percent(float(share))} of all judgments{', which the consensus discounts' * found.knows_assessors}."
     )
 
 

@@ -150,6 +150,11 @@ class Findings:
         """Whether relevance is a point on a line of its own, else it is in grades."""
         return self.model is not None and self.model.on_a_line
 
+    @property
+    def knows_assessors(self) -> bool:
+        """Whether the consensus weighs assessors by how they answer, as votes do not."""
+        return self.model is not None and self.model.states(self.model.theta_) is not None
+
     @cached_property
     def grade_values(self) -> list[float]:
         """The values of the grades, from the columns of their probabilities."""

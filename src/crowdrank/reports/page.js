@@ -43,18 +43,11 @@
   }
 
   function range(rows, place, kind) {
-    let low = kind === "interval" ? Infinity : 0;
-    let high = kind === "interval" ? -Infinity : 0;
-    for (const row of rows) {
-      const cell = row[place];
-      if (cell === null) continue;
-      for (const value of kind === "interval" ? cell : [cell]) {
-        if (value === null) continue;
-        low = Math.min(low, value);
-        high = Math.max(high, value);
-      }
-    }
-    if (kind === "interval") { low = Math.min(low, 0); high = Math.max(high, 0); }
+    // The farthest ends of intervals are cut off: one that knows nothing would leave no room for the others.
+    const cut = kind === "interval" ? 0.03 : 0;
+    const known = rows.flatMap((row) => row[place]).filter((value) => value !== null).sort((a, b) => a - b);
+    const at = (share) => (known.length ? known[Math.round(share * (known.length - 1))] : 0);
+    const low = Math.min(0, at(cut)), high = Math.max(0, at(1 - cut));
     return high > low ? [low, high] : [low, low + 1];
   }
 
@@ -68,7 +61,7 @@
       const [lower, middle, upper] = cell;
       td.append(element("span", "val", written(middle, column.digits)));
       if (middle === null) return;
-      const x = (value) => 4 + (112 * (value - reach[0])) / (reach[1] - reach[0]);
+      const x = (value) => 4 + 112 * Math.min(1, Math.max(0, (value - reach[0]) / (reach[1] - reach[0])));
       const known = lower !== null && upper !== null;
       const said = known ? `${written(lower, column.digits)} to ${written(upper, column.digits)}` : "no interval";
       const svg = picture(120, said);
