@@ -9,6 +9,8 @@ demo: $(VENV)/.installed
 	$(BIN)/crowdrank demo
 
 test: $(VENV)/.installed-dev
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+		|| echo "Chromium is not here: the tests of the report in a browser are skipped (Debian: apt-get install chromium)."
 	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.installed-dev

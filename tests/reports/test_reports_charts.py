@@ -117,7 +117,7 @@ def test_documents_of_a_large_query_are_thinned_and_it_is_said() -> None:
     frame = pd.DataFrame({"query": "q", "document": np.arange(n), "relevance": np.arange(n) / n, "judgments": 1})
     chart = charts.relevance_intervals(frame.assign(lower=frame["relevance"] - 1, upper=frame["relevance"] + 1))
     assert len(rows(chart)) <= 60
-    assert "every 9th of 500 documents" in chart.to_dict()["title"]["subtitle"][0]
+    assert "1 in 9 of 500 documents" in chart.to_dict()["title"]["subtitle"][0]
 
 
 @settings(max_examples=25)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -19,7 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import crowdrank
-from crowdrank.errors import InputError, OutputError
+from crowdrank.consensus import METHODS, model_class
+from crowdrank.errors import ConvergenceWarning, InputError, OutputError
 from crowdrank.evaluation.comparison import Comparison
 from crowdrank.reports import charts, figures
 from crowdrank.reports.answers import Answer, answers, better, how_much, trust, weighted_kappa, what_next
@@ -328,3 +330,22 @@ def test_notebooks_show_our_objects_and_ids_stay_text(names: tuple[str, ...]) ->
         assert "<script" not in html
     assert "&lt;script&gt;" in shown[0]
     assert done.paragraph in unescape(shown[4])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_model_shows_itself_in_a_notebook(method: str) -> None:
+    world = crowdrank.simulate(queries=6, documents=5, families=2, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        shown = model_class(method)().fit(world.judgments)._repr_html_()
+    assert shown.count("<table>") == 2
+    assert model_class(method).__name__ in shown
+
+
+def test_remappers_show_themselves_in_a_notebook() -> None:
+    world = crowdrank.simulate(queries=24, documents=6, seed=5)
+    remapper = crowdrank.LinearRemapper(n_iter=2, ridge=0.1)
+    assert "not fitted yet" in remapper._repr_html_()
+    shown = remapper.fit(world.judgments, world.features, world.gold)._repr_html_()
+    assert "on the validation queries" in shown
+    assert "<table>" in shown

@@ -20,7 +20,7 @@
 
   function written(value, digits) {
     if (value === null) return "";
-    return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
+    return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
   }
 
   // The number that a cell is sorted by; cells without one come last.

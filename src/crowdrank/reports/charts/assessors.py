@@ -21,6 +21,10 @@ SHARES = {
     "agreement": "answers equal to the consensus grade",
 }
 """What informativeness may be held against, the most telling first."""
+ASKED = {"gold_accuracy": "gold_judgments", "honeypot_share": "honeypots"}
+"""How many answers a share is of."""
+FEWEST = 10
+"""Shares of fewer answers than this are mostly chance."""
 MOST_CURVES = 6
 MOST_FAMILIES = 12
 
@@ -104,10 +108,17 @@ def informativeness_by_agreement(assessors: Any, share: str | None = None) -> An
         raise UsageError(
             f"There is nothing to hold informativeness against; the frame has none of {', '.join(SHARES)}."
         )
-    told = known.loc[known[column].notna()].assign(flag=_flags(known), judgments=known["judgments"].astype(int))
+    asked = known[ASKED[column]] if ASKED.get(column) in known else known["judgments"]
+    enough = known[column].notna() & (asked >= FEWEST)
+    some = f"with {FEWEST} such answers or more" if enough.any() else "with any such answer"
+    told = known.loc[enough if enough.any() else known[column].notna()].assign(
+        flag=_flags(known), judgments=known["judgments"].astype(int)
+    )
     y_title, x_title = "informativeness (nats)", SHARES.get(column, column)
     told = told.assign(share=told[column].astype(float), assessor=plain_ids(told["assessor"]))
-    named = titled(f"Informativeness and {_what(column)}", f"{number_of(told, 'assessor')} of {len(known):,}")
+    named = titled(
+        f"Informativeness and {_what(column)}", f"{len(told):,} of {number_of(known, 'assessor')}: those {some}"
+    )
     if len(told) > theme.MOST_POINTS:
         chart = theme.cloud(told["share"], told["informativeness"], f"{x_title} (share)", y_title, "assessor")
         return dressed(chart.properties(width=theme.WIDTH, height=theme.HEIGHT, title=named))

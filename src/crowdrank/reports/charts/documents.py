@@ -50,7 +50,7 @@ def relevance_intervals(documents: Any, query: Any = None, *, on_a_line: bool = 
     title = "relevance (0: the mean document, 1: one standard deviation better)" if on_a_line else "relevance (grades)"
     rules = base.mark_rule(color=theme.SKY, strokeWidth=4).encode(alt.X("lower:Q", title=title), alt.X2("upper:Q"))
     dots = base.mark_circle(color=theme.BLUE, size=45, opacity=1).encode(alt.X("relevance:Q"))
-    said = number_of(order, "document") if step == 1 else f"every {step}th of {number_of(order, 'document')}"
+    said = number_of(order, "document") if step == 1 else f"1 in {step} of {number_of(order, 'document')}, by relevance"
     return dressed(
         alt.layer(rules, dots).properties(
             width=theme.WIDTH - 40,
