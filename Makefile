@@ -9,6 +9,8 @@ demo: $(VENV)/.installed
 	$(BIN)/crowdrank demo
 
 test: $(VENV)/.installed-dev
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+		|| echo "Chromium is not here: the tests of the report in a browser are skipped (Debian: apt-get install chromium)."
 	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.installed-dev
@@ -32,7 +34,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[report]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from crowdrank.rankers.linear import RD as RD
     from crowdrank.rankers.network import LambdaRankNet as LambdaRankNet
     from crowdrank.rankers.tree_features import TreeFeatures as TreeFeatures
+    from crowdrank.reports.page import write_report as write_report
     from crowdrank.simulation.world import simulate as simulate
     from crowdrank.training.boosted import BoostedRemapper as BoostedRemapper
     from crowdrank.training.label_features import LabelFeatures as LabelFeatures
@@ -110,6 +111,7 @@ _HOMES = {
     "read_run": "judgments.read",
     "run": "pipeline.run",
     "simulate": "simulation.world",
+    "write_report": "reports.page",
 }
 __all__ = sorted(_HOMES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -26,16 +27,18 @@ class ProgressBar:
         self._began = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
+        self._opening = threading.Lock()
 
     def __enter__(self) -> ProgressBar:
         return self
 
     def __call__(self, iteration: int, most: int, objective: float) -> None:
         """Say how far the work is."""
-        if self._bar is None:
-            if time.monotonic() - self._began < self.after:
-                return
-            self._open(most)
+        with self._opening:  # fits side by side tell of their progress from threads of their own
+            if self._bar is None:
+                if time.monotonic() - self._began < self.after:
+                    return
+                self._open(most)
         said = self.title if math.isnan(objective) else f"{self.title} ({objective:.5f})"
         self._bar.update(self._task, total=most, completed=iteration, description=said)
 

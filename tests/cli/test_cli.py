@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 
 import pandas as pd
@@ -169,11 +170,27 @@ def test_datasets_says_what_is_found(run: Run, tmp_path: Path) -> None:
 def test_demo_makes_a_ranker_and_names_the_report(run: Run, tmp_path: Path) -> None:
     done = run("demo", "--queries", 15)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == f"The report: {Path('crowdrank-demo') / 'run' / 'report.md'}"
+    assert done.stdout.splitlines()[-1] == f"The report: {Path('crowdrank-demo') / 'run' / 'report.html'}"
     assert "is chosen" in done.stdout
     again = json.loads(run("demo", "--queries", 15, "--json").stdout)
     assert again["sizes"]["queries"] == 15
-    assert again["paragraph"] in (tmp_path / "crowdrank-demo" / "run" / "report.md").read_text()
+    assert again["report"] == str(Path("crowdrank-demo") / "run" / "report.html")
+    assert again["paragraph"] in unescape((tmp_path / again["report"]).read_text())
+
+
+def test_report_is_made_again_from_the_folder_of_a_run(run: Run, world: Path, tmp_path: Path) -> None:
+    files = ["--judgments", world / "judgments.csv", "--features", world / "features.letor"]
+    done = run("run", *files, "--candidates", "gls", "-o", "out")
+    assert done.stdout.splitlines()[-1] == f"The report: {Path('out') / 'report.html'}"
+    page = (tmp_path / "out" / "report.html").read_text()
+    again = run("report", "out", "-o", "again.html")
+    assert again.stdout == "The report: again.html\n"
+    assert (tmp_path / "again.html").read_text() == page
+    told = json.loads(run("report", "out", "--json").stdout)
+    assert told == {"report": str(Path("out") / "report.html"), "bytes": len(page.encode())}
+    wrong = run("report", world)
+    assert wrong.returncode == 2
+    assert "there is no run in it" in wrong.stderr
 
 
 def test_run_reads_options_from_toml_and_from_the_line(run: Run, world: Path, tmp_path: Path) -> None:

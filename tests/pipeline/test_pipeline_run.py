@@ -68,7 +68,7 @@ def test_every_candidate_is_tried_and_every_file_written(whole: tuple[Run, Path]
     names = {path.name for path in folder.iterdir()}
     assert names == {
         *("consensus.parquet", "assessors.csv", "training.parquet", "model", "comparison.csv", "next.csv"),
-        *("run.json", "report.md", "stages"),
+        *("run.json", "report.md", "stages", "consensus", "per_query.csv", "remapping.csv"),
     }
     about = json.loads((folder / "run.json").read_text())
     assert about["chosen"] == done.chosen
@@ -125,6 +125,45 @@ def test_the_same_again_reuses_every_stage_and_gives_the_same(world: World, tmp_
     second = run(world.judgments, world.features, world.gold, **told)
     assert not fits
     pd.testing.assert_frame_equal(first.comparison, second.comparison)
+
+
+def test_a_run_that_is_made_again_keeps_what_labels_turned_out_to_be_worth(world: World, tmp_path: Path) -> None:
+    brief = {"n_iter": 2, "ridge": 0.1}
+    told: dict[str, Any] = {"output": tmp_path / "out", "candidates": ["majority", "linear-gls"], "linear": brief}
+    names = ("training.parquet", "remapping.csv", "per_query.csv")
+    contents = []
+    for _ in range(2):
+        run(world.judgments, world.features, world.gold, trees=TREES, **told)
+        contents.append([(tmp_path / "out" / name).read_bytes() for name in names])
+    assert contents[0] == contents[1]
+    assert "linear_target" in pd.read_parquet(tmp_path / "out" / "training.parquet")
+    run(world.judgments, world.features, output=tmp_path / "out", candidates=["gls"])
+    assert not (tmp_path / "out" / "per_query.csv").exists(), "figures of an earlier run are not taken for this one's"
+    assert not (tmp_path / "out" / "remapping.csv").exists()
+
+
+def test_values_per_query_have_the_means_of_the_comparison(whole: tuple[Run, Path]) -> None:
+    done, folder = whole
+    values = pd.read_csv(folder / "per_query.csv", dtype={"query": str})
+    means = values.groupby("candidate")["nDCG@10"].mean()
+    told = done.comparison.set_index("candidate")["nDCG@10 mean"].dropna()
+    pd.testing.assert_series_equal(means, told, check_names=False, check_like=True)
+    assert set(values["query"]) <= set(done.about()["queries"]["test"])
+
+
+def test_assessors_are_held_against_experts(whole: tuple[Run, Path], world: World) -> None:
+    done, _ = whole
+    both = world.judgments.merge(world.gold, on=["query", "document"], suffixes=("", "_expert"))
+    right = (both["grade"] == both["grade_expert"]).groupby(both["assessor"]).mean()
+    told = done.assessors.set_index("assessor")["gold_accuracy"].astype(float).dropna()
+    pd.testing.assert_series_equal(told.sort_index(), right.sort_index(), check_names=False)
+
+
+def test_an_expert_scale_of_another_kind_is_not_held_against_assessors(world: World) -> None:
+    material = gather(world.judgments, world.features, world.gold)
+    assert material.gold is not None
+    assert replace(material, expert=material.expert * 2).gold is None
+    assert gather(world.judgments, world.features).gold is None
 
 
 def test_an_interrupted_run_goes_on_where_it_was(world: World, tmp_path: Path, monkeypatch: Any) -> None:

@@ -30,6 +30,7 @@ from crowdrank.judgments import frames, ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments, counted
+from crowdrank.notebook import ROWS, heading, panel, rows_of
 
 Floats = NDArray[np.float64]
 Columns = dict[str, Any]
@@ -62,6 +63,11 @@ class AssessorReport:
     def __repr__(self) -> str:
         flags = ", ".join(f"{number} {name}" for name, number in self.flags.items() if name)
         return f"<AssessorReport by {self.method}: {counted(len(self.table), 'assessor')}; {flags or 'no flags'}>"
+
+    def _repr_html_(self) -> str:
+        shown = ["assessor", "judgments", "informativeness", "flag", "evidence"]
+        rows = self.table.select(shown).slice(0, ROWS).to_pylist()
+        return panel(heading(repr(self).strip("<>")), rows_of(rows, shown, len(self.table)))
 
     @cached_property
     def frame(self) -> Any:

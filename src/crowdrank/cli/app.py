@@ -19,6 +19,7 @@ from crowdrank.cli import (
     demo,
     evaluate,
     rank,
+    report,
     run,
     simulate,
     study,
@@ -41,6 +42,7 @@ app = typer.Typer(
 
 VERBS = (
     run.run,
+    report.report,
     simulate.simulate,
     validate.validate,
     aggregate.aggregate,

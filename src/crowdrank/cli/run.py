@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
+from crowdrank.cli.report import written
 from crowdrank.cli.screen import complain, say, say_json, show_cells
 from crowdrank.errors import UsageError
 
@@ -136,15 +137,16 @@ def run(
 
 
 def show_run(done: Run, output: Path, *, json: bool) -> None:
-    """What was found, and where it stands."""
+    """Write the report; say what was found, and where it stands."""
+    report = written(output)
     if json:
-        say_json({**done.about(), "output": str(output)})
+        say_json({**done.about(), "output": str(output), "report": str(report)})
         return
     _show_candidates(done)
     for note in done.notes:
         say(f"Note: {note}")
     say(done.paragraph)
-    say(f"The report: {output / 'report.md'}")
+    say(f"The report: {report}")
 
 
 def _show_candidates(done: Run) -> None:

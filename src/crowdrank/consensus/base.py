@@ -29,7 +29,8 @@ from crowdrank.judgments import combine, frames, ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.read import read_gold, read_judgments
-from crowdrank.judgments.table import Judgments
+from crowdrank.judgments.table import Judgments, counted
+from crowdrank.notebook import heading, panel, words
 from crowdrank.parameters import Parametrised
 from crowdrank.progress import Report, reporting
 
@@ -439,6 +440,13 @@ class Aggregator(Parametrised, ABC):
         tail = (1 - self.interval) / 2
         relevance, sd, lower, upper, grade = kernels.summarise(posterior, values, tail, TIE)
         return {"relevance": relevance, "sd": sd, "lower": lower, "upper": upper, "grade": grade, "p": posterior}
+
+    def _repr_html_(self) -> str:
+        if not hasattr(self, "consensus_"):
+            return panel(heading(repr(self)), words("not fitted yet"))
+        ended = "converged" if self.converged_ else "not converged"
+        said = f"{counted(self.n_iter_, 'iteration')}, {ended}"
+        return panel(heading(repr(self)), words(said), self.consensus_._repr_html_())
 
     def _require_fitted(self) -> None:
         if not hasattr(self, "consensus_"):

@@ -13,9 +13,14 @@ from numpy.typing import NDArray
 from crowdrank.judgments import frames
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.table import Judgments, counted
+from crowdrank.notebook import ROWS, heading, panel, rows_of
 
 TIE = 1e-9
 """Shares closer than this are tied: rounding must not choose a grade."""
+
+SHOWN_OF_DOCUMENTS = ("query", "document", "relevance", "lower", "upper", "grade", "judgments")
+SHOWN_OF_ASSESSORS = ("assessor", "family", "judgments", "informativeness", "accuracy", "ability", "precision")
+"""What a notebook shows of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +48,13 @@ class Consensus:
     def __repr__(self) -> str:
         documents, assessors = len(self.document_table), len(self.assessor_table)
         return f"<Consensus by {self.method}: {counted(documents, 'document')}, {counted(assessors, 'assessor')}>"
+
+    def _repr_html_(self) -> str:
+        parts = [heading(repr(self).strip("<>"))]
+        for table, names in ((self.document_table, SHOWN_OF_DOCUMENTS), (self.assessor_table, SHOWN_OF_ASSESSORS)):
+            there = [name for name in names if name in table.column_names]
+            parts.append(rows_of(table.select(there).slice(0, ROWS).to_pylist(), there, len(table)))
+        return panel(*parts)
 
     @property
     def share_names(self) -> list[str]:

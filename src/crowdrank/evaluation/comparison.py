@@ -23,6 +23,7 @@ from crowdrank.evaluation.significance import (
     paired_t,
 )
 from crowdrank.judgments.frames import from_arrow
+from crowdrank.notebook import heading, panel, rows_of, words
 
 _RESAMPLES = 10_000
 _TESTS = {
@@ -83,6 +84,13 @@ class Comparison:
             for run, evaluation in self.evaluations.items()
         ]
         return self._frame(pa.concat_tables(_with_same_ids(tables)))
+
+    def _repr_html_(self) -> str:
+        names = ["measure", "run", "mean", "difference", "lower", "upper", "p", "p_holm", "significant"]
+        told = [{name: row[name] for name in names} for row in self.rows.to_pylist()]
+        said = f"{len(self.evaluations)} runs; differences are to {self.baseline}; {_TESTS[self.test]}"
+        shown = [rows_of([row for row in told if row["measure"] == str(measure)], names) for measure in self.measures]
+        return panel(heading("Comparison"), words(said), *shown)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the values per query, ready for JSON; a number that does not exist is None.

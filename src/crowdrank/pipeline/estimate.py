@@ -35,8 +35,8 @@ def plan(judgments: Any, features: Any, expert: Any = None, honeypots: Any = Non
     >>> world = crowdrank.simulate(queries=40, documents=10, gold_queries=15, seed=1)
     >>> for line in plan(world.judgments, world.features, world.gold)[:2]:
     ...     print(line)
-    Judgments of 413 documents by 60 assessors, 419 documents with features in 40 queries.
-    Of 15 expert-graded queries 5 are for the test, 10 for the choice in 5 folds.
+    Judgments of 419 documents by 58 assessors, 441 documents with features in 40 queries.
+    Of 14 expert-graded queries 5 are for the test, 9 for the choice in 4 folds.
     """
     told = Settings.of(settings)
     material = gather(judgments, features, expert, honeypots, unjudgeable_as=told.unjudgeable_as)

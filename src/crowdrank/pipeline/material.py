@@ -74,6 +74,17 @@ class Material:
         np.maximum.at(high, query, grade)
         return np.flatnonzero(high > low)
 
+    @property
+    def gold(self) -> Gold | None:
+        """The expert grades, where they are on the crowd's scale: only then can assessors be held against them."""
+        rows, scale = np.flatnonzero(~np.isnan(self.expert)), self.judgments.main_scale
+        values = np.array(scale.values, dtype=np.float64)
+        code = np.minimum(np.searchsorted(values, self.expert[rows]), len(values) - 1)
+        if not len(rows) or (values[code] != self.expert[rows]).any():
+            return None
+        known = self.taken(rows)
+        return Gold(known.query, known.document, code.astype(np.int8), scale, self.judgments.backend)
+
     @cached_property
     def item(self) -> Integers:
         """(n_rows,) the row's item among `labels`, -1 where nobody judged it."""

@@ -20,7 +20,7 @@ def markdown(done: Run) -> str:
     >>> world = crowdrank.simulate(queries=30, documents=8, seed=1)
     >>> done = crowdrank.run(world.judgments, world.features, candidates=["majority", "average"])
     >>> print(markdown(done).splitlines()[0])
-    # A ranker from 1,210 judgments
+    # A ranker from 1,245 judgments
     """
     sizes = done.sizes()
     lines = [

@@ -20,13 +20,14 @@ from crowdrank.errors import InputError
 from crowdrank.files import replacing, require_folder, require_ours
 from crowdrank.judgments.table import counted
 from crowdrank.judgments.write import write_table
+from crowdrank.notebook import heading, panel, rows_of, words
 from crowdrank.pipeline.candidates import Candidate, sensible
 from crowdrank.pipeline.material import Material, gather
 from crowdrank.pipeline.opinions import Opinions
 from crowdrank.pipeline.report import markdown
 from crowdrank.pipeline.settings import Settings
 from crowdrank.pipeline.stages import Stages, code, digest
-from crowdrank.pipeline.tables import comparison_table, next_table, training_table
+from crowdrank.pipeline.tables import comparison_table, next_table, per_query_table, remapping_table, training_table
 from crowdrank.pipeline.trial import Outcome, Parts, Trial, only_crowd, parted
 from crowdrank.pipeline.verdict import Verdict
 from crowdrank.progress import ProgressBar, reporting
@@ -67,6 +68,17 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run: {self.chosen}, {counted(len(self.outcome.scores), 'candidate')}>"
+
+    def _repr_html_(self) -> str:
+        measure = self.settings.measure
+        names = [
+            "candidate",
+            "choice_mean",
+            *(f"{measure} {name}" for name in ("mean", "difference", "lower", "upper")),
+        ]
+        rows = self.comparison.to_dict("records")
+        there = [name for name in names if name in rows[0]]
+        return panel(heading(f"Ranker: {self.chosen}"), words(self.paragraph), rows_of(rows, there))
 
     @property
     def chosen(self) -> str:
@@ -162,7 +174,7 @@ def run(
     >>> sorted(done.comparison["candidate"])
     ['average', 'ensemble-all', 'ensemble-crowd', 'ensemble-expert', 'ensemble-weighted', 'expert-only', 'majority']
     >>> done.ranker.predict(crowdrank.read_features(world.features)).shape
-    (419,)
+    (441,)
     """
     began = time.monotonic()
     told = Settings.of(settings)
@@ -181,8 +193,9 @@ def run(
     if told.method in opinions.failed:
         raise InputError(opinions.failed[told.method], remedy="take another method for the consensus")
     consensus = opinions.model(told.method).consensus_
-    report = assess(opinions.model(told.method), material.judgments)
+    report = assess(opinions.model(told.method), material.judgments, material.gold)
     if folder is not None:  # as soon as they are known: what comes next takes longer
+        opinions.model(told.method).save(folder / "consensus")
         write_table(consensus.document_table, folder / "consensus.parquet")
         write_table(report.table, folder / "assessors.csv")
         write_table(next_table(consensus, material), folder / "next.csv")
@@ -303,6 +316,15 @@ def _write(done: Run, folder: Path) -> None:
     write_table(training_table(done.material, done.opinions, done.outcome, done.settings), folder / "training.parquet")
     done.ranker.save(folder / "model")
     write_table(comparison_table(done.outcome, done.verdict), folder / "comparison.csv")
+    more = {
+        "remapping.csv": remapping_table(done.outcome),
+        "per_query.csv": per_query_table(done.material, done.verdict),
+    }
+    for name, table in more.items():
+        if table is None:  # what an earlier run left would be taken for this one's
+            (folder / name).unlink(missing_ok=True)
+        else:
+            write_table(table, folder / name)
     with replacing(folder / "report.md") as draft:
         draft.write_text(markdown(done), encoding="utf-8")
     with replacing(folder / RUN_FILE) as draft:

@@ -115,3 +115,23 @@ def _parts(material: Material, outcome: Outcome) -> Any:
     names[outcome.parts.development] = "choice"
     names[outcome.parts.test] = "test"
     return names[material.query]
+
+
+def remapping_table(outcome: Outcome) -> pa.Table | None:
+    """What labels turned out to be worth, by what is known of them, of each remapper that ran."""
+    tables = []
+    for kind, remapped in outcome.remapped.items():
+        told = remapped.by_feature()
+        tables.append(told.add_column(0, "remapper", pa.array([kind] * len(told))))
+    return pa.concat_tables(tables) if tables else None
+
+
+def per_query_table(material: Material, verdict: Verdict) -> pa.Table | None:
+    """The value of each candidate on each test query, where there was a test."""
+    if verdict.comparison is None:
+        return None
+    told = pa.Table.from_pandas(verdict.comparison.per_query, preserve_index=False)
+    ids = material.query_ids.take(pa.array(told["query"].to_numpy().astype(np.int64)))
+    return told.set_column(told.column_names.index("query"), "query", ids).rename_columns(
+        ["candidate" if name == "run" else name for name in told.column_names]
+    )

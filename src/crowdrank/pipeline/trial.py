@@ -33,6 +33,8 @@ SIDE_BY_SIDE = 50_000
 """Up to so many rows, fits run side by side in one thread each; beyond it one after the other in all threads."""
 CROWD = "ensemble-crowd"
 SAFE = "ensemble-all"
+REMAPPERS = ("linear", "boosted")
+"""Candidates that learn from remapped labels begin with one of these."""
 LEAD = 2.0
 """A candidate is chosen over the safe one if it leads by more than so many standard errors of the difference."""
 NO_MATTER = ("method", "candidates", "baseline", "test", "folds", "refit", "threads")
@@ -243,7 +245,9 @@ class Trial:
         for name in self.outcome.failed:
             self.outcome.rankers.pop(name, None)
             self.outcome.scores.pop(name, None)
-        self.outcome.remapped = {kind: final.remapped(kind) for kind in final.remappers}
+        # Asked for by name: of a ranker that is kept from before, the lesson never needed the remapper.
+        tried = [kind for kind in REMAPPERS if any(name.startswith(f"{kind}-") for name in self.outcome.rankers)]
+        self.outcome.remapped = {kind: final.remapped(kind) for kind in tried}
         self.candidates = [c for c in self.candidates if c.name not in self.outcome.failed]
         self._require_some()
         self._ensembles()

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.judgments.table import counted
+from crowdrank.notebook import heading, panel, rows_of, words
 from crowdrank.parameters import Parametrised
 from crowdrank.progress import Report, reporting
 from crowdrank.rankers import store
@@ -44,6 +45,15 @@ class Ranker(Parametrised, ABC):
 
     takes_blanks: ClassVar[bool] = True
     """Whether a blank feature (NaN) is something to learn from; else it counts as the mean, which is said."""
+
+    def _repr_html_(self) -> str:
+        if not hasattr(self, "importances_"):
+            return panel(heading(repr(self)), words("not fitted yet"))
+        rows = [
+            {"feature": self.feature_names_[place], "importance": float(self.importances_[place])}
+            for place in np.argsort(-self.importances_, kind="stable")
+        ]
+        return panel(heading(repr(self)), words(counted(len(rows), "feature")), rows_of(rows))
 
     # What a ranker states.
 

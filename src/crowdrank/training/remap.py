@@ -15,6 +15,7 @@ from scipy.special import expit
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.evaluation.measures import parse_gains
 from crowdrank.judgments.table import counted
+from crowdrank.notebook import heading, panel, rows_of, words
 from crowdrank.parameters import Parametrised
 from crowdrank.progress import Report, reporting
 from crowdrank.rankers import store
@@ -29,7 +30,7 @@ from crowdrank.training.experts import Experts, refuse_leaks
 from crowdrank.training.gls_gradients import Background
 from crowdrank.training.label_features import KINDS, LabelFeatures, label_features
 from crowdrank.training.objectives import Aim, Loss, Objective
-from crowdrank.training.remapped import Remapped
+from crowdrank.training.remapped import Remapped, groups
 
 MODES = ("W", "T", "W+T")
 FARTHEST = 5.0
@@ -134,6 +135,12 @@ class Remapper(Parametrised, ABC):
     feature_names_: tuple[str, ...]
     recipe_: dict[str, Any]
     learnt_: Learnt
+
+    def _repr_html_(self) -> str:
+        if not hasattr(self, "learnt_"):
+            return panel(heading(repr(self)), words("not fitted yet"))
+        said = f"step {self.best_iteration_} was kept: {self.validation_:.4f} on the validation queries"
+        return panel(heading(repr(self)), words(said), rows_of(self.importances_.to_dict("records")))
 
     # What a remapper states.
 
@@ -300,7 +307,7 @@ class Remapper(Parametrised, ABC):
         matrix, start = known.aligned(self.feature_names_), self._start(known)
         place = self.feature_names_.index(feature) if feature in self.feature_names_ else None
         rows = []
-        for group in _groups(column, points):
+        for group in groups(column, points):
             middle = float(column[group].mean()) if len(group) else np.nan
             alone = matrix.copy()
             if place is not None:
@@ -597,15 +604,6 @@ def _ranker(best: Best, standard: Standard, names: tuple[str, ...], aim: Aim) ->
     ranker.standard_, ranker.mu_, ranker.history_ = standard, best.mu, [best.value]
     ranker.importances_, ranker.feature_names_ = shares(np.abs(ranker.coef_)), names
     return ranker
-
-
-def _groups(column: Floats, points: int) -> list[Any]:
-    """Labels in groups by the value of a feature: one for each value where there are few, else of about one size."""
-    values = np.unique(column[~np.isnan(column)])
-    edges = values if len(values) <= points else np.unique(np.nanquantile(column, np.arange(1, points + 1) / points))
-    place = np.searchsorted(edges, column)
-    groups = [np.flatnonzero((place == number) & ~np.isnan(column)) for number in range(len(edges))]
-    return [group for group in [*groups, np.flatnonzero(np.isnan(column))] if len(group)]
 
 
 def _several(value: float | Sequence[float]) -> list[float]:

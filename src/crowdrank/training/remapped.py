@@ -44,6 +44,34 @@ class Remapped:
         told = told.append_column("target", pa.array(self.target)).append_column("weight", pa.array(self.weight))
         return frames.from_arrow(told, self.labels.judgments.backend)
 
+    def by_feature(self, points: int = 10) -> pa.Table:
+        """The mean target and weight in up to `points` groups of labels by each feature's value (REMAP Figures 2-3).
+
+        feature, value (the group's mean, null where the feature is not known), labels, target, weight
+
+        >>> import pandas as pd, crowdrank
+        >>> labels = crowdrank.read_judgments(pd.DataFrame(
+        ...     {"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "grade": [1, 0, 0]}))
+        >>> told = LabelFeatures.of(labels, {"hour": [9, 23, 9]})
+        >>> Remapped(told, np.array([1.0, 0.0, 0.5]), np.ones(3)).by_feature().to_pylist()[0]
+        {'feature': 'hour', 'value': 9.0, 'labels': 2, 'target': 0.75, 'weight': 1.0}
+        """
+        rows = []
+        for name in self.labels.names:
+            column = self.labels.column(name)
+            for group in groups(column, points):
+                middle = float(column[group].mean())
+                rows.append(
+                    {
+                        "feature": name,
+                        "value": None if np.isnan(middle) else middle,
+                        "labels": len(group),
+                        "target": float(self.target[group].mean()),
+                        "weight": float(self.weight[group].mean()),
+                    }
+                )
+        return pa.Table.from_pylist(rows)
+
     def folded(self) -> tuple[Floats, Floats]:
         """Each document's target (the weighted mean of its labels') and weight (their sum)."""
         starts = self.labels.judgments.offsets[:-1]
@@ -92,3 +120,12 @@ class Remapped:
             source="the remapped labels",
         )
         return Instances.from_labels(told, features, target="relevance", weights=weight, missing=missing)
+
+
+def groups(column: Floats, points: int) -> list[Any]:
+    """Labels in groups by the value of a feature: one for each value where there are few, else of about one size."""
+    values = np.unique(column[~np.isnan(column)])
+    edges = values if len(values) <= points else np.unique(np.nanquantile(column, np.arange(1, points + 1) / points))
+    place = np.searchsorted(edges, column)
+    groups = [np.flatnonzero((place == number) & ~np.isnan(column)) for number in range(len(edges))]
+    return [group for group in [*groups, np.flatnonzero(np.isnan(column))] if len(group)]

@@ -1,0 +1,252 @@
+"""The first screen: is my ranker better, by how much, can I trust the labels, what next."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from shlex import quote
+from typing import Any
+
+from crowdrank.judgments.table import counted
+from crowdrank.reports.findings import Findings
+from crowdrank.reports.words import percent, plain_id, plain_ids, signed
+
+ALPHA = 0.05
+POWER = 2.8
+"""So many standard errors apart, a difference is found significant four times in five."""
+NAMED = 5
+BAD = ("random", "reversed")
+ADVICE = {
+    "careful": "pay",
+    "": "keep",
+    "careless": "train",
+    "random": "drop",
+    "reversed": "check",
+    "few": "wait",
+}
+"""What to do about an assessor, by flag."""
+MEANING = {
+    "pay": "clearly more informative than most: give them more work",
+    "keep": "nothing stands out",
+    "train": "clearly less informative than most, but not random: show them examples",
+    "drop": "answers hardly go with what the documents are: do not pay for more",
+    "check": "answers go the wrong way: ask whether they read the scale upside down",
+    "wait": "too few judgments to say",
+}
+FEWEST = 20
+"""Of fewer documents that experts graded nothing is said."""
+CLEARLY = 0.02
+"""Majority votes count as better from so much more kappa on."""
+TRUST = ((0.8, "Yes", "good"), (0.6, "Mostly", "good"), (0.4, "With care", "open"), (-math.inf, "Hardly", "bad"))
+"""Words for agreement beyond chance, after Landis and Koch (1977)."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One card of the first screen.
+
+    Attributes:
+        question: what a reader asks.
+        short: the answer in a word or a number.
+        tone: good, bad, open (not decided) or none.
+        sentences: what it rests on.
+        interval: lower, middle and upper of a difference to draw, or None.
+        steps: what to do, in order.
+
+    """
+
+    question: str
+    short: str
+    tone: str
+    sentences: list[str]
+    interval: tuple[float, float, float] | None = None
+    steps: list[str] = field(default_factory=list)
+
+
+def answers(found: Findings) -> list[Answer]:
+    """The four cards."""
+    return [better(found), how_much(found), trust(found), what_next(found)]
+
+
+def better(found: Findings) -> Answer:
+    """Whether the chosen ranker beats the baseline on queries that it never saw."""
+    question = "Is my ranker better?"
+    row = found.candidate(found.chosen)
+    if not found.tested:
+        return Answer(question, "Not tested", "none", ["No expert-graded query was there to test on."])
+    if found.chosen == found.baseline:
+        return Answer(question, "It is the baseline", "open", [f"The choice fell on {found.baseline} itself."])
+    p, off, n = (row[f"{found.measure} p"], row[f"{found.measure} difference"], int(row["test_queries"]))
+    on = f"on {counted(n, 'test query')} that played no part in the choice"
+    chance = f"p {p:.3f}" if p >= 0.0005 else "p < 0.001"
+    if p > ALPHA:
+        told = "Not shown", "open", f"Against {found.baseline} the difference is within chance ({chance}), {on}."
+    elif off > 0:
+        told = "Yes", "good", f"It beats {found.baseline} beyond chance ({chance}), {on}."
+    else:
+        told = "No, it is worse", "bad", f"It loses to {found.baseline} beyond chance ({chance}), {on}."
+    return Answer(question, told[0], told[1], [told[2], f"Chosen: {found.chosen} ({row['about']})."])
+
+
+def how_much(found: Findings) -> Answer:
+    """The difference to the baseline, its interval, and on how many queries."""
+    question, measure = "By how much?", found.measure
+    row = found.candidate(found.chosen)
+    if not found.tested:
+        return Answer(question, "Not known", "none", ["Expert grades of some queries would tell."])
+    mean = row[f"{measure} mean"]
+    if found.chosen == found.baseline:
+        return Answer(question, f"{mean:.4f}", "open", [f"Its {measure} on the test queries."])
+    off, lower, upper = (row[f"{measure} {name}"] for name in ("difference", "lower", "upper"))
+    base = mean - off
+    part = f"{signed(100 * off / base, 1)}%" if base > 0 else signed(off)
+    tone = "good" if lower > 0 else "bad" if upper < 0 else "open"
+    said = [
+        f"{measure} is {mean:.4f}, that of {found.baseline} {base:.4f}: {signed(off)}, "
+        f"95% interval {signed(lower)} to {signed(upper)}."
+    ]
+    wins = _wins(found)
+    if wins is not None:
+        said.append(f"Better on {wins[0]} test queries, worse on {wins[1]}, equal on {wins[2]}.")
+    return Answer(question, part, tone, said, (lower, off, upper))
+
+
+def _wins(found: Findings) -> tuple[int, int, int] | None:
+    if found.per_query is None:
+        return None
+    wide = found.per_query.pivot_table(index="query", columns="candidate", values=found.measure)
+    if found.chosen not in wide or found.baseline not in wide:
+        return None
+    off = (wide[found.chosen] - wide[found.baseline]).dropna()
+    return int((off > 0).sum()), int((off < 0).sum()), int((off == 0).sum())
+
+
+def trust(found: Findings) -> Answer:
+    """How far the consensus agrees with experts, how far assessors with each other, and who spoils it."""
+    both, said = found.against_experts, []
+    short, tone = "Not checked", "open"
+    if len(both) >= FEWEST and found.experts_on_scale:
+        value, sentences = _like_experts(both)
+        said += sentences
+        short, tone = next((word, tone) for least, word, tone in TRUST if value >= least)
+        if len(sentences) > 1 and tone == "good":
+            short, tone = "With care", "open"
+    elif len(both) >= FEWEST:
+        value = float(both["relevance"].corr(both["expert"], method="spearman"))
+        said.append(f"Relevance and the experts' grades correlate {value:.2f} (Spearman, {len(both):,} documents).")
+        short, tone = next((word, tone) for least, word, tone in TRUST if value >= least)
+    else:
+        said.append("Experts graded too few of these documents to say.")
+        if found.knows_assessors and not math.isnan(found.reliability):
+            said.append(
+                f"By the model's own account {percent(found.reliability)} of the spread in relevance is difference "
+                "between documents, the rest is doubt."
+            )
+    if found.alpha is not None and not math.isnan(found.alpha.value):
+        said.append(
+            f"Single answers agree {agreeing(found.alpha.value)} with each other (Krippendorff's alpha "
+            f"{found.alpha.value:.2f})."
+        )
+    return Answer("Can I trust the labels?", short, tone, [*said, _spoilt(found)])
+
+
+def _like_experts(both: Any) -> tuple[float, list[str]]:
+    """Weighted kappa of consensus and experts, and it in words; a second sentence where plain votes do better."""
+    ours, theirs = both["consensus"].to_numpy(), both["expert"].to_numpy()
+    value, against, more = weighted_kappa(ours, theirs), "", []
+    if "majority" in both and both["majority"].notna().all():
+        votes = both["majority"].to_numpy()
+        against = f" (majority votes {percent(float((votes == theirs).mean()))})"
+        if weighted_kappa(votes, theirs) > value + CLEARLY:
+            more = [f"Majority votes agree better with the experts here, kappa {weighted_kappa(votes, theirs):.2f}."]
+    equal, near = float((ours == theirs).mean()), float((abs(ours - theirs) <= 1).mean())
+    told = (
+        f"The consensus gives the experts' grade to {percent(equal)} of {len(both):,} documents{against}, and is at "
+        f"most one grade off on {percent(near)}; weighted kappa {value:.2f}."
+    )
+    return (-1.0 if math.isnan(value) else value), [told, *more]
+
+
+def agreeing(alpha: float) -> str:
+    """A word for Krippendorff's alpha, by his own marks of 0.8 and 0.667.
+
+    >>> agreeing(0.3), agreeing(0.7), agreeing(0.9)
+    ('little', 'fairly', 'well')
+    """
+    return "well" if alpha >= 0.8 else "fairly" if alpha >= 0.667 else "little"
+
+
+def weighted_kappa(first: Any, second: Any) -> float:
+    """Cohen's kappa with quadratic weights: agreement of grades beyond chance, near misses counting in part.
+
+    >>> import numpy as np
+    >>> weighted_kappa(np.array([0.0, 1, 2]), np.array([0.0, 1, 2]))
+    1.0
+    """
+    apart = float(((first - second) ** 2).mean())
+    by_chance = float(first.var() + second.var() + (first.mean() - second.mean()) ** 2)
+    return 1 - apart / by_chance if by_chance > 0 else float("nan")
+
+
+def _spoilt(found: Findings) -> str:
+    table = found.assessors
+    bad = table["flag"].isin(BAD)
+    share = table.loc[bad, "judgments"].sum() / max(table["judgments"].sum(), 1)
+    if not bad.any():
+        return f"None of {counted(len(table), 'assessor')} answers at random or in reverse."
+    return (
+        f"{int(bad.sum()):,} of {counted(len(table), 'assessor')} answer at random or in reverse: "
+        f"{percent(float(share))} of all judgments{', which the consensus discounts' * found.knows_assessors}."
+    )
+
+
+def what_next(found: Findings) -> Answer:
+    """What would help most, in order."""
+    steps = [
+        *_stop_paying(found),
+        *_more_test_queries(found),
+        *_label_next(found),
+        f"Rank with it: crowdrank rank -m {quote(str(found.folder / 'model'))} -f new.letor -o run.trec",
+    ]
+    return Answer("What next?", "", "none", [], None, steps)
+
+
+def _stop_paying(found: Findings) -> list[str]:
+    table = found.assessors
+    bad = table[table["flag"].isin(BAD)].sort_values("judgments", ascending=False)
+    if not len(bad):
+        return []
+    names = plain_ids(bad["assessor"].head(NAMED), 24)
+    more = f" and {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
+    cost = sum(found.paid.get(str(name), 0.0) for name in bad["assessor"])
+    paid = f" They were paid {cost:,.2f} of {sum(found.paid.values()):,.2f}." if cost else ""
+    return [f"Stop paying {counted(len(bad), 'assessor')}: {', '.join(names)}{more}.{paid}"]
+
+
+def _more_test_queries(found: Findings) -> list[str]:
+    if not found.tested:
+        return ["Let experts grade 50 queries: a ranker can then be chosen by them, and tested."]
+    row, measure = found.candidate(found.chosen), found.measure
+    if found.chosen == found.baseline or not row[f"{measure} p"] > ALPHA:
+        return []
+    off, n = abs(row[f"{measure} difference"]), int(row["test_queries"])
+    error = (row[f"{measure} upper"] - row[f"{measure} lower"]) / (2 * 1.96)
+    if not error > 0:
+        return []
+    if off < 0.1 * error:
+        return [f"Grade more queries by experts if a small difference matters: {n} test queries show none."]
+    needed = math.ceil(n * (POWER * error / off) ** 2)
+    return [
+        f"Grade more queries by experts: a difference like this shows on about {needed:,} test queries four times in "
+        f"five; there were {n:,}."
+    ]
+
+
+def _label_next(found: Findings) -> list[str]:
+    if not len(found.next):
+        return []
+    first = found.next.head(3)
+    names = [
+        f"{plain_id(row['document'], 24)} of query {plain_id(row['query'], 24)}" for row in first.to_dict("records")
+    ]
+    return [f"Have the least certain documents judged again, first {'; '.join(names)} (the rest: next.csv)."]

@@ -1,0 +1,47 @@
+"""Every chart, as an Altair object: the same in a notebook, in the report, and as PNG or SVG (`chart.save("a.svg")`).
+
+They need the extra `report` (Altair). Colours are Okabe and Ito's, which colour-blind people can tell apart.
+
+>>> import crowdrank
+>>> from crowdrank.reports import charts
+>>> model = crowdrank.GDA().fit(crowdrank.simulate(queries=5, documents=6, seed=1).judgments)
+>>> charts.convergence(model).to_dict()["mark"]["type"]
+'line'
+"""
+
+from crowdrank.reports.charts import theme as theme  # first: it says what to install where Altair is missing
+from crowdrank.reports.charts.assessors import (
+    confusion,
+    family_agreement,
+    grade_curves,
+    informativeness,
+    informativeness_by_agreement,
+)
+from crowdrank.reports.charts.documents import (
+    convergence,
+    difficulty_by_relevance,
+    document_trace,
+    relevance_intervals,
+    uncertainty,
+)
+from crowdrank.reports.charts.rankers import differences_by_query, quality_by_cost, ranker_comparison
+from crowdrank.reports.charts.training import importance_of_features, learnt_by_feature, learnt_by_grade
+
+__all__ = [
+    "confusion",
+    "convergence",
+    "differences_by_query",
+    "difficulty_by_relevance",
+    "document_trace",
+    "family_agreement",
+    "grade_curves",
+    "importance_of_features",
+    "informativeness",
+    "informativeness_by_agreement",
+    "learnt_by_feature",
+    "learnt_by_grade",
+    "quality_by_cost",
+    "ranker_comparison",
+    "relevance_intervals",
+    "uncertainty",
+]

@@ -1,0 +1,256 @@
+"""What a run left in its folder, read back: all that a report is made of."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from crowdrank.assessors.agreement import Alpha, krippendorff_alpha
+from crowdrank.consensus.base import Aggregator
+from crowdrank.errors import CrowdrankError, InputError
+from crowdrank.judgments.table import UNJUDGEABLE
+
+RUN_FILE = "run.json"
+TEXT = ("assessor", "query", "document", "candidate", "about", "note", "flag", "evidence", "feature", "remapper")
+"""Columns that stay text, whatever they look like: an id may be 007 or NA."""
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """The files of a run.
+
+    Attributes:
+        about: run.json.
+        assessors, documents, comparison, training, next: the tables of the same names.
+        remapping, per_query: likewise; None where nothing was remapped or tested.
+        model: the consensus model with its judgments; None where the folder has none.
+
+    """
+
+    folder: Path
+    about: dict[str, Any]
+    assessors: pd.DataFrame
+    documents: pd.DataFrame
+    comparison: pd.DataFrame
+    training: pd.DataFrame
+    next: pd.DataFrame
+    remapping: pd.DataFrame | None
+    per_query: pd.DataFrame | None
+    model: Aggregator | None
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Findings:
+        """From the folder that `crowdrank run` wrote.
+
+        >>> Findings.read("no-such-folder")
+        Traceback (most recent call last):
+        crowdrank.errors.InputError: no-such-folder: there is no run in it (no run.json); name the folder that
+        'crowdrank run' wrote into.
+        """
+        place = Path(folder)
+        remedy = "name the folder that 'crowdrank run' wrote into"
+        if not (place / RUN_FILE).is_file():
+            raise InputError(f"there is no run in it (no {RUN_FILE})", source=str(place), remedy=remedy)
+        try:
+            return cls(
+                folder=place,
+                about=json.loads((place / RUN_FILE).read_text(encoding="utf-8")),
+                assessors=read_csv(place / "assessors.csv"),
+                documents=pq.read_table(place / "consensus.parquet").to_pandas(),
+                comparison=read_csv(place / "comparison.csv"),
+                training=pq.read_table(place / "training.parquet").to_pandas(),
+                next=read_csv(place / "next.csv"),
+                remapping=_if_there(place / "remapping.csv"),
+                per_query=_if_there(place / "per_query.csv"),
+                model=_model(place / "consensus"),
+            )
+        except (OSError, ValueError, KeyError) as problem:
+            if isinstance(problem, CrowdrankError):
+                raise
+            raise InputError(
+                f"its files cannot be read ({str(problem).splitlines()[0]})",
+                source=str(place),
+                remedy="run the same command again: what is finished is kept",
+            ) from problem
+
+    # What was asked.
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the run."""
+        return dict(self.about["settings"])
+
+    @property
+    def measure(self) -> str:
+        """What rankers were chosen and compared by."""
+        return str(self.settings["measure"])
+
+    @property
+    def chosen(self) -> str:
+        """The name of the chosen ranker."""
+        return str(self.about["chosen"])
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How much there was of everything."""
+        return dict(self.about["sizes"])
+
+    # Rankers.
+
+    @property
+    def tested(self) -> bool:
+        """Whether rankers were tested on expert-graded queries."""
+        return f"{self.measure} mean" in self.comparison
+
+    @cached_property
+    def measures(self) -> list[str]:
+        """What was measured in the test, what was asked for first."""
+        names = [name.removesuffix(" mean") for name in map(str, self.comparison) if name.endswith(" mean")]
+        return sorted(names, key=lambda name: name != self.measure)
+
+    @cached_property
+    def baseline(self) -> str:
+        """What the others were compared with: whose difference is 0 and has no interval."""
+        told = str(self.settings["baseline"])
+        if not self.tested or (self.comparison["candidate"] == told).any():
+            return told
+        itself = self.comparison[f"{self.measure} mean"].notna() & self.comparison[f"{self.measure} p"].isna()
+        return str(self.comparison.loc[itself, "candidate"].iloc[0]) if itself.any() else told
+
+    def candidate(self, name: str) -> dict[str, Any]:
+        """The figures of a candidate."""
+        rows = self.comparison[self.comparison["candidate"] == name].to_dict("records")
+        return {str(key): value for key, value in rows[0].items()} if rows else {}
+
+    @cached_property
+    def details(self) -> pd.DataFrame:
+        """One row per measure and candidate, as in `Comparison.details`."""
+        figures = ("mean", "difference", "lower", "upper", "p", "p_holm")
+        rows = [
+            {"measure": name, "run": row["candidate"], **{figure: row[f"{name} {figure}"] for figure in figures}}
+            for name in self.measures
+            for row in self.comparison.to_dict("records")
+        ]
+        return pd.DataFrame(rows, columns=["measure", "run", *figures])
+
+    # Labels.
+
+    @property
+    def on_a_line(self) -> bool:
+        """Whether relevance is a point on a line of its own, else it is in grades."""
+        return self.model is not None and self.model.on_a_line
+
+    @property
+    def knows_assessors(self) -> bool:
+        """Whether the consensus weighs assessors by how they answer, as votes do not."""
+        return self.model is not None and self.model.states(self.model.theta_) is not None
+
+    @cached_property
+    def grade_values(self) -> list[float]:
+        """The values of the grades, from the columns of their probabilities."""
+        names = [str(name) for name in self.documents if str(name)[:1] == "p" and str(name)[1:].lstrip("-").isdigit()]
+        return [float(name[1:]) for name in names]
+
+    @cached_property
+    def likeliest(self) -> NDArray[np.float64]:
+        """The likeliest grade of each document, as a number; of two alike the higher."""
+        shares = self.documents[[f"p{value:.0f}" for value in self.grade_values]].to_numpy(np.float64)
+        place = shares.shape[1] - 1 - shares[:, ::-1].argmax(axis=1)
+        grades: NDArray[np.float64] = np.array(self.grade_values)[place]
+        return grades
+
+    @cached_property
+    def against_experts(self) -> pd.DataFrame:
+        """The documents that experts graded and the crowd judged: consensus, majority (where known), expert."""
+        found = self.documents[["query", "document", "relevance"]].astype({"query": str, "document": str})
+        found = found.assign(consensus=self.likeliest)
+        known = self.training.loc[self.training["expert"].notna()]
+        columns = [name for name in ("majority", "expert") if name in known]
+        known = known[["query", "document", *columns]].astype({"query": str, "document": str})
+        return known.merge(found, on=["query", "document"])
+
+    @property
+    def experts_on_scale(self) -> bool:
+        """Whether the experts' grades are those of the crowd, so that the two may be equal."""
+        return bool(self.against_experts["expert"].isin(self.grade_values).all())
+
+    @cached_property
+    def alpha(self) -> Alpha | None:
+        """How far the answers of single assessors agree."""
+        return None if self.model is None else krippendorff_alpha(self.model.judgments_)
+
+    @cached_property
+    def reliability(self) -> float:
+        """The share of the spread of relevance that is differences between documents and not doubt about them.
+
+        By the model's own account of its doubt; NaN where it has none.
+        """
+        if "sd" not in self.documents:
+            return float("nan")
+        spread, doubt = float(self.documents["relevance"].var(ddof=0)), float((self.documents["sd"] ** 2).mean())
+        return spread / (spread + doubt) if spread + doubt > 0 else float("nan")
+
+    @cached_property
+    def votes(self) -> NDArray[np.int64] | None:
+        """How often each grade was given to each document of `documents`: (n_documents, n_grades)."""
+        if self.model is None:
+            return None
+        table = self.model.judgments_.on_main_scale()
+        item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
+        judged, size = table.grade != UNJUDGEABLE, len(table.scale)
+        counts = np.bincount(item[judged] * size + table.grade[judged], minlength=table.n_items * size)
+        place = table.positions(*(pa.array(self.documents[name].astype(str)) for name in ("query", "document")))
+        return counts.reshape(-1, size)[place]
+
+    @cached_property
+    def dispute(self) -> NDArray[np.float64]:
+        """How far apart the answers on each document are: their standard deviation, in grades; NaN of one answer."""
+        if self.votes is None:
+            return np.full(len(self.documents), np.nan)
+        values, n = np.array(self.grade_values), self.votes.sum(axis=1)
+        mean = self.votes @ values / np.maximum(n, 1)
+        squares = self.votes @ values**2 / np.maximum(n, 1) - mean**2
+        return np.where(n > 1, np.sqrt(np.maximum(squares * n / np.maximum(n - 1, 1), 0.0)), np.nan)
+
+    @cached_property
+    def paid(self) -> dict[str, float]:
+        """What each assessor's labels cost, where that is known."""
+        if self.model is None or "cost" not in self.model.judgments_.extras:
+            return {}
+        table = self.model.judgments_
+        cost = np.nan_to_num(table.extras["cost"].astype(np.float64))
+        total = np.bincount(table.assessor, weights=cost, minlength=table.n_assessors)
+        return dict(zip(map(str, table.assessors.to_pylist()), total.tolist(), strict=True))
+
+
+def _if_there(path: Path) -> pd.DataFrame | None:
+    return read_csv(path) if path.is_file() else None
+
+
+def _model(folder: Path) -> Aggregator | None:
+    return Aggregator.load(folder) if folder.is_dir() else None
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """A table that we wrote: ids stay the text they were, blanks of other columns are missing numbers."""
+    types = dict.fromkeys(TEXT, pa.string())
+    table = pyarrow.csv.read_csv(
+        path,
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=False),
+    )
+    empty = [name for name in table.column_names if pa.types.is_null(table[name].type)]
+    for name in empty:  # a column without any number
+        table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.float64()))
+    frame: pd.DataFrame = table.to_pandas()
+    return frame

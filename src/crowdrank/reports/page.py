@@ -1,0 +1,170 @@
+"""The report of a run: one HTML file that opens offline, asks for nothing, and lets no id do anything."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from importlib.resources import files
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from crowdrank.files import replacing, require_folder
+from crowdrank.judgments.table import counted
+from crowdrank.reports.answers import ADVICE, MEANING, answers
+from crowdrank.reports.figures import can_draw, figures
+from crowdrank.reports.findings import Findings
+from crowdrank.reports.tables import assessor_sheet, document_sheet, ranker_sheet
+
+REPORT = "report.html"
+FLAG_ORDER = ("careful", "", "careless", "random", "reversed", "few")
+
+
+def write_report(folder: str | Path, output: str | Path | None = None) -> Path:
+    """Write the report of a run, as `crowdrank report` does, and say where it is.
+
+    Args:
+        folder: what `run` wrote into.
+        output: the file; report.html in the folder unless given.
+
+    >>> import crowdrank, tempfile
+    >>> world = crowdrank.simulate(queries=12, documents=6, seed=1)
+    >>> folder = Path(tempfile.mkdtemp()) / "out"
+    >>> done = crowdrank.run(world.judgments, world.features, candidates=["gls"], output=folder)
+    >>> write_report(folder).name
+    'report.html'
+    """
+    place = Path(folder) / REPORT if output is None else Path(output)
+    require_folder(place)
+    page = render(Findings.read(folder))
+    with replacing(place) as draft:
+        draft.write_text(page, encoding="utf-8")
+    return place
+
+
+def render(found: Findings) -> str:
+    """The page as text."""
+    import jinja2
+
+    env = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    script, style = _asset("page.js"), _asset("page.css")
+    drawings = figures(found)
+    sheets = {
+        "rankers": ranker_sheet(found),
+        "assessors": assessor_sheet(found),
+        "uncertain": document_sheet(found, "uncertain"),
+        "disputed": document_sheet(found, "disputed"),
+    }
+    told: dict[str, Any] = {
+        "found": found,
+        "title": f"A ranker from {counted(found.sizes['judgments'], 'judgment')}",
+        "answers": answers(found),
+        "figures": {name: [one for one in drawings if one.section == name] for name in SECTIONS},
+        "can_draw": can_draw(),
+        "sheets": {name: sheet for name, sheet in sheets.items() if sheet is not None},
+        "data": {name: in_script(sheet.to_dict()) for name, sheet in sheets.items() if sheet is not None},
+        "flags": _flags(found),
+        "script": script,
+        "style": style,
+        "policy": f"default-src 'none'; img-src data:; script-src {digest(script)}; style-src {digest(style)}",
+        "interval_bar": interval_bar,
+        "command": command(found),
+        "files": [(name, what) for name, what in FILES if (found.folder / name).exists()],
+        "settings": [(name, _setting(value)) for name, value in found.settings.items()],
+    }
+    return env.get_template("page.html").render(told)
+
+
+FILES = (
+    ("model", "the ranker"),
+    ("comparison.csv", "every candidate with its figures"),
+    ("per_query.csv", "every candidate on every test query"),
+    ("assessors.csv", "every assessor"),
+    ("consensus.parquet", "every document: relevance, interval, grade"),
+    ("consensus", "the consensus model, with the judgments"),
+    ("next.csv", "what to label next"),
+    ("training.parquet", "what rankers learnt from, row by row"),
+    ("remapping.csv", "what labels turned out to be worth"),
+    ("run.json", "settings, versions, which queries served what"),
+)
+
+
+def command(found: Findings) -> str:
+    """The command that makes the same again; the names of the files are for the reader to fill in."""
+    expert = " --expert EXPERT" if found.sizes["expert_grades"] else ""
+    usual = {"method": "gda", "measure": "nDCG@10", "gains": "exponential", "baseline": "majority", "test": 0.35}
+    usual |= {"folds": 5, "seed": 0, "unjudgeable_as": "lowest"}
+    told = "".join(
+        f" --{name.replace('_', '-')} {found.settings[name]}"
+        for name, value in usual.items()
+        if found.settings[name] != value
+    )
+    if found.settings["candidates"]:
+        told += f" --candidates {','.join(found.settings['candidates'])}"
+    return f"crowdrank run --judgments JUDGMENTS --features FEATURES{expert}{told} -o {quote(str(found.folder))}"
+
+
+def interval_bar(interval: tuple[float, float, float], width: float = 200.0, edge: float = 10.0) -> dict[str, float]:
+    """Where the ends of an interval, its middle and 0 stand in a picture so wide.
+
+    >>> interval_bar((-1.0, 0.0, 1.0), width=120)
+    {'lower': 10.0, 'middle': 60.0, 'upper': 110.0, 'zero': 60.0}
+    """
+    lower, middle, upper = interval
+    low, high = min(lower, 0.0), max(upper, 0.0)
+    step = (width - 2 * edge) / (high - low) if high > low else 0.0
+    told = {"lower": lower, "middle": middle, "upper": upper, "zero": 0.0}
+    return {name: round(edge + step * (value - low), 1) for name, value in told.items()}
+
+
+SECTIONS = ("rankers", "assessors", "documents", "training")
+
+
+def _asset(name: str) -> str:
+    return files("crowdrank.reports").joinpath(name).read_text(encoding="utf-8")
+
+
+def digest(text: str) -> str:
+    """The name by which a browser knows the one script (or style) that the page allows.
+
+    >>> digest("x")
+    "'sha256-LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE='"
+    """
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def in_script(value: Any) -> str:
+    """JSON that may stand in a script element: no id can end the element or begin another.
+
+    >>> "<" in in_script({"id": "</script><b>"}), json.loads(in_script({"id": "</script><b>"}))
+    (False, {'id': '</script><b>'})
+    """
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)  # and plain ASCII
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _setting(value: Any) -> str:
+    if value in (None, {}, []):
+        return "as usual"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _flags(found: Findings) -> list[dict[str, Any]]:
+    """How many assessors have each flag, their part of the judgments, and what to do about them."""
+    table, rows = found.assessors, []
+    total = max(int(table["judgments"].sum()), 1)
+    for flag in FLAG_ORDER:
+        of = table[table["flag"] == flag]
+        if len(of):
+            advice = ADVICE[flag]
+            share = int(of["judgments"].sum()) / total
+            rows.append(
+                {"flag": flag or "no flag", "advice": advice, "n": len(of), "share": share, "means": MEANING[advice]}
+            )
+    return rows

@@ -1,0 +1,351 @@
+"""The page: what it answers, from which folders, how large it is, and that ids stay text."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import crowdrank
+from crowdrank.consensus import METHODS, model_class
+from crowdrank.errors import ConvergenceWarning, InputError, OutputError
+from crowdrank.evaluation.comparison import Comparison
+from crowdrank.reports import charts, figures
+from crowdrank.reports.answers import Answer, answers, better, how_much, trust, weighted_kappa, what_next
+from crowdrank.reports.findings import Findings
+from crowdrank.reports.page import in_script, render, write_report
+from crowdrank.reports.tables import assessor_sheet, document_sheet, ranker_sheet
+from crowdrank.reports.words import plain_id
+
+LARGEST = 6_000_000
+
+
+@pytest.fixture(scope="module")
+def page(found: Findings) -> str:
+    return render(found)
+
+
+@pytest.fixture
+def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Charts take their time, and not every test is about them."""
+    monkeypatch.setattr(figures, "find_spec", lambda name: None)
+
+
+def embedded(page: str, name: str) -> Any:
+    told = re.search(f'<script type="application/json" id="data-{name}">(.*?)</script>', page, re.DOTALL)
+    assert told
+    return json.loads(told.group(1))
+
+
+def test_the_page_answers_the_four_questions_first(page: str, found: Findings) -> None:
+    first = page.index("<main>")
+    places = [
+        page.index(question, first)
+        for question in ("Is my ranker better?", "By how much?", "Can I trust", "What next?")
+    ]
+    assert places == sorted(places)
+    assert places[-1] < page.index('id="rankers"')
+    assert unescape(page).count(found.about["paragraph"]) == 1
+    assert all(sentence in unescape(page) for sentence in found.about["protocol"])
+
+
+def test_the_page_asks_for_nothing_and_allows_one_script(page: str) -> None:
+    assert "default-src 'none'" in unescape(page)
+    assert "unsafe-inline" not in page
+    sources = re.findall(r'(?:src|href)="([^"]{0,30})', page)
+    assert sources
+    assert all(source.startswith(("data:", "#")) for source in sources)
+    assert page.count("<script>") == 1
+    assert "http://" not in re.sub(r"data:image[^\"]*", "", page).replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in page
+
+
+def test_the_tables_hold_every_assessor_and_candidate(page: str, found: Findings) -> None:
+    assert {row[0] for row in embedded(page, "assessors")["rows"]} == set(found.assessors["assessor"])
+    told = {row[0].removesuffix(" (chosen)") for row in embedded(page, "rankers")["rows"]}
+    assert told == set(found.comparison["candidate"])
+    widths = [row[3] for row in embedded(page, "uncertain")["rows"]]
+    assert widths == sorted(widths, reverse=True)
+    apart = [row[-1] for row in embedded(page, "disputed")["rows"]]
+    assert apart == sorted(apart, reverse=True)
+
+
+def test_votes_and_dispute_equal_counting(found: Findings) -> None:
+    assert found.model is not None
+    assert found.votes is not None
+    judged = found.model.judgments_.frame.astype({"query": str, "document": str})
+    grades = judged.groupby(["query", "document"])["grade"]
+    for at in range(0, len(found.documents), 17):
+        row = found.documents.iloc[at]
+        given = grades.get_group((str(row["query"]), str(row["document"])))
+        assert found.votes[at].tolist() == [int((given == value).sum()) for value in found.grade_values]
+        assert found.dispute[at] == pytest.approx(given.std())
+
+
+def test_what_was_paid_equals_the_sum(found: Findings) -> None:
+    assert found.model is not None
+    cost = pd.DataFrame(
+        {
+            "assessor": np.array(found.model.judgments_.assessors.to_pylist())[found.model.judgments_.assessor],
+            "cost": found.model.judgments_.extras["cost"],
+        }
+    )
+    assert found.paid == pytest.approx(cost.groupby("assessor")["cost"].sum().to_dict())
+
+
+def test_agreement_with_experts_is_that_of_the_grades(found: Findings) -> None:
+    both = found.against_experts
+    assert len(both) > 20
+    assert found.experts_on_scale
+    kappa = weighted_kappa(both["consensus"].to_numpy(), both["expert"].to_numpy())
+    from sklearn.metrics import cohen_kappa_score
+
+    assert kappa == pytest.approx(
+        cohen_kappa_score(both["consensus"].astype(int), both["expert"].astype(int), weights="quadratic")
+    )
+    assert f"weighted kappa {kappa:.2f}" in trust(found).sentences[0]
+    votes = replace(found, training=found.training.assign(majority=found.training["expert"]))
+    assert trust(votes).tone != "good", "a consensus that plain votes beat is not praised"
+    assert "Majority votes agree better" in trust(votes).sentences[1]
+    other = replace(found, training=found.training.assign(expert=found.training["expert"] * 10))
+    assert "Spearman" in trust(other).sentences[0]
+
+
+def _with_test(found: Findings, difference: float, lower: float, upper: float, p: float) -> Findings:
+    table, measure = found.comparison.copy(), found.measure
+    chosen = table["candidate"] == found.chosen
+    base = table.loc[table["candidate"] == found.baseline, f"{measure} mean"].iloc[0]
+    for name, value in {
+        "mean": base + difference,
+        "difference": difference,
+        "lower": lower,
+        "upper": upper,
+        "p": p,
+    }.items():
+        table.loc[chosen, f"{measure} {name}"] = value
+    return replace(found, comparison=table)
+
+
+@pytest.mark.parametrize(
+    ("told", "short", "tone"),
+    [
+        ((0.05, 0.02, 0.08, 0.01), "Yes", "good"),
+        ((0.05, -0.01, 0.11, 0.2), "Not shown", "open"),
+        ((-0.05, -0.08, -0.02, 0.01), "No, it is worse", "bad"),
+    ],
+)
+def test_better_or_not(found: Findings, told: tuple[float, float, float, float], short: str, tone: str) -> None:
+    tested = _with_test(found, *told)
+    assert (better(tested).short, better(tested).tone) == (short, tone)
+    assert how_much(tested).interval == pytest.approx((told[1], told[0], told[2]))
+    asked = [step for step in what_next(tested).steps if step.startswith("Grade more queries")]
+    assert bool(asked) == (short == "Not shown")
+
+
+def test_more_test_queries_are_reckoned_by_the_interval(found: Findings) -> None:
+    told = _with_test(found, 0.05, 0.05 - 1.96 * 0.05, 0.05 + 1.96 * 0.05, 0.3)
+    n = int(told.candidate(told.chosen)["test_queries"])
+    step = next(step for step in what_next(told).steps if step.startswith("Grade more"))
+    needed = int(np.ceil(round(n * 2.8**2, 6)))
+    assert f"about {needed:,} test queries" in step
+
+
+def test_spammers_are_named(found: Findings) -> None:
+    bad = found.assessors[found.assessors["flag"].isin(["random", "reversed"])]
+    assert len(bad), "the world has spammers"
+    step = what_next(found).steps[0]
+    assert all(name in step for name in bad.sort_values("judgments", ascending=False)["assessor"].head(5))
+    clean = replace(found, assessors=found.assessors[~found.assessors["flag"].isin(["random", "reversed"])])
+    assert not what_next(clean).steps[0].startswith("Stop paying")
+    assert "None of" in trust(clean).sentences[-1]
+
+
+def test_without_experts_it_says_so(alone: Path) -> None:
+    found = Findings.read(alone)
+    told: list[Answer] = answers(found)
+    assert told[0].short == "Not tested"
+    assert (told[2].short, told[2].tone) == ("Not checked", "open")
+    assert not any("discounts" in sentence for sentence in told[2].sentences), "votes discount nobody"
+    page = render(found)
+    assert "Let experts grade 50 queries" in page
+    assert "Nothing was remapped here" in page
+    assert "Agreement within and between families" in page, "families have a chart where they are named"
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_a_baseline_that_is_chosen_is_no_victory(found: Findings) -> None:
+    told = replace(found, about={**found.about, "chosen": found.baseline})
+    assert better(told).tone == "open"
+    assert how_much(told).interval is None
+    render(told)
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_without_altair_the_report_opens_and_says_how(found: Findings) -> None:
+    page = render(found)
+    assert "<img" not in page
+    assert "pip install 'crowdrank[report]'" in unescape(page)
+    assert {row[0] for row in embedded(page, "assessors")["rows"]} == set(found.assessors["assessor"])
+
+
+CORE_ONLY = """
+import sys
+sys.modules |= {"altair": None, "vl_convert": None}
+import crowdrank
+print(crowdrank.write_report(sys.argv[1], sys.argv[2]))
+try:
+    from crowdrank.reports import charts
+except crowdrank.errors.UsageError as problem:
+    print(problem)
+"""
+
+
+def test_a_core_install_reports_and_says_what_charts_need(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "core.html"
+    done = subprocess.run([sys.executable, "-c", CORE_ONLY, whole, out], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        str(out),
+        "Charts need Altair; install it with: pip install 'crowdrank[report]'",
+    ]
+    assert "No charts" in out.read_text()
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_hostile_ids_are_text(hostile: Path, names: tuple[str, ...]) -> None:
+    found = Findings.read(hostile)
+    page = render(found)
+    assert page.count("<script") == 1 + page.count('<script type="application/json"')
+    for name in ("assessors", "uncertain"):
+        assert embedded(page, name)["rows"]
+    shown = {row[0] for row in embedded(page, "assessors")["rows"]}
+    assert {plain_id(name, 200) for name in names} <= shown, "an id is shown as it is, NA and 007 too"
+    body = re.sub(r"<script.*?</script>|<style.*?</style>", "", page, flags=re.DOTALL)
+    assert not re.search(r"<(img|b|i)\b(?! src=\"data:image)", body)
+    assert "49" not in re.findall(r"7\*7[^<]*", body)
+
+
+def test_very_many_rows_are_cut_and_it_is_said(found: Findings) -> None:
+    n = 20_000
+    many = pd.concat([found.assessors] * (n // len(found.assessors) + 1), ignore_index=True).head(n)
+    many["assessor"] = [f"assessor-with-a-rather-long-id-{at:08d}" for at in range(n)]
+    documents = pd.concat([found.documents] * 500, ignore_index=True)
+    documents["document"] = [f"https-www-example-org-some-page-{at:08d}" for at in range(len(documents))]
+    told = replace(found, assessors=many, documents=documents, model=None)
+    page = render(told)
+    assert len(page.encode()) < LARGEST
+    sheet = embedded(page, "assessors")
+    assert (sheet["total"], len(sheet["rows"])) == (n, 5000)
+    bad = many["flag"].isin(["random", "reversed"]).sum()
+    assert sum(row[1] in ("drop", "check") for row in sheet["rows"]) == min(bad, 5000), (
+        "the flagged are never cut first"
+    )
+    assert embedded(page, "uncertain")["total"] == len(documents)
+
+
+def test_a_folder_of_another_kind_or_a_damaged_one_is_refused(whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no run\.json"):
+        write_report(tmp_path)
+    copy = tmp_path / "copy"
+    shutil.copytree(whole, copy, ignore=shutil.ignore_patterns("stages", "report.html"))
+    (copy / "comparison.csv").unlink()
+    with pytest.raises(InputError, match="run the same command again"):
+        write_report(copy)
+    assert not (copy / "report.html").exists()
+    with pytest.raises(OutputError, match="does not exist"):
+        write_report(whole, tmp_path / "nowhere" / "report.html")
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_a_folder_without_the_model_gives_less_but_opens(whole: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(whole, copy, ignore=shutil.ignore_patterns("stages", "report.html"))
+    shutil.rmtree(copy / "consensus")
+    page = write_report(copy).read_text()
+    assert 'id="data-uncertain"' in page
+    assert 'id="data-disputed"' not in page
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_the_same_run_gives_the_same_page(whole: Path) -> None:
+    assert render(Findings.read(whole)) == render(Findings.read(whole))
+
+
+def test_the_same_chart_gives_the_same_picture() -> None:
+    chart = charts.confusion([0, 1, 1], [0, 0, 1])
+    assert figures.drawn("documents", chart) == figures.drawn("documents", chart)
+
+
+@given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_whatever_ids_hold_no_script_element_ends(value: Any) -> None:
+    told = in_script(value)
+    assert not set(told) & set("<>&\u2028\u2029")
+    assert json.loads(told) == value
+
+
+def test_sheets_have_a_cell_for_every_column(found: Findings) -> None:
+    for sheet in (assessor_sheet(found), ranker_sheet(found), document_sheet(found, "disputed")):
+        assert sheet is not None
+        assert all(len(row) == len(sheet.columns) for row in sheet.rows)
+
+
+def test_notebooks_show_our_objects_and_ids_stay_text(names: tuple[str, ...]) -> None:
+    votes = pd.DataFrame(
+        {
+            "query": "q",
+            "document": ["a", "b"] * 3,
+            "assessor": [names[0], names[0], "y", "y", "z", "z"],
+            "grade": [1, 0] * 3,
+        }
+    )
+    model = crowdrank.DawidSkene()
+    assert "not fitted yet" in model._repr_html_()
+    model.fit(votes)
+    world = crowdrank.simulate(queries=12, documents=6, seed=1)
+    runs = {names[1]: world.gold.assign(score=1.0), "b": world.gold.assign(score=world.gold["grade"])}
+    comparison: Comparison = crowdrank.compare(runs, world.gold, "AP")
+    done = crowdrank.run(world.judgments, world.features, candidates=["gls"])
+    shown = [
+        model._repr_html_(),
+        model.consensus_._repr_html_(),
+        comparison._repr_html_(),
+        crowdrank.assess(model)._repr_html_(),
+        done._repr_html_(),
+        done.ranker._repr_html_(),
+    ]
+    for html in shown:
+        assert "<table>" in html
+        assert "<script" not in html
+    assert "&lt;script&gt;" in shown[0]
+    assert done.paragraph in unescape(shown[4])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_model_shows_itself_in_a_notebook(method: str) -> None:
+    world = crowdrank.simulate(queries=6, documents=5, families=2, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        shown = model_class(method)().fit(world.judgments)._repr_html_()
+    assert shown.count("<table>") == 2
+    assert model_class(method).__name__ in shown
+
+
+def test_remappers_show_themselves_in_a_notebook() -> None:
+    world = crowdrank.simulate(queries=24, documents=6, seed=5)
+    remapper = crowdrank.LinearRemapper(n_iter=2, ridge=0.1)
+    assert "not fitted yet" in remapper._repr_html_()
+    shown = remapper.fit(world.judgments, world.features, world.gold)._repr_html_()
+    assert "on the validation queries" in shown
+    assert "<table>" in shown
