@@ -101,7 +101,8 @@ def test_training_tells_labels_parts_and_experts(whole: tuple[Run, Path], world:
     table = pd.read_parquet(folder / "training.parquet")
     assert set(table["part"]) == {"train", "choice", "test"}
     assert {"majority", "average", "dawid_skene", "gda", "linear_target", "boosted_weight"} <= set(table.columns)
-    assert table["expert"].notna().sum() == len(world.gold)
+    planted = world.documents.loc[world.documents["honeypot"], "document"]
+    assert table["expert"].notna().sum() == (~world.gold["document"].isin(planted)).sum()
     test = table["part"] == "test"
     assert table.loc[test, "linear_target"].isna().all(), "test queries must not be learnt from"
     average = world.judgments[world.judgments["honeypot"].isna()].groupby("document")["grade"].mean()
@@ -153,7 +154,8 @@ def test_values_per_query_have_the_means_of_the_comparison(whole: tuple[Run, Pat
 
 def test_assessors_are_held_against_experts(whole: tuple[Run, Path], world: World) -> None:
     done, _ = whole
-    both = world.judgments.merge(world.gold, on=["query", "document"], suffixes=("", "_expert"))
+    asked = world.judgments[world.judgments["honeypot"].isna()]
+    both = asked.merge(world.gold, on=["query", "document"], suffixes=("", "_expert"))
     right = (both["grade"] == both["grade_expert"]).groupby(both["assessor"]).mean()
     told = done.assessors.set_index("assessor")["gold_accuracy"].astype(float).dropna()
     pd.testing.assert_series_equal(told.sort_index(), right.sort_index(), check_names=False)
@@ -179,8 +181,7 @@ def test_an_interrupted_run_goes_on_where_it_was(world: World, tmp_path: Path, m
     monkeypatch.setattr(candidates_module.Lesson, "taught", stopping)
     with pytest.raises(KeyboardInterrupt):
         run(world.judgments, world.features, world.gold, **told)
-    assert (tmp_path / "out" / "consensus.parquet").exists(), "what was known is there"
-    assert not (tmp_path / "out" / "run.json").exists()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["stages"], "results come together, at the end"
     counted: list[int] = []
 
     def counting(self: Any, *words: Any, **more: Any) -> Any:
@@ -194,6 +195,28 @@ def test_an_interrupted_run_goes_on_where_it_was(world: World, tmp_path: Path, m
     total = len(counted) - left
     assert left + 6 <= total <= left + 7, "the fits before the interrupt (and the one under way) are not made again"
     pd.testing.assert_frame_equal(resumed.comparison, fresh.comparison)
+
+
+def test_an_interrupted_run_leaves_the_last_results_whole(world: World, tmp_path: Path, monkeypatch: Any) -> None:
+    told: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES}
+    run(world.judgments, world.features, world.gold, **told)
+    files = [path for path in (tmp_path / "out").iterdir() if path.is_file()]
+    before = {path.name: path.read_bytes() for path in files}
+
+    def stopped(self: Any, *words: Any, **more: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(candidates_module.Lesson, "taught", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(world.judgments.iloc[:-200], world.features, world.gold, **told)
+    assert {path.name: path.read_bytes() for path in files} == before
+
+
+def test_damaged_notes_of_inputs_are_no_obstacle(world: World, tmp_path: Path) -> None:
+    (tmp_path / "out" / "stages").mkdir(parents=True)
+    (tmp_path / "out" / "stages" / "inputs.json").write_text("nojson")
+    done = run(world.judgments, world.features, candidates=["majority"], trees=TREES, output=tmp_path / "out")
+    assert not any("changed" in note for note in done.notes)
 
 
 def test_changed_files_are_noticed_and_what_depends_on_them_made_again(world: World, tmp_path: Path) -> None:
@@ -331,7 +354,9 @@ def test_the_judge_measures_as_evaluate_does(world: World) -> None:
     material = material_of(world)
     score = np.random.default_rng(0).normal(size=len(material.query))
     frame = world.features[["query", "document"]].assign(score=score)
-    found = crowdrank.evaluate(frame, world.gold, "nDCG@10", gains="exponential").means["nDCG@10"]
+    planted = world.documents.loc[world.documents["honeypot"], "document"]
+    gold = world.gold[~world.gold["document"].isin(planted)]
+    found = crowdrank.evaluate(frame, gold, "nDCG@10", gains="exponential").means["nDCG@10"]
     judge = Judge(material, material.graded_queries, Settings())
     assert judge.values(score).mean() == pytest.approx(found)
 
@@ -412,6 +437,31 @@ def test_honeypots_from_a_file_are_kept_out(world: World) -> None:
     assert any("no ranker learns from them" in note for note in told.notes)
 
 
+def test_expert_grades_of_honeypots_count_for_nothing(world: World) -> None:
+    planted = world.documents.loc[world.documents["honeypot"], ["document"]].merge(world.gold, on="document")
+    assert len(planted)
+    material = gather(world.judgments, world.features, world.gold)
+    at = pd.Series(material.expert, index=world.features["document"])
+    assert at[planted["document"]].isna().all()
+    assert any("honeypot" in note for note in material.notes)
+
+
+def test_queries_of_one_expert_grade_are_said_to_be_left_out(world: World) -> None:
+    some = world.gold["query"].unique()[:3]
+    flat = world.gold.assign(grade=world.gold["grade"].where(~world.gold["query"].isin(some), 1))
+    notes = gather(world.judgments.drop(columns="honeypot"), world.features, flat).notes
+    n = int((flat.groupby("query")["grade"].nunique() == 1).sum())
+    assert any(note.startswith(f"{n} expert-graded queries of 18 have one grade only") for note in notes), notes
+
+
+def test_few_test_queries_can_tell_nothing(world: World) -> None:
+    some = world.gold["query"].unique()[:3]
+    done = run(
+        world.judgments, world.features, world.gold[world.gold["query"].isin(some)], candidates=["majority", "gls"]
+    )
+    assert "With 3 test queries no difference, however large, can be told from chance" in done.paragraph
+
+
 def test_no_common_documents_show_ids_of_both_sides(world: World) -> None:
     strange = world.features.assign(document="x" + world.features["document"].astype(str))
     with pytest.raises(InputError, match=r"no judged document has features \(judged: document '.*'x1-01' of query '1'"):
@@ -457,6 +507,7 @@ def test_several_scales_without_maps_leave_out_what_cannot_take_them(tmp_path: P
         ({"measure": "Tau"}, "validate_by|measure"),
         ({"method": "gold"}, "method is one of"),
         ({"colour": 1}, "no setting 'colour'"),
+        ({"baseline": "zzz"}, "The baseline 'zzz' is no candidate here"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(world: World, settings: dict[str, Any], said: str) -> None:

@@ -47,7 +47,10 @@ def rank(
     known = padded(told, ranker.feature_names_)
     absent = ranker.feature_names_[len(told.names) :] if known is not told else ()
     if absent:
-        complain(f"Warning: no row has {', '.join(absent[:3])}{', ...' if len(absent) > 3 else ''}: taken as 0.")
+        named = f"{', '.join(absent[:3])}{', ...' if len(absent) > 3 else ''}"
+        complain(
+            f"Warning: {len(absent)} of {len(ranker.feature_names_)} features are in no row ({named}): taken as 0."
+        )
     run = rank_documents(ranker, known)
     if output is not None:
         write_run(run, output, tag)

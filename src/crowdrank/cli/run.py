@@ -87,6 +87,7 @@ def run(
     """From judgments, features and some expert grades to a ranker, compared with every control."""
     from crowdrank.pipeline.config import Files, read_config
     from crowdrank.pipeline.estimate import plan
+    from crowdrank.pipeline.run import require_output
     from crowdrank.pipeline.run import run as run_all
 
     told: dict[str, Any] = {} if config is None else read_config(config)
@@ -122,18 +123,24 @@ def run(
         expert_unjudgeable=expert_unjudgeable,
     )
     files, settings = Files.of(told)
+    if files.output is not None:
+        require_output(files.output)
     if dry_run:
-        for line in plan(*files.read(), **settings):
+        lines = plan(*files.read(), **settings)
+        if json:
+            say_json({"plan": lines})
+            return
+        for line in lines:
             say(line)
         return
     if files.output is None:
         raise UsageError("Name a folder for the results with --output.")
     try:
         done = run_all(*files.read(), output=files.output, progress=True, **settings)
+        show_run(done, files.output, json=json)
     except KeyboardInterrupt:
         complain(f"Interrupted; what was finished is kept in {files.output}: the same command goes on from it.")
         raise typer.Exit(INTERRUPTED) from None
-    show_run(done, files.output, json=json)
 
 
 def show_run(done: Run, output: Path, *, json: bool) -> None:

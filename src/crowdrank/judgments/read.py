@@ -99,8 +99,11 @@ def read_gold(
     unjudgeable: str | int | Sequence[object] | None = None,
     unjudgeable_as: str = "lowest",
     on_bad_rows: str = "error",
+    option: str = "--gold-",
 ) -> Gold:
     """Expert grades from a file (qrels, LETOR, CSV, Parquet, ...) or a DataFrame; arguments as in `read_judgments`.
+
+    `option` is how the command line's options about them begin, for remedies.
 
     >>> import pandas as pd
     >>> read_gold(pd.DataFrame({"qid": [7, 7], "docid": ["a", "b"], "truth": [2, 0]}))
@@ -118,7 +121,7 @@ def read_gold(
         scale=Scale.parse(grades) if grades is not None else None,
         unjudgeable=_answers(unjudgeable, layout),
         repeats="keep",
-        option="--gold-",
+        option=option,
         column_of=lambda role: found.get(role, role),
     )
     judged = encoder.encode(cells)

@@ -87,6 +87,8 @@ class Lesson:
 
     def taught(self, make: Callable[[int, bool], Ranker], rows: Integers, y: Floats, **options: Any) -> Ranker:
         """A ranker that learnt these labels; with enough queries, some of them tell when to stop."""
+        if not len(rows):
+            raise InputError("all that it could learn from is of queries that are held out")
         query = self.material.query[rows]
         later = self._set_aside(query)
         ranker = make(len(rows), bool(later.any()))

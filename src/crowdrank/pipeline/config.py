@@ -53,7 +53,7 @@ class Files:
         """Judgments, features, expert grades and honeypots."""
         table = read_judgments(self.judgments, **self.reading)
         known = join_features(self.features)
-        expert = None if self.expert is None else read_gold(self.expert, **self.expert_reading)
+        expert = None if self.expert is None else read_gold(self.expert, **self.expert_reading, option="--expert-")
         planted = None if self.honeypots is None else read_gold(self.honeypots, grades=self.reading.get("grades"))
         return table, known, expert, planted
 

@@ -132,7 +132,11 @@ def gather(
     grade = np.full(len(known.query), np.nan)
     if gold is not None:
         grade, more = _expert_grades(gold, known)
-        notes += more
+        pots = (table.positions(known.query, known.document) >= 0) & (item < 0) & ~np.isnan(grade)
+        if pots.any():
+            grade[pots] = np.nan
+            more.append(f"Expert grades of {counted(int(pots.sum()), 'honeypot')} are left out.")
+        notes += [*more, *_flat(grade, known)]
     return Material(replace(known, grade=None), table, labels, grade, judged, tuple(notes))
 
 
@@ -155,6 +159,20 @@ def _expert_grades(gold: Gold, known: Features) -> tuple[Floats, list[str]]:
     grade[row[row >= 0]] = values[gold.code[row >= 0]]
     lost = int((row < 0).sum())
     return grade, [f"{counted(lost, 'expert-graded document')} without features cannot be ranked."] if lost else []
+
+
+def _flat(grade: Floats, known: Features) -> list[str]:
+    """How many expert-graded queries cannot tell two rankings apart."""
+    codes = ids.encode(pa.chunked_array([known.query]))[0][~np.isnan(grade)]
+    there = grade[~np.isnan(grade)]
+    lists = [there[codes == code] for code in np.unique(codes)]
+    flat = sum(bool((one == one[0]).all()) for one in lists)
+    if not flat:
+        return []
+    return [
+        f"{counted(flat, 'expert-graded query')} of {len(lists):,} {'has' if flat == 1 else 'have'} one grade only, "
+        "which tells no two rankings apart: left out."
+    ]
 
 
 def planted_in(table: Judgments, honeypots: Gold) -> tuple[Judgments, str]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import crowdrank
 from crowdrank.assessors.report import AssessorReport, assess
 from crowdrank.consensus.result import Consensus
-from crowdrank.errors import InputError
+from crowdrank.errors import InputError, OutputError, UsageError
 from crowdrank.files import replacing, require_folder, require_ours
 from crowdrank.judgments.table import counted
 from crowdrank.judgments.write import write_table
@@ -28,7 +28,7 @@ from crowdrank.pipeline.report import markdown
 from crowdrank.pipeline.settings import Settings
 from crowdrank.pipeline.stages import Stages, code, digest
 from crowdrank.pipeline.tables import comparison_table, next_table, per_query_table, remapping_table, training_table
-from crowdrank.pipeline.trial import Outcome, Parts, Trial, only_crowd, parted
+from crowdrank.pipeline.trial import ENSEMBLES, Outcome, Parts, Trial, only_crowd, parted
 from crowdrank.pipeline.verdict import Verdict
 from crowdrank.progress import ProgressBar, reporting
 from crowdrank.rankers.base import Ranker
@@ -134,7 +134,7 @@ class Run:
             "judgments": len(self.material.judgments),
             "assessors": self.material.judgments.n_assessors,
             "documents": len(self.material.query),
-            "judged_documents": int((self.material.judged > 0).sum()),
+            "judged_documents": self.material.judgments.n_items,
             "queries": len(self.material.query_ids),
             "features": len(self.material.features.names),
             "expert_grades": int((~np.isnan(self.material.expert)).sum()),
@@ -179,11 +179,11 @@ def run(
     began = time.monotonic()
     told = Settings.of(settings)
     folder = None if output is None else Path(output)
-    if folder is not None:  # what is wrong is told before any work, and before anything is written
-        require_folder(folder)
-        require_ours(folder, STAGES)
+    if folder is not None:
+        require_output(folder)
     material = gather(judgments, features, expert, honeypots, unjudgeable_as=told.unjudgeable_as)
     candidates, out = sensible(material, told.candidates)
+    _require_baseline(told, candidates)
     inputs = _digests(material)
     stages = Stages(None if folder is None else folder / STAGES)
     notes = [*material.notes, *(_changed(folder, inputs) if folder else [])]
@@ -194,12 +194,6 @@ def run(
         raise InputError(opinions.failed[told.method], remedy="take another method for the consensus")
     consensus = opinions.model(told.method).consensus_
     report = assess(opinions.model(told.method), material.judgments, material.gold)
-    if folder is not None:  # as soon as they are known: what comes next takes longer
-        opinions.model(told.method).save(folder / "consensus")
-        write_table(consensus.document_table, folder / "consensus.parquet")
-        write_table(report.table, folder / "assessors.csv")
-        write_table(next_table(consensus, material), folder / "next.csv")
-
     candidates = _prepared(opinions, candidates, out, progress)
     trial, stand_in = _tried(material, opinions, told, candidates, stages, out, progress)
     outcome = trial.outcome
@@ -223,6 +217,21 @@ def run(
     return done
 
 
+def require_output(folder: Path) -> None:
+    """Refuse a folder that results cannot go to, before any work is done."""
+    require_folder(folder)
+    require_ours(folder, STAGES)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"Cannot write {folder}: it is a file, not a folder; choose another name.")
+
+
+def _require_baseline(settings: Settings, candidates: list[Candidate]) -> None:
+    """Refuse a baseline that is not tried; without `majority` the usual one gives way to the first."""
+    names = [*(candidate.name for candidate in candidates), *ENSEMBLES]
+    if settings.baseline not in names and settings.baseline != Settings.baseline:
+        raise UsageError(f"The baseline '{settings.baseline}' is no candidate here; there are: {', '.join(names)}.")
+
+
 def _digests(material: Material) -> dict[str, str]:
     graded = ~np.isnan(material.expert)
     return {
@@ -235,8 +244,8 @@ def _digests(material: Material) -> dict[str, str]:
 def _changed(folder: Path, inputs: dict[str, str]) -> list[str]:
     """Note what has changed since the folder was last used, and keep what it is now."""
     place, notes = folder / STAGES / INPUTS, []
-    if place.exists():
-        before = json.loads(place.read_text(encoding="utf-8"))
+    before = _kept_inputs(place)
+    if before:
         changed = [name for name in inputs if before.get(name) != inputs[name]]
         if changed:
             notes.append(
@@ -248,6 +257,15 @@ def _changed(folder: Path, inputs: dict[str, str]) -> list[str]:
     with replacing(place) as draft:
         draft.write_text(json.dumps({**inputs, "version": code()}, indent=2) + "\n", encoding="utf-8")
     return notes
+
+
+def _kept_inputs(place: Path) -> dict[str, str]:
+    """What the inputs were when the folder was last used; nothing where that cannot be read."""
+    try:
+        told = json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def _fit(opinions: Opinions, method: str, progress: bool) -> None:
@@ -312,7 +330,15 @@ def _standing_in(material: Material, opinions: Opinions, settings: Settings) -> 
 
 
 def _write(done: Run, folder: Path) -> None:
-    """Everything that a run writes; each file is whole or as it was."""
+    """Everything that a run writes, at the end and together: what stood there stays until all is known.
+
+    run.json goes first and comes last, so that a folder with one holds files that belong together.
+    """
+    (folder / RUN_FILE).unlink(missing_ok=True)
+    done.opinions.model(done.settings.method).save(folder / "consensus")
+    write_table(done.consensus.document_table, folder / "consensus.parquet")
+    write_table(done.assessor_report.table, folder / "assessors.csv")
+    write_table(next_table(done.consensus, done.material), folder / "next.csv")
     write_table(training_table(done.material, done.opinions, done.outcome, done.settings), folder / "training.parquet")
     done.ranker.save(folder / "model")
     write_table(comparison_table(done.outcome, done.verdict), folder / "comparison.csv")

@@ -318,7 +318,8 @@ class Trial:
         self._add(CROWD, {name: 1 / len(crowd) for name in crowd})
         if not self.parts.folds:
             return
-        self._add(SAFE, {name: 1 / len(base) for name in base})
+        if len(crowd) < len(base):
+            self._add(SAFE, {name: 1 / len(base) for name in base})
         if "expert-only" in base:
             self._stack("ensemble-expert", [CROWD, "expert-only"])
         if len(base) > 2:
@@ -373,7 +374,7 @@ class Trial:
             return
         judge = Judge(self.material, self.parts.development, self.settings)
         outcome.values = {name: judge.values(score) for name, score in outcome.scores.items()}
-        outcome.chosen, outcome.why = chosen(outcome.values)
+        outcome.chosen, outcome.why = chosen(outcome.values, SAFE if SAFE in outcome.values else CROWD)
 
     # Once more, from everything.
 

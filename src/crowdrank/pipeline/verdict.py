@@ -21,6 +21,8 @@ PLAIN = ("majority", "average", "dawid-skene", "gda", "family-mean", "gls")
 ALPHA = 0.05
 FEW = 20
 """With fewer test queries than this, how wide the interval is must be said."""
+LEAST_TEST = 6
+"""With fewer test queries random signs give every difference a p above 0.05."""
 BOUGHT = 50
 POWER = 2.8
 """So many standard errors apart, a difference is found significant four times in five."""
@@ -161,8 +163,12 @@ class Teller:
         if n >= FEW or self.outcome.chosen == self.baseline:
             return ""
         off = self._values(self.outcome.chosen) - self._values(self.baseline)
-        told = POWER * float(off.std(ddof=1)) / np.sqrt(n) if n > 1 else float("nan")
-        return f"So few test queries ({n}) tell only differences of about {told:.3f} and more from chance."
+        if n < LEAST_TEST:
+            return f"With {counted(n, 'test query')} no difference, however large, can be told from chance."
+        told = POWER * float(off.std(ddof=1)) / np.sqrt(n)
+        return (
+            f"So few test queries ({n}) show a difference reliably (four times in five) only from about {told:.3f} on."
+        )
 
     def without_experts(self) -> str:
         """The paragraph where experts graded nothing: what was made, and what experts would buy."""
@@ -245,5 +251,9 @@ def protocol(trial: Trial, settings: Settings, comparison: Comparison | None, st
             "of the same recipe without them."
         )
     if comparison is not None:
+        told.append(
+            "What is said of the choice against the baseline and against averages are tests settled beforehand, each "
+            "by itself; p by Holm in the table is adjusted over all candidates."
+        )
         told += comparison.protocol()
     return told

@@ -107,7 +107,7 @@ def how_much(found: Findings) -> Answer:
     ]
     wins = _wins(found)
     if wins is not None:
-        said.append(f"Better on {wins[0]} test queries, worse on {wins[1]}, equal on {wins[2]}.")
+        said.append(f"Better on {counted(wins[0], 'test query')}, worse on {wins[1]}, equal on {wins[2]}.")
     return Answer(question, part, tone, said, (lower, off, upper))
 
 
@@ -136,7 +136,8 @@ def trust(found: Findings) -> Answer:
         said.append(f"Relevance and the experts' grades correlate {value:.2f} (Spearman, {len(both):,} documents).")
         short, tone = next((word, tone) for least, word, tone in TRUST if value >= least)
     else:
-        said.append("Experts graded too few of these documents to say.")
+        graded = "too few" if len(both) else "none"
+        said.append(f"Experts graded {graded} of these documents, so that nothing can be said by them.")
         if found.knows_assessors and not math.isnan(found.reliability):
             said.append(
                 f"By the model's own account {percent(found.reliability)} of the spread in relevance is difference "
@@ -196,7 +197,7 @@ def _spoilt(found: Findings) -> str:
         return f"None of {counted(len(table), 'assessor')} answers at random or in reverse."
     return (
         f"{int(bad.sum()):,} of {counted(len(table), 'assessor')} answer at random or in reverse: "
-        f"{percent(float(share))} of all judgments{', which the consensus discounts' * found.knows_assessors}."
+        f"{percent(float(share))} of all judgments{', which the consensus allows for' * found.knows_assessors}."
     )
 
 
@@ -213,7 +214,7 @@ def what_next(found: Findings) -> Answer:
 
 def _stop_paying(found: Findings) -> list[str]:
     table = found.assessors
-    bad = table[table["flag"].isin(BAD)].sort_values("judgments", ascending=False)
+    bad = table[table["flag"] == "random"].sort_values("judgments", ascending=False)
     if not len(bad):
         return []
     names = plain_ids(bad["assessor"].head(NAMED), 24)
@@ -235,7 +236,8 @@ def _more_test_queries(found: Findings) -> list[str]:
         return []
     if off < 0.1 * error:
         return [f"Grade more queries by experts if a small difference matters: {n} test queries show none."]
-    needed = math.ceil(n * (POWER * error / off) ** 2)
+    # Fewer than six queries show nothing, and what was within chance on n needs more than n.
+    needed = max(math.ceil(n * (POWER * error / off) ** 2), n + 1, FEWEST)
     return [
         f"Grade more queries by experts: a difference like this shows on about {needed:,} test queries four times in "
         f"five; there were {n:,}."

@@ -62,9 +62,13 @@ class Findings:
         if not (place / RUN_FILE).is_file():
             raise InputError(f"there is no run in it (no {RUN_FILE})", source=str(place), remedy=remedy)
         try:
+            about = json.loads((place / RUN_FILE).read_text(encoding="utf-8"))
+            missing = [name for name in ("settings", "chosen", "sizes", "queries") if name not in about]
+            if missing:
+                raise ValueError(f"{RUN_FILE} has no {missing[0]}")
             return cls(
                 folder=place,
-                about=json.loads((place / RUN_FILE).read_text(encoding="utf-8")),
+                about=about,
                 assessors=read_csv(place / "assessors.csv"),
                 documents=pq.read_table(place / "consensus.parquet").to_pandas(),
                 comparison=read_csv(place / "comparison.csv"),
@@ -80,7 +84,7 @@ class Findings:
             raise InputError(
                 f"its files cannot be read ({str(problem).splitlines()[0]})",
                 source=str(place),
-                remedy="run the same command again: what is finished is kept",
+                remedy="give the same 'crowdrank run' again: what is finished is kept",
             ) from problem
 
     # What was asked.
