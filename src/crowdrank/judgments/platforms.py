@@ -17,6 +17,7 @@ Each is recognised by what only it has. The layouts are those of the platforms' 
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,9 @@ class PlatformTable(DelimitedSource):
         self.names = list(dict.fromkeys((*self.roles(), *self.names)))
         self._kept = np.empty(0, np.int64)
 
+    @abstractmethod
     def roles(self) -> dict[str, str]:
         """For each role the file's column that plays it."""
-        raise NotImplementedError
 
     def fields(self, prefix: str) -> dict[str, str]:
         """The columns that begin so, by what comes after."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from crowdrank.consensus.base import as_judgments
 from crowdrank.errors import InputError, shown
@@ -21,7 +20,6 @@ from crowdrank.rankers.instances import as_features
 from crowdrank.rankers.labels import pair_positions
 from crowdrank.training.label_features import without_honeypots
 
-Marks = NDArray[np.bool_]
 EXAMPLES = 3
 
 

@@ -21,7 +21,6 @@ from crowdrank.judgments.table import Judgments
 
 T = TypeVar("T")
 DIGITS = 16
-ARRAYS = "arrays.npz"
 
 
 def digest(*parts: Any) -> str:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -409,4 +409,4 @@ def chosen(values: Mapping[str, Floats], safe: str = SAFE) -> tuple[str, str]:
 
 def only_crowd(candidates: Sequence[Candidate]) -> list[Candidate]:
     """The candidates that need no experts."""
-    return [replace(candidate) for candidate in candidates if candidate.crowd and not candidate.expert]
+    return [candidate for candidate in candidates if candidate.crowd and not candidate.expert]
