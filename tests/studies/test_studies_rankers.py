@@ -48,7 +48,6 @@ from crowdrank.studies.rankers import (
     mq2008,
     named,
     query_numbers,
-    rows_of,
     tree_features,
 )
 
@@ -101,7 +100,7 @@ def test_every_ranker_and_peer_learns(documents: Features) -> None:
 
 def test_the_ridge_over_trees_is_chosen_by_validation(documents: Features) -> None:
     fold = folds(query_numbers(documents) % 5)[0]
-    train, validate = (rows_of(documents, rows) for rows in (fold.train, fold.validate))
+    train, validate = (documents.take(rows) for rows in (fold.train, fold.validate))
     assert validate.grade is not None
     chosen = set()
     for grade in (validate.grade, 4 - validate.grade):
@@ -173,7 +172,7 @@ def test_only_the_control_sees_expert_grades(tiny: Setting) -> None:
 def test_judgments_of_test_queries_are_not_seen(tiny: Setting) -> None:
     fold = tiny.splits[0][1]
     lesson = tiny.lesson(0, fold)
-    tested = set(rows_of(tiny.features, fold.test).query.to_pylist())
+    tested = set(tiny.features.take(fold.test).query.to_pylist())
     assert tested.isdisjoint(lesson.judgments.queries.to_pylist())
     assert lesson.judgments.n_items == len(fold.train) + len(fold.validate)
     for labels in (lesson.labels("average", "relevance"), lesson.random_label()):
@@ -327,7 +326,7 @@ def test_mslr_is_described_only(data_folder: Path) -> None:
     assert data_folder.is_dir()
     setting = mslr_setting([0])
     ((fold,),) = setting.splits
-    train, test = (rows_of(setting.features, rows) for rows in (fold.train, fold.test))
+    train, test = (setting.features.take(rows) for rows in (fold.train, fold.test))
     assert set(train.query.to_pylist()).isdisjoint(test.query.to_pylist())
     assert (len(train.query.unique()), len(train.query), len(test.query)) == (43, 5000, 5000)
     table = setting_table(setting, ["gls", "expert-labels"])

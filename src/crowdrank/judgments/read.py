@@ -143,6 +143,17 @@ class Features:
         documents, queries = counted(len(self.query), "document"), counted(len(self.query.unique()), "query")
         return f"<Features: {documents} in {queries}, {counted(len(self.names), 'feature')}>"
 
+    def take(self, rows: NDArray[np.int64]) -> Features:
+        """Only these rows, in this order.
+
+        >>> import pandas as pd
+        >>> known = read_features(pd.DataFrame({"query": [1, 1], "document": ["a", "b"], "bm25": [3.5, 1.0]}))
+        >>> known.take(np.array([1])).document.to_pylist()
+        ['b']
+        """
+        at, grade = pa.array(rows), None if self.grade is None else self.grade[rows]
+        return Features(self.query.take(at), self.document.take(at), self.matrix[rows], self.names, grade)
+
 
 def read_features(
     source: Any,

@@ -107,7 +107,7 @@ class Instances:
 
     def _rows(self, rows: Integers) -> Instances:
         weight = None if self.weight is None else self.weight[rows]
-        return Instances(_taken(self.features, rows), self.y[rows], self.lists[rows], weight, self.counts)
+        return Instances(self.features.take(rows), self.y[rows], self.lists[rows], weight, self.counts)
 
     @classmethod
     def from_judgments(
@@ -285,11 +285,5 @@ def _gathered(
     key = np.stack([query[order], split[used]])
     lists = np.append(0, np.cumsum((np.diff(key, axis=1) != 0).any(axis=0)))
     return Instances(
-        _taken(known, row[used]), y[used], lists, None if weight is None else np.asarray(weight)[used], counts
+        known.take(row[used]), y[used], lists, None if weight is None else np.asarray(weight)[used], counts
     )
-
-
-def _taken(features: Features, rows: Integers) -> Features:
-    at = pa.array(rows)
-    grade = None if features.grade is None else features.grade[rows]
-    return Features(features.query.take(at), features.document.take(at), features.matrix[rows], features.names, grade)

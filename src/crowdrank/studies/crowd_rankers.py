@@ -61,7 +61,6 @@ from crowdrank.studies.rankers import (
     mq2008,
     named,
     query_numbers,
-    rows_of,
     run_frame,
 )
 
@@ -114,7 +113,7 @@ class Lesson(CrowdLabels):
 
     def taught(self, ranker: Ranker, y: Floats, **options: Any) -> Floats:
         """The scores of the test rows by a ranker that learnt these labels."""
-        train, validate, test = (rows_of(self.features, rows) for rows in self._rows())
+        train, validate, test = (self.features.take(rows) for rows in self._rows())
         held_out = (validate, y[self.fold.validate], validate.query) if len(self.fold.validate) else None
         ranker.fit(train, y[self.fold.train], query=train.query, eval_set=held_out, **options)
         return ranker.predict(test, test.query)

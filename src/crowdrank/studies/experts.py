@@ -38,7 +38,7 @@ from crowdrank.studies.lessons import (
     query_parts,
     trees_told,
 )
-from crowdrank.studies.rankers import FOLDS, RIDGES, against, mq2008, named, query_numbers, rows_of, run_frame
+from crowdrank.studies.rankers import FOLDS, RIDGES, against, mq2008, named, query_numbers, run_frame
 from crowdrank.training.boosted import BoostedRemapper
 from crowdrank.training.label_features import LabelFeatures, label_features, without_honeypots
 from crowdrank.training.remap import MODES, LinearRemapper, Remapper
@@ -117,13 +117,13 @@ class Lesson(CrowdLabels):
 
     def expert(self, rows: Integers, features: Features | None = None) -> tuple[Features, Any, Any]:
         """Documents with expert grades."""
-        part = rows_of(self.features if features is None else features, rows)
+        part = (self.features if features is None else features).take(rows)
         return part, part.grade, part.query
 
     def taught(self, ranker: Ranker, y: Floats, features: Features, weight: Floats | None = None) -> Ranker:
         """A ranker that learnt labels of the crowd's rows, and chose by the experts' validation queries."""
         rows = self.fold.crowd[~np.isnan(y[self.fold.crowd].reshape(len(self.fold.crowd), -1)).any(axis=1)]
-        part = rows_of(features, rows)
+        part = features.take(rows)
         weights = None if weight is None else weight[rows]
         held_out = self.expert(self.fold.validate, features)
         return ranker.fit(part, y[rows], query=part.query, sample_weight=weights, eval_set=held_out)
@@ -158,7 +158,7 @@ class Lesson(CrowdLabels):
         """
         y = self.labels("average", "relevance")
         rows = self.fold.crowd[~np.isnan(y[self.fold.crowd])]
-        part = rows_of(self.features, rows)
+        part = self.features.take(rows)
         lists = gather(part, y[rows], part.query)
         trees = LambdaMART(n_estimators=self.n_trees, **FOREST).fit(part, y[rows], query=part.query)
         outputs = tree_outputs(trees, self.features.matrix)

@@ -19,7 +19,7 @@ from crowdrank.rankers.data import Floats, Integers
 from crowdrank.rankers.lambdamart import usual_threads
 from crowdrank.studies.base import Row, Study, Table, Tell, quiet, seeds_told
 from crowdrank.studies.lessons import generated_documents
-from crowdrank.studies.rankers import joined, mq2008, named, query_numbers, rows_of
+from crowdrank.studies.rankers import joined, mq2008, named, query_numbers
 from crowdrank.training.boosted import BoostedRemapper
 from crowdrank.training.label_features import LabelFeatures
 from crowdrank.training.remap import LinearRemapper, Remapper
@@ -112,7 +112,7 @@ class Experiment(ABC):
         label = np.asarray(table.grade, dtype=np.int64)
         told = LabelFeatures.of(table, self.columns(label, own, levels))
         expert, held_out = (
-            (part, part.grade, part.query) for part in (rows_of(source.features, rows) for rows in (steering, stopping))
+            (part, part.grade, part.query) for part in (source.features.take(rows) for rows in (steering, stopping))
         )
         settings: dict[str, Any] = {"ridge": RIDGES, "seed": seed, **options}
         remapper = cls(self.mode, **settings).fit(told, source.features, expert, eval_set=held_out)

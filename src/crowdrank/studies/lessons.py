@@ -21,7 +21,7 @@ from crowdrank.rankers.labels import pair_positions, read_labels
 from crowdrank.simulation.world import simulate
 from crowdrank.studies.base import seeds_told
 from crowdrank.studies.dl20 import COVERED, thorough
-from crowdrank.studies.rankers import FOLDS, Fold, query_numbers, rows_of
+from crowdrank.studies.rankers import FOLDS, Fold, query_numbers
 
 LABELS = 3
 """Of each document, by simulated crowds."""
@@ -110,7 +110,7 @@ def dl20_documents() -> tuple[Features, Judgments]:
     data = dataset("trec-dl20")
     judges = thorough(data.read_judgments(), COVERED)
     found = read_features(data.path("judged_features.tsv.gz"), columns="grade=nist_grade")
-    features = rows_of(found, np.flatnonzero(judges.positions(found.query, found.document) >= 0))
+    features = found.take(np.flatnonzero(judges.positions(found.query, found.document) >= 0))
     return replace(features, matrix=within_query(features.matrix, query_numbers(features))), judges
 
 

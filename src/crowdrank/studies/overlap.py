@@ -27,7 +27,7 @@ from crowdrank.rankers.network import LambdaRankNet
 from crowdrank.simulation.world import simulate
 from crowdrank.studies.base import GAINS, Row, Study, Table, Tell, comparison_table, quiet, seeds_told, testing_protocol
 from crowdrank.studies.lessons import over_repeats
-from crowdrank.studies.rankers import against, query_numbers, rows_of
+from crowdrank.studies.rankers import against, query_numbers
 
 MEASURES = ("nDCG@3", "nDCG@1", "nDCG@5", "nDCG@10")
 MAIN = "nDCG@3"
@@ -112,8 +112,8 @@ def world(seed: int, train: int = TRAIN, test: int = TEST) -> Lessons:
     return Lessons(
         f"seed {seed}",
         read_judgments(seen, grades="0-4"),
-        rows_of(features, np.flatnonzero(learns)),
-        rows_of(features, np.flatnonzero(~learns)),
+        features.take(np.flatnonzero(learns)),
+        features.take(np.flatnonzero(~learns)),
         made.gold[~made.gold["query"].isin(queries)],
     )
 

@@ -160,7 +160,7 @@ def across(learn: Learn, features: Features, splits: Sequence[Fold]) -> Floats:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for fold in splits:
-            train, validate, test = (rows_of(features, rows) for rows in (fold.train, fold.validate, fold.test))
+            train, validate, test = (features.take(rows) for rows in (fold.train, fold.validate, fold.test))
             score[fold.test] = learn(train, validate, test)
     return score
 
@@ -169,13 +169,6 @@ def run_frame(features: Features, score: Any) -> pd.DataFrame:
     """Query, document and score."""
     frame = {"query": features.query.to_pandas(), "document": features.document.to_pandas(), "score": score}
     return pd.DataFrame(frame)
-
-
-def rows_of(features: Features, rows: Integers) -> Features:
-    """Some rows of features."""
-    at = pa.array(rows)
-    grade = None if features.grade is None else features.grade[rows]
-    return Features(features.query.take(at), features.document.take(at), features.matrix[rows], features.names, grade)
 
 
 def against(table: Table, run: str, other: str, measure: str = MAIN) -> list[str]:
