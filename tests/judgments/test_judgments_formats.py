@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 from judgments_twins import LIBRARIES, WRITERS, check, rows, written
 
@@ -252,3 +254,28 @@ def test_a_frame_has_no_file_format() -> None:
     for nothing in (None, 7, b"labels.csv", [LABELS], LABELS["query"]):
         with pytest.raises(CrowdrankError, match="A path or a DataFrame was expected, not"):
             read_judgments(nothing)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet", "parquet.gz"])
+def test_arrows_threads_hold_nothing_of_pythons(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # They may let go of it when the interpreter is already gone, and then the process aborts.
+    held: list[tuple[Any, Any]] = []
+
+    def noting(read: Any) -> Any:
+        def noted(file: Any, **options: Any) -> Any:
+            threads = "read_options" not in options or options["read_options"].use_threads
+            parsing = options.get("parse_options")
+            held.append((file, parsing.invalid_row_handler if parsing is not None and threads else None))
+            return read(file, **options)
+
+        return noted
+
+    monkeypatch.setattr(pyarrow.csv, "read_csv", noting(pyarrow.csv.read_csv))
+    monkeypatch.setattr(pyarrow.parquet, "read_table", noting(pyarrow.parquet.read_table))
+    frame = pd.DataFrame({"document": ["d", "e"], "assessor": ["ann", "ben"], "grade": [0, 1]})
+    assert len(read_judgments(written(frame, tmp_path, suffix))) == 2
+    assert held
+    for file, function in held:
+        assert isinstance(file, pa.NativeFile)
+        assert not isinstance(file, pa.PythonFile)
+        assert function is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -102,7 +103,7 @@ class BWA(Aggregator):
             "first": first,
             "second": second,
             "items": np.array([len(mean), mean.sum(), (mean**2 + variance).sum()]),
-            "entropy": np.array([0.5 * np.log(2 * np.pi * np.e * unknown).sum()]),
+            "entropy": np.array([0.5 * np.log(2 * np.pi * math.e * unknown).sum()]),
             "worth": len(mean) * worth,  # statistics add up: their mean over items is what each shard says
         }
 
@@ -248,7 +249,7 @@ def precisions_bound(theta: Arrays) -> float:
 def biases_bound(theta: Arrays) -> float:
     """The negative divergence of the biases' posteriors from their prior, and that prior's own weak prior."""
     bias, doubt, variance = theta["bias"], theta["doubt"], theta["bias_variance"][0]
-    entropy = 0.5 * np.log(2 * np.pi * np.e * doubt).sum()
+    entropy = 0.5 * np.log(2 * np.pi * math.e * doubt).sum()
     squared = (bias**2 + doubt).sum() + FEW * FIRST_BIAS
     return float(entropy - 0.5 * ((len(bias) + FEW) * np.log(2 * np.pi * variance) + squared / variance))
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids, kernels
 from crowdrank.judgments.grades import Scale
-from crowdrank.judgments.sources import opened
+from crowdrank.judgments.sources import arrow_file
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
 
 Kind = tuple[Scale, tuple[int, ...] | None]
@@ -251,8 +251,8 @@ def load(path: str | Path) -> Judgments:
     >>> load(path).frame["assessor"].tolist()
     ['ann']
     """
-    with opened(path, text=False) as stream:
-        table = pq.read_table(stream)
+    with arrow_file(path, text=False) as file:
+        table = pq.read_table(file)
     if b"crowdrank" not in (table.schema.metadata or {}):
         raise InputError("it holds no saved judgments", source=str(path), remedy="name a file that save wrote")
     about = json.loads(table.schema.metadata[b"crowdrank"])

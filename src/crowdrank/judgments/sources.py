@@ -124,18 +124,16 @@ class DelimitedSource(Source):
         """The columns named, every cell as text."""
         # The last column shows whether a quote is left open: it then holds the rest of the file.
         asked = list(dict.fromkeys((*names, self._last)))
-        table, malformed = self._parse(asked, threads=True)
+        table, malformed = self._parse(asked)
         last = table[self._last][-1].as_py() if len(table) else ""
         if any(_has_newline(text) for text in (last, *(row.text for row in malformed))):
             self._refuse_open_quote()
         if malformed:
-            # Row numbers are known only to the sequential parser.
-            table, malformed = self._parse(asked, threads=False)
             bad_rows.malformed(self._malformed(malformed[0]), len(malformed))
             self._left_out = np.array([row.number - 2 for row in malformed])
         return table.select(list(names))
 
-    def _parse(self, names: list[str], *, threads: bool, block: int = BLOCK) -> tuple[pa.Table, list[Any]]:
+    def _parse(self, names: list[str]) -> tuple[pa.Table, list[Any]]:
         """The rows with as many cells as the header, and those with more or fewer."""
         malformed: list[Any] = []
 
@@ -143,25 +141,33 @@ class DelimitedSource(Source):
             malformed.append(row)
             return "skip"
 
-        with opened(self.path) as stream:
+        # Only the sequential parser knows numbers of rows; and Arrow's threads are never given a function to hold: they
+        # may let go of it when the interpreter is gone, and that aborts the process.
+        for at_malformed, block in ((None, BLOCK), (take_note, BLOCK), (take_note, LONGEST_ROW)):
+            malformed.clear()
+            table = self._parsed(names, at_malformed, block)
+            if table is not None:
+                return table, malformed
+        raise _open_quote(self.name, "")
+
+    def _parsed(self, names: list[str], at_malformed: Any, block: int) -> pa.Table | None:
+        """The table; none where a row has other cells than the header and nobody takes note, or is above the block."""
+        with arrow_file(self.path) as file:
             try:
-                table = pyarrow.csv.read_csv(
-                    stream,
-                    read_options=pyarrow.csv.ReadOptions(use_threads=threads, block_size=block),
+                return pyarrow.csv.read_csv(
+                    file,
+                    read_options=pyarrow.csv.ReadOptions(use_threads=at_malformed is None, block_size=block),
                     parse_options=pyarrow.csv.ParseOptions(
-                        delimiter=self.separator, newlines_in_values=True, invalid_row_handler=take_note
+                        delimiter=self.separator, newlines_in_values=True, invalid_row_handler=at_malformed
                     ),
                     convert_options=pyarrow.csv.ConvertOptions(
                         include_columns=names, column_types={name: pa.string() for name in names}
                     ),
                 )
             except pa.ArrowInvalid as problem:
-                if "straddling" not in str(problem):
-                    raise
-                if block == LONGEST_ROW:
-                    raise _open_quote(self.name, "") from problem
-                table = None
-        return self._parse(names, threads=threads, block=LONGEST_ROW) if table is None else (table, malformed)
+                if "straddling" in str(problem) or "parse error: Expected" in str(problem):
+                    return None
+                raise
 
     def _refuse_open_quote(self) -> None:
         """Refuse a file whose last record only ends because the file does: what else it swallowed is unknown."""
@@ -204,12 +210,14 @@ class ParquetSource(Source):
 
     def __init__(self, path: str | Path) -> None:
         self.path, self.name = Path(path), str(path)
-        with opened(path, text=False) as stream:
-            self.names = pyarrow.parquet.read_schema(self._seekable(stream)).names
+        with self._seekable() as file:
+            self.names = pyarrow.parquet.read_schema(file).names
 
-    def _seekable(self, stream: BinaryIO) -> BinaryIO:
-        # Parquet seeks, which gzip does by unpacking from the start each time.
-        return io.BytesIO(stream.read()) if isinstance(stream, gzip.GzipFile) else stream
+    @contextmanager
+    def _seekable(self) -> Iterator[pa.NativeFile]:
+        with arrow_file(self.path, text=False) as file:
+            # Parquet seeks, which gzip does by unpacking from the start each time.
+            yield file if file.seekable() else pa.BufferReader(file.read_buffer())
 
     @staticmethod
     def _coded_columns(about: pyarrow.parquet.FileMetaData, names: Sequence[str]) -> list[str]:
@@ -230,8 +238,7 @@ class ParquetSource(Source):
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """The columns named."""
-        with opened(self.path, text=False) as stream:
-            file = self._seekable(stream)
+        with self._seekable() as file:
             coded = self._coded_columns(pyarrow.parquet.ParquetFile(file).metadata, names)
             table = pyarrow.parquet.read_table(file, columns=list(names), read_dictionary=coded)
         return pa.table({name: frames.as_cells(table[name], self.name, name) for name in names})
@@ -379,6 +386,13 @@ def no_rows(name: str) -> InputError:
 def _open_quote(name: str, place: str) -> InputError:
     remedy = "close it, or write it twice inside a quoted cell"
     return InputError("a quote is opened and never closed", source=name, place=place, remedy=remedy)
+
+
+@contextmanager
+def arrow_file(path: str | Path, *, text: bool = True) -> Iterator[pa.NativeFile]:
+    """As `opened`, for Arrow, whose threads may hold a file for longer than the interpreter lives: none of Python's."""
+    with opened(path, text=text), pa.OSFile(str(path)) as file:
+        yield pa.CompressedInputStream(file, "gzip") if Path(path).suffix.lower() == ".gz" else file
 
 
 @contextmanager
