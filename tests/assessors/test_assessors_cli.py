@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from crowdrank import simulate
-
-
-def crowdrank(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "crowdrank", *map(str, words)], cwd=cwd, capture_output=True, text=True
-    )
+from terminal import crowdrank
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The command line as a person uses it: in a process of its own, by its words and exit codes."""
+"""Every verb as a person uses it, by its words and exit codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 
@@ -17,18 +16,7 @@ import pandas as pd
 import pytest
 
 from crowdrank.consensus import METHODS
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def crowdrank(*words: object, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "crowdrank", *map(str, words)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **more},
-    )
+from terminal import Run, crowdrank, crowdrank_process
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +30,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return lambda *words, **more: crowdrank(*words, cwd=tmp_path, **more)
+
+
+def test_a_process_of_its_own_says_the_same(world: Path, run: Run, tmp_path: Path) -> None:
+    wrong = ("evaluate", world / "gold.qrels", "--gold", "nowhere.qrels")
+    for words in (("--version",), ("validate", world / "judgments.csv"), wrong):
+        alone, here = crowdrank_process(*words, cwd=tmp_path), run(*words)
+        assert (alone.returncode, alone.stdout, alone.stderr) == (here.returncode, here.stdout, here.stderr)
+    assert alone.returncode == 2
 
 
 def test_help_lists_the_verbs_in_the_order_of_the_work(run: Run) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.studies.auto import Outcome, Setting, outcome, regret_table, scores_table
 from crowdrank.studies.base import quiet
+from terminal import crowdrank
 
 FAST = ("majority", "average", "bwa", "dawid-skene", "gda")
 
@@ -210,13 +209,11 @@ def test_what_was_chosen_is_saved(tmp_path: Path) -> None:
 
 def test_the_command_line_tells_the_choice(tmp_path: Path) -> None:
     simulate(queries=10, seed=1).judgments.to_csv(tmp_path / "labels.csv", index=False)
-    words = [sys.executable, "-m", "crowdrank", "aggregate", "labels.csv", "-m", "auto"]
-    few = ["-s", 'candidates=["average", "gda"]']
-    told = subprocess.run([*words, *few], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    words = ["aggregate", "labels.csv", "-m", "auto", "-s", 'candidates=["average", "gda"]']
+    told = crowdrank(*words, cwd=tmp_path).stdout
     assert "How well each predicts held-out judgments" in told
     assert "predicts held-out judgments best" in told
-    out = subprocess.run([*words, *few, "--json"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    found = json.loads(out)
+    found = json.loads(crowdrank(*words, "--json", cwd=tmp_path).stdout)
     assert [row["method"] for row in found["choice"]] == ["average", "gda"]
     assert found["reason"] in told
 

@@ -1,12 +1,8 @@
-"""`train` and `rank` as a person uses them: in processes of their own, from a simulated world to a scored run."""
+"""`train` and `rank` as a person uses them, from a simulated world to a scored run."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,13 +11,7 @@ import pandas as pd
 import pytest
 
 from crowdrank.rankers import RANKERS
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def crowdrank(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "crowdrank", *map(str, words)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=dict(os.environ))
+from terminal import Run, crowdrank
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from hypothesis import strategies as st
 from crowdrank.errors import InputError, OutputError, UsageError
 from crowdrank.judgments.read import Features, read_features, read_gold, read_judgments
 from crowdrank.simulation import World, simulate
+from terminal import crowdrank
 
 LETOR = """2 qid:10 1:0.5 2:1.25 # docid = GX1
 0 qid:10 1:0.125 # docid = GX2
@@ -237,16 +236,13 @@ def test_ids_that_are_not_words_cannot_be_written(tmp_path: Path) -> None:
     assert not (tmp_path / "world").exists()
 
 
-def crowdrank(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "crowdrank", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def test_the_command_takes_several_files(letor: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     other.write_text("1 qid:8 1:1 # docid = A\n")
     crowd = ["--families", 2, "--family-error", 2, "--copies", 0.1, "--price", 1, "--expert-price", 9]
-    done = crowdrank("simulate", "-o", tmp_path / "world", "--from", letor, "--from", other, *crowd, "--json")
+    done = crowdrank(
+        "simulate", "-o", tmp_path / "world", "--from", letor, "--from", other, *crowd, "--json", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["documents"] == 5
     written = json.loads((tmp_path / "world" / "world.json").read_text())
@@ -256,7 +252,7 @@ def test_the_command_takes_several_files(letor: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_refuses_sizes_beside_files(letor: Path, tmp_path: Path) -> None:
-    done = crowdrank("simulate", "-o", tmp_path / "world", "--from", letor, "--documents", 5)
+    done = crowdrank("simulate", "-o", tmp_path / "world", "--from", letor, "--documents", 5, cwd=tmp_path)
     assert done.returncode == 2
     assert "documents is 5, but comes from the data where source (--from) is given" in " ".join(done.stderr.split())
     assert not (tmp_path / "world").exists()

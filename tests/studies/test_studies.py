@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from crowdrank.studies.calibration import draw, reliability
 from crowdrank.studies.dl20 import drawn_judges
 from crowdrank.studies.injected import INJECTED, informativeness, injected, with_random
 from crowdrank.studies.subsample import equal_count
+from terminal import crowdrank
 
 FAST = ["majority", "average", "dawid-skene", "gda"]
 
@@ -38,17 +36,6 @@ def crowd(seed: int = 0, items: int = 60, assessors: int = 8) -> Judgments:
     return read_judgments(frame.assign(family=[f"f{one % 2}" for one in who]))
 
 
-def run(*words: object, cwd: Path, data: str | None) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "CROWDRANK_DATA"}
-    return subprocess.run(
-        [sys.executable, "-m", "crowdrank", "study", *map(str, words)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        env=environment if data is None else {**environment, "CROWDRANK_DATA": data},
-    )
-
-
 def strict(study: Study) -> dict[str, Any]:
     """The study as JSON and back; NaN is refused."""
     found: dict[str, Any] = json.loads(json.dumps(study.to_dict(), allow_nan=False))
@@ -59,7 +46,7 @@ def strict(study: Study) -> dict[str, Any]:
 
 
 def test_without_data_one_sentence_names_the_variable(tmp_path: Path) -> None:
-    done = run("rf10", cwd=tmp_path, data=None)
+    done = crowdrank("study", "rf10", cwd=tmp_path, CROWDRANK_DATA=None)
     assert done.returncode == 2
     assert done.stderr.startswith("Error: Set CROWDRANK_DATA")
     assert done.stderr.count("\n") == 1
@@ -212,7 +199,7 @@ def sees_through_the_injected(rf10_study: Study) -> None:
 @pytest.mark.data
 def test_web5_has_the_known_figures(data_folder: Path, tmp_path: Path) -> None:
     words = ["web5", "--methods", "majority,dawid-skene", "-o", "out"]
-    done = run(*words, cwd=tmp_path, data=str(data_folder))
+    done = crowdrank("study", *words, cwd=tmp_path, CROWDRANK_DATA=str(data_folder))
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "out" / "web5.json").read_text())
     (row,) = (row for row in found["tables"][0]["rows"] if row["run"] == "dawid-skene-no-prior")

@@ -148,9 +148,10 @@ def as_cells(column: pa.ChunkedArray, source: str, name: str) -> pa.ChunkedArray
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
         raise _no_cells(f"its cells are of type {kind}", source, name)
-    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
-        return column
     try:
+        if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
+            column.validate(full=True)  # a damaged file may hold text that is none
+            return column
         return column.cast(kind).cast(pa.string())
     except pa.ArrowInvalid as problem:
         raise _no_cells("its bytes are not UTF-8 text", source, name) from problem
