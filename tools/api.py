@@ -19,6 +19,8 @@ TITLES = {
     "reports": "Reports",
 }
 """The rooms with public names, in their order, and what their pages are called; other rooms go by their names."""
+
+
 def pages() -> dict[str, str]:
     """The text of each page, by its address.
 

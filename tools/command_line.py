@@ -63,7 +63,7 @@ def _options(command: Any) -> str:
             groups.setdefault("Arguments", []).append(row)
         elif _is_option(one):
             groups.setdefault(one.rich_help_panel or "Options", []).append([_names(one), _meaning(one)])
-    return "\n\n".join(f"**{name}**\n\n{table(['', ''], rows, [True, True])}" for name, rows in groups.items())
+    return "\n\n".join(table([name.lower(), "what it does"], rows, [True, True]) for name, rows in groups.items())
 
 
 def _names(one: Any) -> str:

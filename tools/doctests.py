@@ -9,14 +9,16 @@ import griffe
 
 EXAMPLE = re.compile(r"^>>> .*(?:\n.*\S.*)*", re.MULTILINE)
 
+ROLE = re.compile(r":(?:class|func|meth|mod):`")
+
 
 def fenced(text: str) -> str:
-    r"""A docstring with its examples between fences.
+    r"""A docstring with its examples between fences, and without the roles that Markdown does not know.
 
     >>> fenced("Adds.\n\n>>> 1 + 1\n2\n\nThat is all.")
     'Adds.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nThat is all.'
     """
-    return EXAMPLE.sub(lambda found: f"```pycon\n{found[0]}\n```", text)
+    return EXAMPLE.sub(lambda found: f"```pycon\n{found[0]}\n```", ROLE.sub("`", text))
 
 
 class Doctests(griffe.Extension):

@@ -24,13 +24,13 @@ TOKEN = re.compile(r"\\([A-Za-z]+|[,;{}|])|([A-Za-z])|(\d+(?:\.\d+)?)|(\s+)|(.)"
 
 
 def mathml(tex: str, *, display: bool = False) -> str:
-    """An equation as a MathML element.
+    r"""An equation as a MathML element.
 
     >>> mathml("r_d^2")
     '<math><msubsup><mi>r</mi><mi>d</mi><mn>2</mn></msubsup></math>'
-    >>> mathml("\\\\nonsense")
+    >>> mathml(r"\nonsense")
     Traceback (most recent call last):
-    ValueError: The equation \\nonsense has \\nonsense, which tools/mathml.py does not know.
+    ValueError: The equation \nonsense has \nonsense, which tools/mathml.py does not know.
     """
     reader = _Reader(tex, _tokens(tex), display)
     parts = reader.row(until=None)
@@ -110,7 +110,7 @@ class _Reader:
         if name in WORDS:
             return f"<mi>{name}</mi>"
         if name in LARGE:
-            return f"<mo>{LARGE[name]}</mo>"
+            return f'<mo class="large">{LARGE[name]}</mo>'
         if name in SPACES:
             return f'<mspace width="{SPACES[name]}"/>'
         if name == "frac":
@@ -130,7 +130,7 @@ class _Reader:
         said = []
         while (token := self.take()) != "}":
             said.append(token)
-        return escape("".join(said).replace("~", " "))
+        return escape("".join(said).replace("~", "\N{NO-BREAK SPACE}"))
 
 
 def _still(sign: str) -> str:

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 def study(
     name: Annotated[
         str,
-        typer.Argument(help="; ".join(f"{name}: {about}" for name, about in STUDIES.items()) + ".", show_default=False),
+        typer.Argument(
+            help="; ".join(f"{name}: {about}" for name, about in STUDIES.items()) + ".",
+            show_default=False,
+            autocompletion=o.among(STUDIES),
+        ),
     ],
     output: Annotated[
         Path | None,
