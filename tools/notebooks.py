@@ -37,8 +37,8 @@ def main() -> None:
     """Run those that are named, or all."""
     named = [Path(word) for word in sys.argv[1:]] or sorted(FOLDER.glob("*.ipynb"))
     for path in named:
-        notebook = nbformat.read(path, as_version=4)
-        nbformat.write(tidied(executed(notebook, path.parent)), path)
+        notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+        path.write_text(nbformat.writes(tidied(executed(notebook, path.parent))) + "\n", encoding="utf-8")
         sys.stdout.write(f"{path}\n")
 
 
