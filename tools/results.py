@@ -64,11 +64,11 @@ def _table(one: dict[str, Any]) -> list[str]:
 
 
 def rows_shown(one: dict[str, Any], runs: list[str] | None = None, columns: list[str] | None = None) -> str:
-    """The rows of a table; of what was compared the best is bold, and a dagger stands at what differs."""
-    rows = [row for row in one["rows"] if runs is None or row.get("run") in runs]
+    """The rows of a table, or some of them in that order; the best is bold, a dagger stands at what differs."""
+    rows = one["rows"] if runs is None else [row for run in runs for row in one["rows"] if row.get("run") == run]
     if not rows:
         return "No rows."
-    names = [name for name in rows[0] if columns is None or name in ("run", *columns)]
+    names = list(rows[0]) if columns is None else ["run", *columns]
     details = {(row["run"], row["measure"]): row for row in (one["tests"] or {"details": []})["details"]}
     cells = [[_cell(row, name, details) for name in names] for row in rows]
     left = [all(isinstance(row[name], str) for row in rows) for name in names]

@@ -41,6 +41,7 @@ def test_every_page_is_there_and_asks_for_nothing(site: Path) -> None:
         assert not LOADED.findall(text), name
         assert 'class="arithmatex"' not in text, f"{name} has an equation that was not drawn"
         assert "[[figures" not in text, name
+        assert "[[results" not in text, name
     for style in site.rglob("*.css"):
         assert not re.search(r"url\([\"']?(?:https?:)?//", style.read_text(encoding="utf-8")), style.name
     assert pages["methods.html"].count('<math display="block">') >= 9
@@ -97,6 +98,26 @@ def test_results_name_best_and_different(tmp_path: Path, monkeypatch: pytest.Mon
     assert "| b | **†** | 2 |" in text
     assert "A &#42;note&#42;." in text
     assert "crowdrank study rf10" in text
+
+
+def test_figures_that_are_not_there_are_refused() -> None:
+    from mkdocs.exceptions import PluginError
+
+    from tools import site as hooks
+
+    shown = hooks.figures("rf10", "crowd", " | gda, average | Tau, AP").splitlines()
+    assert shown[0] == "| run | Tau | AP |"
+    assert [line.split(" | ")[0] for line in shown[2:4]] == ["| gda", "| average"]
+    for wrong in (
+        ("rf11", "crowd", ""),
+        ("rf10", "crowds", ""),
+        ("rf10", "crowd", " | gdb"),
+        ("rf10", "crowd", "| | X"),
+    ):
+        with pytest.raises(PluginError):
+            hooks.figures(*wrong)
+    assert hooks.links("nothing, rf10").endswith("[rf10](results/rf10.md).")
+    assert hooks.links("nothing") == ""
 
 
 def test_make_results_knows_every_study() -> None:
