@@ -24,7 +24,7 @@ bench: $(VENV)/.installed-dev
 # The documentation, into site/; pages of results are made from docs/results/*.json.
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
-	@echo "The documentation: site/index.html"
+	@echo "The documentation: site/index.html (to search it, serve it: python3 -m http.server -d site)"
 
 # Studies from seconds to an hour each (`make results ONLY="rf10 web5"`); CROWDRANK_DATA names the public data.
 STUDIES := rf10 web5 dl20 auto calibration rankers crowd-rankers rigor quality experts expert-budget next-label overlap
