@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench format clean
+.PHONY: demo test lint bench format docs results notebooks picture release clean
 
 demo: $(VENV)/.installed
 	$(BIN)/crowdrank demo
@@ -21,12 +21,34 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks $(ONLY)
 
+# The documentation, into site/; pages of results are made from docs/results/*.json.
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "The documentation: site/index.html (to search it, serve it: python3 -m http.server -d site)"
+
+# Studies from seconds to an hour each (`make results ONLY="rf10 web5"`); CROWDRANK_DATA names the public data.
+STUDIES := rf10 web5 dl20 auto calibration rankers crowd-rankers rigor quality experts expert-budget next-label overlap
+results: $(VENV)/.installed-dev
+	for study in $(or $(ONLY),$(STUDIES)); do $(BIN)/crowdrank study $$study -o docs/results || exit 1; done
+
+# The notebooks of examples/, run again and written in place.
+notebooks: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.notebooks
+
+# The picture of the report in the README, from the demo; needs Chromium.
+picture: demo $(VENV)/.installed-dev
+	$(BIN)/python -m tools.picture crowdrank-demo/run/report.html docs/assets/report.png
+
+# Wheel and sdist, checked in an environment of their own.
+release: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.release
+
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis site dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -14,6 +14,23 @@ Report = Callable[[int, int, float], None]
 
 QUIET_SECONDS = 2.0
 
+_quiet = False
+
+
+def be_quiet(quiet: bool) -> None:
+    """Show no bars from now on, or show them again; the command line says which (`--quiet`)."""
+    global _quiet
+    _quiet = quiet
+
+
+def is_quiet() -> bool:
+    """Whether bars, notes and warnings are unwanted.
+
+    >>> is_quiet()
+    False
+    """
+    return _quiet
+
 
 class ProgressBar:
     """A bar on standard error that appears once the work has lasted a while.
@@ -34,6 +51,8 @@ class ProgressBar:
 
     def __call__(self, iteration: int, most: int, objective: float) -> None:
         """Say how far the work is."""
+        if _quiet:
+            return
         with self._opening:  # fits side by side tell of their progress from threads of their own
             if self._bar is None:
                 if time.monotonic() - self._began < self.after:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -153,6 +154,16 @@ def test_evidence_stands_with_each_assessor(report: Opened) -> None:
     shown = report.page.locator('[data-sheet="assessors"] tr.below').all_inner_texts()
     assert len(shown) == len(report.rows("assessors"))
     assert all("nats" in text for text in shown)
+
+
+def test_the_middle_of_an_interval_is_never_cut(report: Opened) -> None:
+    circles = report.page.locator('[data-sheet="uncertain"] tbody circle').all()
+    places = [float(circle.get_attribute("cx") or "nan") for circle in circles]
+    values = [float(cell.split()[0].replace("−", "-")) for cell in report.column("uncertain", "relevance")]
+    assert len(places) == len(values) > 3
+    by_value = sorted(zip(values, places, strict=True))
+    for (value, place), (more, further) in itertools.pairwise(by_value):
+        assert further > place or more - value < 0.02
 
 
 def test_hostile_ids_do_nothing(browser: Any, hostile: Path, names: tuple[str, ...]) -> None:

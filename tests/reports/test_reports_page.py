@@ -352,3 +352,12 @@ def test_remappers_show_themselves_in_a_notebook() -> None:
     shown = remapper.fit(world.judgments, world.features, world.gold)._repr_html_()
     assert "on the validation queries" in shown
     assert "<table>" in shown
+
+
+def test_simple_ways_stand_on_the_first_screen(found: Findings) -> None:
+    said = how_much(found).sentences[-1]
+    for name in ("average", "gls", "expert-only"):
+        assert f"{name} {found.candidate(name)[f'{found.measure} mean']:.4f}" in said
+    none = replace(found, comparison=found.comparison[found.comparison["candidate"].isin([found.chosen, "majority"])])
+    assert not any("Simple ways" in sentence for sentence in how_much(none).sentences)
+    assert what_next(found).command.startswith("crowdrank rank -m ")

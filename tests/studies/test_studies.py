@@ -202,6 +202,7 @@ def test_web5_has_the_known_figures(data_folder: Path, tmp_path: Path) -> None:
     done = crowdrank("study", *words, cwd=tmp_path, CROWDRANK_DATA=str(data_folder))
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "out" / "web5.json").read_text())
+    assert found["command"] == "crowdrank study web5 --methods majority,dawid-skene"
     (row,) = (row for row in found["tables"][0]["rows"] if row["run"] == "dawid-skene-no-prior")
     assert row["GradeAccuracy"] == pytest.approx(0.829, abs=0.005)
     assert "Difference to dawid-skene [95% interval], p by Holm" in done.stdout

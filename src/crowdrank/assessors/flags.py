@@ -107,4 +107,15 @@ def _sentence(n: int, numbers: list[float], median: float) -> str:
     nats = f"{information:.3f} nats, the crowd's median {median:.3f}."
     if np.isnan(lower):
         return f"Too little to compare with others ({judgments} on documents that others judged too); {nats}"
-    return f"Answers rise {rise:.2f} ({lower:.2f} to {upper:.2f}) per grade of the others' over {judgments}; {nats}"
+    told = f"{_two(rise)} ({_two(lower)} to {_two(upper)})"
+    return f"Answers rise {told} per grade of the others' over {judgments}; {nats}"
+
+
+def _two(value: float) -> str:
+    """Two digits; nothing has no sign.
+
+    >>> _two(-0.001), _two(-0.25)
+    ('0.00', '-0.25')
+    """
+    text = f"{value:.2f}"
+    return "0.00" if text == "-0.00" else text

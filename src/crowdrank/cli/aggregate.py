@@ -10,7 +10,7 @@ import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.screen import say, say_json, show_cells, show_table
-from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus import model_class
 from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SHOWN = ["query", "document", "relevance", "sd", "lower", "upper", "grade", "jud
 @o.reads_judgments()
 def aggregate(
     judgments: o.JudgmentsFile,
-    method: Annotated[str, typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.")] = "dawid-skene",
+    method: o.Method = "dawid-skene",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The consensus: .csv, .tsv, .parquet or .jsonl.", rich_help_panel=o.OUTPUT),

@@ -27,8 +27,10 @@ from crowdrank.cli import (
     train,
     validate,
 )
-from crowdrank.cli.screen import complain
+from crowdrank.cli.pointers import page_for
+from crowdrank.cli.screen import complain, refuse
 from crowdrank.errors import CrowdrankError
+from crowdrank.progress import be_quiet
 
 app = typer.Typer(
     name="crowdrank",
@@ -73,8 +75,12 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Only results and errors: no progress, notes or warnings.")
+    ] = False,
 ) -> None:
     """From noisy relevance judgments of crowds, experts and LLM judges to a search ranker."""
+    be_quiet(quiet)
 
 
 def _warn(message: Warning | str, *place: Any, **more: Any) -> None:
@@ -87,11 +93,13 @@ def main() -> None:
     try:
         app()
     except CrowdrankError as problem:
-        complain(f"Error: {problem}")
+        refuse(f"Error: {problem}")
+        if sys.stderr.isatty():  # a person; programs get the one line
+            refuse(f"Help: {page_for(problem)}")
         sys.exit(2)
     except BrokenPipeError:  # whoever read our output has enough
         sys.stdout = None
         sys.exit(0)
     except OSError as problem:
-        complain(f"Error: {problem.strerror or problem}: {problem.filename or 'the output'} cannot be used.")
+        refuse(f"Error: {problem.strerror or problem}: {problem.filename or 'the output'} cannot be used.")
         sys.exit(2)

@@ -9,7 +9,7 @@ import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.screen import say, say_json, show_table
-from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus import model_class
 
 if TYPE_CHECKING:
     from crowdrank.assessors.agreement import Alpha
@@ -22,7 +22,7 @@ SHOWN = ["assessor", "judgments", "informativeness", "slope", "bias", "honeypots
 @o.reads_judgments()
 def assessors(
     judgments: o.JudgmentsFile,
-    method: Annotated[str, typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.")] = "gda",
+    method: o.Method = "gda",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The report: .csv, .tsv, .parquet or .jsonl.", rich_help_panel=o.OUTPUT),

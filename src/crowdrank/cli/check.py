@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from crowdrank.cli import options as o
 from crowdrank.cli.screen import say, say_json, show_table
-from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus import model_class
 
 
 @o.reads_judgments()
 def check(
     judgments: o.JudgmentsFile,
-    method: Annotated[str, typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.")] = "gda",
+    method: o.Method = "gda",
     reading: o.Reading = o.TOLD,
     json: o.AsJson = False,
 ) -> None:

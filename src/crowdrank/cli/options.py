@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from crowdrank.consensus import METHODS
+
 JUDGED = "Judgments"
 SCORED = "Scoring"
 OUTPUT = "Output"
+
+
+def among(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """What the shell offers for the beginning of a name.
+
+    >>> among(["gda", "glad", "rasch"])("g")
+    ['gda', 'glad']
+    """
+    known = list(names)
+    return lambda incomplete: [name for name in known if name.startswith(incomplete)]
+
 
 JudgmentsFile = Annotated[
     Path,
@@ -51,6 +64,10 @@ Scales = Annotated[
 ]
 Unjudgeable = Annotated[
     str | None, typer.Option(help="Answers that mean 'cannot judge', as in -2.", rich_help_panel=JUDGED)
+]
+Method = Annotated[
+    str,
+    typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.", autocompletion=among(METHODS)),
 ]
 UnjudgeableAs = Annotated[
     str,

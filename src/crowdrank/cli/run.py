@@ -9,7 +9,7 @@ import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.report import written
-from crowdrank.cli.screen import complain, say, say_json, show_cells
+from crowdrank.cli.screen import refuse, say, say_json, show_cells
 from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def run(
         done = run_all(*files.read(), output=files.output, progress=True, **settings)
         show_run(done, files.output, json=json)
     except KeyboardInterrupt:
-        complain(f"Interrupted; what was finished is kept in {files.output}: the same command goes on from it.")
+        refuse(f"Interrupted; what was finished is kept in {files.output}: the same command goes on from it.")
         raise typer.Exit(INTERRUPTED) from None
 
 

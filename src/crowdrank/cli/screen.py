@@ -8,12 +8,20 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from crowdrank import progress
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 def complain(text: str) -> None:
-    """One line on standard error."""
+    """One line on standard error, unless quiet was asked for (`--quiet`)."""
+    if not progress.is_quiet():
+        refuse(text)
+
+
+def refuse(text: str) -> None:
+    """One line on standard error, whatever was asked for."""
     sys.stderr.write(text + "\n")
 
 

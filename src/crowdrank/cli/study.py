@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import crowdrank
 from crowdrank.cli import options as o
 from crowdrank.cli.screen import complain, say, say_json, show_cells
 from crowdrank.errors import OutputError, UsageError
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
 def study(
     name: Annotated[
         str,
-        typer.Argument(help="; ".join(f"{name}: {about}" for name, about in STUDIES.items()) + ".", show_default=False),
+        typer.Argument(
+            help="; ".join(f"{name}: {about}" for name, about in STUDIES.items()) + ".",
+            show_default=False,
+            autocompletion=o.among(STUDIES),
+        ),
     ],
     output: Annotated[
         Path | None,
@@ -58,13 +63,20 @@ def study(
     if parts and name not in PARTS:
         raise UsageError(f"The study {name} runs as a whole; --only is for {', '.join(PARTS)}.")
     done = run(None if methods is None else words(methods), tell=teller(name), **parts)
+    record = {**done.to_dict(), "command": _command(name, methods, only), "version": crowdrank.__version__}
     if output is not None:
         with replacing(output / f"{name}.json") as draft:
-            draft.write_text(json_format.dumps(done.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+            draft.write_text(json_format.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     if json:
-        say_json(done.to_dict())
+        say_json(record)
         return
     show_study(done)
+
+
+def _command(name: str, methods: str | None, only: str | None) -> str:
+    """What makes the same figures again."""
+    told = {"--methods": methods, "--only": only}
+    return " ".join(["crowdrank study", name, *(f"{option} {text}" for option, text in told.items() if text)])
 
 
 def words(listed: str) -> list[str]:

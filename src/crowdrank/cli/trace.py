@@ -9,7 +9,7 @@ import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.screen import say, say_json, show_table
-from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus import model_class
 
 
 @o.reads_judgments()
@@ -17,7 +17,7 @@ def trace(
     judgments: o.JudgmentsFile,
     document: Annotated[str, typer.Option(help="The id of the document.", show_default=False)],
     query: Annotated[str | None, typer.Option(help="The id of its query, where it stands under several.")] = None,
-    method: Annotated[str, typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.")] = "gda",
+    method: o.Method = "gda",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the steps here.")] = None,
     reading: o.Reading = o.TOLD,
     json: o.AsJson = False,

@@ -42,7 +42,9 @@ def train(
             show_default=False,
         ),
     ] = None,
-    ranker: Annotated[str, typer.Option("--ranker", "-r", help=f"One of: {', '.join(RANKERS)}.")] = "lambdamart",
+    ranker: Annotated[
+        str, typer.Option("--ranker", "-r", help=f"One of: {', '.join(RANKERS)}.", autocompletion=o.among(RANKERS))
+    ] = "lambdamart",
     consensus: Annotated[
         Path | None,
         typer.Option(

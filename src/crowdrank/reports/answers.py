@@ -15,6 +15,8 @@ ALPHA = 0.05
 POWER = 2.8
 """So many standard errors apart, a difference is found significant four times in five."""
 NAMED = 5
+CONTROLS = ("average", "gls", "expert-only")
+"""Candidates that need no model of the crowd: averages, least squares on them, the experts' grades alone."""
 BAD = ("random", "reversed")
 ADVICE = {
     "careful": "pay",
@@ -52,6 +54,7 @@ class Answer:
         sentences: what it rests on.
         interval: lower, middle and upper of a difference to draw, or None.
         steps: what to do, in order.
+        command: what to type after the last of them.
 
     """
 
@@ -61,6 +64,7 @@ class Answer:
     sentences: list[str]
     interval: tuple[float, float, float] | None = None
     steps: list[str] = field(default_factory=list)
+    command: str = ""
 
 
 def answers(found: Findings) -> list[Answer]:
@@ -108,7 +112,18 @@ def how_much(found: Findings) -> Answer:
     wins = _wins(found)
     if wins is not None:
         said.append(f"Better on {counted(wins[0], 'test query')}, worse on {wins[1]}, equal on {wins[2]}.")
-    return Answer(question, part, tone, said, (lower, off, upper))
+    return Answer(question, part, tone, [*said, *_controls(found)], (lower, off, upper))
+
+
+def _controls(found: Findings) -> list[str]:
+    """The simple ways on the same queries: whoever is better than a weak baseline has yet to beat these."""
+    means = {
+        name: found.candidate(name).get(f"{found.measure} mean", math.nan)
+        for name in CONTROLS
+        if name not in (found.chosen, found.baseline)
+    }
+    told = [f"{name} {mean:.4f}" for name, mean in means.items() if not math.isnan(mean)]
+    return [f"Simple ways on the same queries: {', '.join(told)}."] if told else []
 
 
 def _wins(found: Findings) -> tuple[int, int, int] | None:
@@ -207,9 +222,10 @@ def what_next(found: Findings) -> Answer:
         *_stop_paying(found),
         *_more_test_queries(found),
         *_label_next(found),
-        f"Rank with it: crowdrank rank -m {quote(str(found.folder / 'model'))} -f new.letor -o run.trec",
+        "Rank with it:",
     ]
-    return Answer("What next?", "", "none", [], None, steps)
+    command = f"crowdrank rank -m {quote(str(found.folder / 'model'))} -f new.letor -o run.trec"
+    return Answer("What next?", "", "none", [], None, steps, command)
 
 
 def _stop_paying(found: Findings) -> list[str]:

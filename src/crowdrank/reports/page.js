@@ -43,11 +43,13 @@
   }
 
   function range(rows, place, kind) {
-    // The farthest ends of intervals are cut off: one that knows nothing would leave no room for the others.
+    // The farthest ends of intervals are cut off, never their middles: one that knows nothing would leave no room for
+    // the others.
     const cut = kind === "interval" ? 0.03 : 0;
     const known = rows.flatMap((row) => row[place]).filter((value) => value !== null).sort((a, b) => a - b);
     const at = (share) => (known.length ? known[Math.round(share * (known.length - 1))] : 0);
-    const low = Math.min(0, at(cut)), high = Math.max(0, at(1 - cut));
+    const middles = kind === "interval" ? rows.map((row) => row[place][1]).filter((value) => value !== null) : [];
+    const low = Math.min(0, at(cut), ...middles), high = Math.max(0, at(1 - cut), ...middles);
     return high > low ? [low, high] : [low, low + 1];
   }
 

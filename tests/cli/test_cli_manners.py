@@ -1,0 +1,110 @@
+"""Quiet, colours, completion, and where errors point to; in this process, as nothing is lost by it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crowdrank import errors, progress
+from crowdrank.cli import app as command_line
+from crowdrank.cli.pointers import PAGES, page_for
+from crowdrank.cli.screen import complain, refuse, show_cells
+
+REPOSITORY = Path(__file__).parent.parent.parent
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]")
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """The command line changes how this process warns and whether it is quiet."""
+    with warnings.catch_warnings():
+        yield
+    progress.be_quiet(False)
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    path = tmp_path / "labels.csv"
+    path.write_text("query,document,assessor,grade\nq,a,ann,1\nq,b,ann,0\nq,a,bob,1\nq,b,bob,2\n")
+    return path
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: Any) -> int:
+    monkeypatch.setattr(sys, "argv", ["crowdrank", *map(str, words)])
+    with pytest.raises(SystemExit) as end:
+        command_line.main()
+    return int(end.value.code or 0)
+
+
+def test_quiet_leaves_results(
+    labels: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("aggregate", labels, "-m", "dawid-skene", "-s", "n_iter=1")
+    assert run(monkeypatch, *words) == 0
+    loud = capsys.readouterr()
+    assert "Warning: DawidSkene stopped" in loud.err
+    assert run(monkeypatch, "--quiet", *words) == 0
+    still = capsys.readouterr()
+    assert (still.err, still.out) == ("", loud.out)
+
+
+def test_quiet_leaves_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "-q", "validate", "nothing.csv") == 2
+    assert capsys.readouterr().err.startswith("Error: ")
+
+
+def test_quiet_shows_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
+    progress.be_quiet(True)
+    with progress.ProgressBar("fitting", after=0) as report:
+        report(1, 2, 0.5)
+    complain("a note")
+    refuse("an error")
+    assert capsys.readouterr().err == "an error\n"
+
+
+def test_no_color(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    show_cells(["a"], [["b"]], [True], "a title")
+    monkeypatch.setenv("NO_COLOR", "1")
+    capsys.readouterr()
+    show_cells(["a"], [["b"]], [True], "a title")
+    assert run(monkeypatch, "--help") == 0
+    assert not COLOUR.search(capsys.readouterr().out)
+
+
+def test_the_shell_completes_methods() -> None:
+    asked = {"COMP_WORDS": "crowdrank aggregate -m gda", "COMP_CWORD": "3", "_CROWDRANK_COMPLETE": "complete_bash"}
+    code = "import sys; sys.argv = ['crowdrank']; from crowdrank.cli.app import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **asked}
+    )
+    assert sorted(done.stdout.split()) == ["gda", "gda-pairwise"]
+
+
+@pytest.mark.parametrize("person", [True, False])
+def test_errors_point_to_a_page_where_a_person_reads(
+    person: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: person)
+    assert run(monkeypatch, "study", "nonsense") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("Error: There is no study 'nonsense'")
+    assert lines[1:] == (["Help: docs/refused.md#an-option"] if person else [])
+
+
+def test_every_error_has_a_page_that_is_there() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    for kind in kinds:
+        if issubclass(kind, errors.CrowdrankError):
+            page, _, place = page_for(kind("problem")).partition("#")
+            headings = re.findall(r"^#+ (.*)$", (REPOSITORY / page).read_text(encoding="utf-8"), re.MULTILINE)
+            assert not place or place in [heading.lower().replace(" ", "-") for heading in headings], place
+    assert set(PAGES) <= set(kinds)

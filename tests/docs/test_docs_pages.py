@@ -1,0 +1,76 @@
+"""What stands on the pages runs: files are written, Python and shell blocks executed in order, in a folder apart.
+
+A block with a title is a file. Lines of `bash` blocks are commands of crowdrank; `console` blocks (make, pip) are for
+people. Worlds are made smaller, and `run` tries two candidates: it is the pages that are tested here, not the methods.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from crowdrank.cli.app import app
+
+REPOSITORY = Path(__file__).parent.parent.parent
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(?P<kind>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+SMALLER = (
+    (re.compile(r"(--gold-queries )\d+"), r"\g<1>12"),
+    (re.compile(r"(--queries )\d+"), r"\g<1>20"),
+    (re.compile(r"(\bqueries=)\d+"), r"\g<1>20"),
+    (re.compile(r"^(crowdrank run (?!.*--candidates).*)$"), r"\1 --candidates majority,gls"),
+)
+
+
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    """Kind, title and text of each block."""
+    found = BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [(one["kind"], one["title"] or "", one["text"]) for one in found]
+
+
+def smaller(text: str) -> str:
+    for pattern, by in SMALLER:
+        text = pattern.sub(by, text)
+    return text
+
+
+def commands(text: str) -> list[list[str]]:
+    """The commands of a shell block, each as its words."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(smaller(line), comments=True))]
+
+
+def run_shell(text: str) -> None:
+    for words in commands(text):
+        assert words[0] == "crowdrank", f"{words[0]} cannot be tested: put it into a console block"
+        done = CliRunner().invoke(app, words[1:])
+        assert done.exit_code == 0, f"{shlex.join(words)}: {done.output} {done.exception!r}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
+def test_what_stands_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": page.stem}
+    for kind, title, text in blocks(page):
+        if title:
+            Path(title).write_text(text, encoding="utf-8")
+        elif kind == "python":
+            exec(compile(smaller(text), str(page), "exec"), names)
+        elif kind == "bash":
+            run_shell(text)
+
+
+def test_blocks_are_of_kinds_that_are_known() -> None:
+    kinds = {kind for page in PAGES for kind, title, _ in blocks(page) if not title}
+    assert {"python", "bash"} <= kinds <= {"python", "bash", "console", "text"}
+    assert len([page for page in PAGES if any(kind == "python" for kind, *_ in blocks(page))]) >= 5
+
+
+def test_a_wrong_command_on_a_page_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AssertionError, match=r"nothing\.csv"):
+        run_shell("crowdrank validate nothing.csv\n")
