@@ -40,8 +40,9 @@ class State:
         """Look up the pairs of a pool among judgments."""
         if judgments is None:
             return cls(pool, None, np.full(len(pool), -1), np.zeros(len(pool), np.int64))
-        alike = pool.made_of is judgments
-        item = np.arange(len(pool)) if alike else judgments.positions(pool.query, pool.document)
+        if pool.made_of is judgments:
+            return cls(pool, judgments, np.arange(len(pool)), np.diff(judgments.offsets).astype(np.int64, copy=False))
+        item = judgments.positions(pool.query, pool.document)
         count = np.where(item >= 0, np.diff(judgments.offsets)[np.maximum(item, 0)], 0)
         return cls(pool, judgments, item, count)
 
@@ -80,14 +81,15 @@ class Wishes:
 
     def in_order(self, first: int) -> Iterator[Integers]:
         """Blocks of rows, the most wanted first; the first block has about `first` rows, without sorting the others."""
-        rest = np.arange(len(self))
+        above = np.zeros(len(self), bool)
         if 0 < first < len(self) // 2:
-            least = np.partition(self.worth, len(self) - first)[len(self) - first]
-            above = self.worth >= least
+            above = self.worth >= np.partition(self.worth, len(self) - first)[len(self) - first]
             if above.sum() < len(self) // 2:
                 head = np.flatnonzero(above)
-                rest = np.flatnonzero(~above)
                 yield from _blocks(head[np.argsort(-self.worth[head], kind="stable")], first)
+            else:
+                above[:] = False
+        rest = np.flatnonzero(~above)  # seldom asked for
         yield from _blocks(rest[np.argsort(-self.worth[rest], kind="stable")], BLOCK)
 
 
@@ -293,7 +295,7 @@ class _Desk:
         allowed_offsets, allowed = self.state.pool.allowed or (NOTHING, np.empty(0, np.int32))
         cheapest = float(roster.price.min())
         n = len(wishes) if cheapest == 0 else int(min(money / cheapest + 1, len(wishes)))
-        before, given = np.full(len(wishes), -1), np.full(len(wishes), -1)
+        before, given = NOTHING, NOTHING  # of the wishes looked at so far
         self.last[:] = -1
         done, kept, unmet = 0, [], 0
         for block in wishes.in_order(n):
@@ -301,6 +303,9 @@ class _Desk:
             told = merit(pair) if merit is not None else None
             worth = np.zeros((1, len(roster))) if told is None else told
             chosen, ended = np.empty(len(block), np.int64), np.empty(len(block), np.int8)
+            if done + len(block) > len(before):
+                more = np.full(len(before) + len(block), -1)
+                before, given = np.concatenate([before, more]), np.concatenate([given, more])
             money = kernels.allot(
                 pair,
                 self.state.item[pair],

@@ -18,6 +18,8 @@ from crowdrank.judgments import ids
 
 VARIETY = 0.35
 """Chosen on half of RF10's topics among 0, 0.25, 0.5 and 1: the middle of the best two."""
+TOGETHER = 1 << 14
+"""Pairs whose gains are worked out together."""
 
 
 class Random(Policy):
@@ -164,19 +166,32 @@ class TopGain(Driven):
 
     def worth(self, belief: Belief, pair: Integers) -> Floats:
         """The expected gain of nDCG@k of the pair's query."""
-        n, query = len(belief.state.pool), _query_numbers(belief.state)
-        order = np.arange(n) if (np.diff(query) >= 0).all() else np.argsort(query, kind="stable")
-        offsets = np.append(np.flatnonzero(np.diff(query[order], prepend=-1)), n)
-        chance, value = belief.gains(order)
-        found = np.empty(n)
-        discount = 1 / np.log2(np.arange(2, self.k + 2))
-        kernels.top_gains(offsets, chance, value, self.k, discount, found)
-        gain = np.empty(n)
-        gain[order] = found
-        worth = gain[pair]
+        worth = self._known_better(belief)[pair]
         some = np.flatnonzero(worth > 0)  # most can change nothing at the top
-        worth[some] *= belief.drop(pair[some]) / np.maximum(belief.entropy(pair[some]), 1e-12)
+        worth[some] *= belief.share_told(pair[some])
         return worth
+
+    def _known_better(self, belief: Belief) -> Floats:
+        """The expected gain of nDCG@k if a pair's true state were known, of each pair of the pool."""
+        query = _query_numbers(belief.state)
+        steps = np.diff(query)
+        in_place = bool((steps >= 0).all())
+        order = np.arange(len(query)) if in_place else np.argsort(query, kind="stable")
+        offsets = np.flatnonzero(steps if in_place else np.diff(query[order])) + 1
+        offsets = np.concatenate([[0], offsets, [len(query)]])
+        discount, found = 1 / np.log2(np.arange(2, self.k + 2)), np.empty(len(query))
+        first = 0
+        while first < len(offsets) - 1:  # whole queries, few enough for a processor to keep at hand
+            last = max(int(np.searchsorted(offsets, offsets[first] + TOGETHER, side="right")) - 1, first + 1)
+            start, stop = offsets[first], offsets[last]
+            chance, value = belief.gains(order[start:stop])
+            kernels.top_gains(offsets[first : last + 1] - start, chance, value, self.k, discount, found[start:stop])
+            first = last
+        if in_place:
+            return found
+        gain = np.empty(len(query))
+        gain[order] = found
+        return gain
 
     def why(self) -> str:
         """It may change the top."""
