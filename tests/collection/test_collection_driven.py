@@ -76,7 +76,7 @@ def test_top_gains_is_its_twin(data: st.DataObject) -> None:
     same_chance, same_after = data.draw(st.booleans()), data.draw(st.booleans())  # one row for all documents
     chance = rng.dirichlet(np.ones(3), 1 if same_chance else n)
     after = rng.choice([0.0, 1.0, 3.0, 7.0], (1 if same_after else n, 3)) + rng.random((1 if same_after else n, 3))
-    told = chance, after
+    told = chance.T.copy(), after.T.copy()
     chance, after = np.broadcast_to(chance, (n, 3)), np.broadcast_to(after, (n, 3))
     score = (chance * after).sum(axis=1)
     offsets = np.append(0, np.cumsum(sizes))
@@ -122,7 +122,7 @@ def test_what_is_looked_up_on_the_grid_is_what_is_worked_out() -> None:
     seen_as = np.eye(len(belief.careful))[belief.careful.argmax(axis=0)]
     np.testing.assert_allclose(belief.certainty(pair), (spelt_out @ seen_as).max(axis=1), atol=0.05)
     chance, value = belief.gains(pair)
-    np.testing.assert_allclose((chance * value).sum(axis=1), spelt_out @ belief.gain, atol=0.15, rtol=0.05)
+    np.testing.assert_allclose((chance * value).sum(axis=0), spelt_out @ belief.gain, atol=0.15, rtol=0.05)
 
 
 def test_small_kernels_are_numpy() -> None:
@@ -136,11 +136,11 @@ def test_small_kernels_are_numpy() -> None:
     for place in range(80):
         inner = [np.interp(at_y[place], np.arange(3), line) for line in table]
         assert found[place] == pytest.approx(np.interp(at_x[place], np.arange(4), inner), abs=1e-5)
-    values = np.empty((80, 2))
+    values = np.empty((2, 80))
     kernels.along(row, x, y, other, np.array([-1.0, 0.5]), (0.0, 0.5), table[:, 0], values)
     for column, point in enumerate((-1.0, 0.5)):
         np.testing.assert_allclose(
-            values[:, column], np.interp(at_x + at_y * point, np.arange(4) * 0.5, table[:, 0]), atol=1e-5
+            values[column], np.interp(at_x + at_y * point, np.arange(4) * 0.5, table[:, 0]), atol=1e-5
         )
 
 

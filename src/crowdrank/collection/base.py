@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -65,12 +65,17 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Wishes:
-    """Labels that a policy wants, one row each: a pair may stand there several times."""
+    """Labels that a policy wants, one row each: a pair may stand there several times.
+
+    Where `exact` is given, `worth` is only as much as a row can be worth: what it is worth is worked out for those rows
+    alone that may come first.
+    """
 
     pair: Integers  # (m,) places in the pool
     worth: Floats  # (m,) the most wanted is the highest; equals in the order given
     reason: NDArray[np.int8]  # (m,) places in `reasons`
     reasons: tuple[str, ...]
+    exact: Callable[[Integers], Floats] | None = None  # of some rows what they are worth; NaN: not wanted after all
 
     def __len__(self) -> int:
         return len(self.pair)
@@ -79,21 +84,45 @@ class Wishes:
         """Why the labels of some rows are wanted."""
         return np.array([*self.reasons, ""], object)[self.reason[rows]]
 
+    def resolved(self) -> Wishes:
+        """The same, with what every row is worth."""
+        if self.exact is None:
+            return self
+        worth = self.exact(np.arange(len(self)))
+        keep = ~np.isnan(worth)
+        return Wishes(self.pair[keep], worth[keep], self.reason[keep], self.reasons)
+
     def in_order(self, first: int) -> Iterator[Integers]:
         """Blocks of rows, the most wanted first; the first block has about `first` rows, without sorting the others."""
-        above = np.zeros(len(self), bool)
-        if 0 < first < len(self) // 2:
-            above = self.worth >= np.partition(self.worth, len(self) - first)[len(self) - first]
-            if above.sum() < len(self) // 2:
-                head = np.flatnonzero(above)
-                yield from _blocks(head[np.argsort(-self.worth[head], kind="stable")], first)
-            else:
-                above[:] = False
-        rest = np.flatnonzero(~above)  # seldom asked for
-        yield from _blocks(rest[np.argsort(-self.worth[rest], kind="stable")], BLOCK)
+        done = np.zeros(len(self), bool)
+        for size in _sizes(first, len(self), growing=self.exact is not None):
+            least = np.partition(self.worth, len(self) - size)[len(self) - size]
+            head = np.flatnonzero(self.worth >= least)
+            if len(head) > len(self) // 2:
+                break
+            worth = self.worth[head] if self.exact is None else self.exact(head)
+            sure = worth >= least  # none of the others can be worth as much
+            if sure.sum() >= first:
+                done[head[sure | np.isnan(worth)]] = True
+                yield from _blocks(head[sure], worth[sure], first)
+                break
+        rest = np.flatnonzero(~done)  # seldom asked for
+        worth = self.worth[rest] if self.exact is None else self.exact(rest)
+        yield from _blocks(rest[~np.isnan(worth)], worth[~np.isnan(worth)], BLOCK)
 
 
-def _blocks(order: Integers, size: int) -> Iterator[Integers]:
+def _sizes(first: int, n: int, *, growing: bool) -> Iterator[int]:
+    """How many rows to look at: as many as are asked for; more and more where that may not be enough."""
+    size = 4 * first if growing else first
+    while 0 < size < n // 2:
+        yield size
+        if not growing:
+            return
+        size *= 4
+
+
+def _blocks(rows: Integers, worth: Floats, size: int) -> Iterator[Integers]:
+    order = rows[np.argsort(-worth, kind="stable")]
     size = min(max(size, 64), BLOCK)
     for start in range(0, len(order), size):
         yield order[start : start + size]
@@ -247,7 +276,10 @@ class _Round:
 
     def _refuse_nothing(self, wishes: Wishes, pair: Integers, unmet: int) -> None:
         """Refuse a round in which labels are wanted and none can be had."""
-        if len(pair) or not len(wishes):
+        if len(pair):
+            return
+        wishes = wishes.resolved()
+        if not len(wishes):
             return
         one = int(wishes.pair[int(np.argmax(wishes.worth))])
         name, query = (column[one].as_py() for column in (self.state.pool.document, self.state.pool.query))

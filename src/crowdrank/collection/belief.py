@@ -32,7 +32,7 @@ MEANS, SDS = np.linspace(-3.4, 3.4, 137), np.linspace(0.0, 1.3, 53)
 _NODE, _WEIGHT = np.polynomial.hermite_e.hermegauss(5)
 POINTS, WEIGHTS = np.asarray(_NODE, np.float64), np.asarray(_WEIGHT / _WEIGHT.sum(), np.float64)
 """Five points, in standard deviations, and their weights: expectations under a normal, of polynomials to degree 9."""
-CHUNK, FEW = 1 << 14, 64
+CHUNK, FEW = 1 << 14, 16
 """Pairs whose probabilities are held at once, of one answer and of all assessors': what a processor keeps at hand."""
 TINY = 1e-300
 GRID = tuple((float(one[0]), float(one[1] - one[0])) for one in (MEANS, SDS))
@@ -82,7 +82,8 @@ class Belief:
     def _shares(self, pair: Integers) -> Floats:
         """The probability of each state, states first: (n_states, n)."""
         row = self.row[pair]
-        known, at = row >= 0, np.maximum(row, 0)
+        known = row >= 0
+        at = row if known.all() else np.maximum(row, 0)
         if self.on_line:
             shares = on_nodes(np.where(known, self._column("relevance")[at], 0.0), self._column("sd")[at])
             if len(self.prior) > N_NODES:  # the last state is that of what nobody can judge
@@ -90,7 +91,7 @@ class Belief:
                 shares = np.vstack([shares * (1 - apart), apart])
         else:
             shares = np.empty((len(self.prior), len(at)))
-            for state, name in enumerate(self.model.consensus_.share_names):
+            for state, name in enumerate(self._share_names):
                 np.take(self._column(name), at, out=shares[state], mode="clip")
         if not known.all():
             shares[:, ~known] = self.prior[:, None]
@@ -100,6 +101,10 @@ class Belief:
         if name not in self._columns:
             self._columns[name] = self.model.consensus_.document_table[name].to_numpy()
         return self._columns[name]
+
+    @cached_property
+    def _share_names(self) -> list[str]:
+        return self.model.consensus_.share_names
 
     @cached_property
     def _columns(self) -> dict[str, Floats]:
@@ -167,20 +172,20 @@ class Belief:
         return told_by(self.anyone, shares)
 
     def gains(self, pair: Integers) -> tuple[Floats, Floats]:
-        """What each pair may gain, and the chance of each: (n, n_points), or (1, n_points) where all are alike.
+        """The chance of each thing that a pair may gain, and what: (n_points, n), or (n_points, 1) where all are alike.
 
         Points are the true grades, or five points of the line that have the moments of the pair's normal.
         """
         if not self.on_line:
-            return self.posterior(pair), self.gain[None]
+            return self._shares(pair), self.gain[:, None]
         row = self.row[pair]
-        value = np.empty((len(pair), len(POINTS)))
+        value = np.empty((len(POINTS), len(pair)))
         line = self._column("relevance"), self._column("sd")
         kernels.along(row, *line, NOTHING_KNOWN, POINTS, (float(NODES[0]), STEP), self.gain[:N_NODES], value)
         if len(self.prior) == N_NODES:
-            return WEIGHTS[None], value
-        apart = np.where(row >= 0, self._column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])[:, None]
-        return np.hstack([WEIGHTS * (1 - apart), apart]), np.hstack([value, np.zeros((len(pair), 1))])
+            return WEIGHTS[:, None], value
+        apart = np.where(row >= 0, self._column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])
+        return np.vstack([WEIGHTS[:, None] * (1 - apart), apart]), np.vstack([value, np.zeros(len(pair))])
 
     def _looked_up(self, pair: Integers, function: Callable[[Floats], Floats]) -> Floats:
         """A function of probabilities of states, of each pair."""

@@ -99,16 +99,16 @@ def top_gains(
     """What knowing more of each document is expected to add to its query's DCG@k, over the best DCG@k as known.
 
     A document's gain turns out as one of `after`, each by its `chance`, where its mean was expected; then the query is
-    ranked anew. Only the k + 1 best documents matter to where a document can come in. Either table may have one row
+    ranked anew. Only the k + 1 best documents matter to where a document can come in. Either table may have one column
     that holds for all documents.
     """
-    # chance and after (1 or n, n_answers), the documents of a query side by side -> gain (n,)
-    n, n_answers = len(gain), chance.shape[1]
-    own_chance, own_after = int(len(chance) > 1), int(len(after) > 1)
+    # chance and after (n_answers, 1 or n), the documents of a query side by side -> gain (n,)
+    n, n_answers = len(gain), len(chance)
+    own_chance, own_after = int(chance.shape[1] > 1), int(after.shape[1] > 1)
     score = np.zeros(n)
-    for d in range(n):
-        for answer in range(n_answers):
-            score[d] += chance[d * own_chance, answer] * after[d * own_after, answer]
+    for answer in range(n_answers):
+        for d in range(n):
+            score[d] += chance[answer, d * own_chance] * after[answer, d * own_after]
     top, comes = np.empty(k + 1, np.int64), np.empty(n_answers, np.int64)
     above, below, higher = np.zeros(k + 1), np.zeros(k + 1), np.zeros(k + 1)
     for query in range(len(query_offsets) - 1):
@@ -125,7 +125,7 @@ def top_gains(
         least, after_them = score[top[shown - 1]], score[top[k]] if held > k else -np.inf
         if not own_after:
             for answer in range(n_answers):
-                comes[answer] = _place(after[0, answer], score, top, shown)
+                comes[answer] = _place(after[answer, 0], score, top, shown)
         for d in range(start, stop):
             mine = -1
             if score[d] >= least:
@@ -134,7 +134,7 @@ def top_gains(
                         mine = place
             c, v, added = d * own_chance, d * own_after, 0.0
             for answer in range(n_answers):
-                value = after[v, answer]
+                value = after[answer, v]
                 if mine < 0 and value < least:
                     continue  # it cannot come in
                 at = _place(value, score, top, shown) if own_after else comes[answer]
@@ -147,7 +147,7 @@ def top_gains(
                     last = max(value, after_them) if at == k else value
                     more = discount[at - 1] * last - discount[mine] * score[d]
                     more += higher[at] - higher[mine + 1] - (above[at] - above[mine + 1])
-                added += chance[c, answer] * more
+                added += chance[answer, c] * more
             gain[d] = max(added, 0.0) * scale
 
 
@@ -257,7 +257,7 @@ def along(
 
     Beyond the ends they are as at the ends.
     """
-    # row (n,), mean, sd (any rows,), points (n_points,), table (n_steps,) -> found (n, n_points)
+    # row (n,), mean, sd (any rows,), points (n_points,), table (n_steps,) -> found (n_points, n)
     per_step, last = 1.0 / grid[1], len(table) - 1.000001
     for place in range(len(row)):
         at = row[place]
@@ -265,7 +265,7 @@ def along(
         for p in range(len(points)):
             u = min(max((middle + width * points[p] - grid[0]) * per_step, 0.0), last)
             i = int(u)
-            found[place, p] = table[i] + (u - i) * (table[i + 1] - table[i])
+            found[p, place] = table[i] + (u - i) * (table[i + 1] - table[i])
 
 
 @njit(cache=True, nogil=True)
