@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank.collection import kernels
-from crowdrank.collection.pool import ANYONE, Floats, Integers, Pool, as_pool
+from crowdrank.collection.pool import ANYONE, Floats, Integers, Pool, as_pool, find_pairs
 from crowdrank.collection.requests import Budget, Requests
+from crowdrank.collection.waiting import Waiting
 from crowdrank.consensus.base import Aggregator, as_judgments
 from crowdrank.errors import DataWarning, InputError, UsageError, shown
 from crowdrank.judgments import ids
@@ -34,28 +35,57 @@ class State:
     judgments: Judgments | None
     item: Integers  # (n,) place among the items of the judgments, or -1
     count: Integers  # (n,) judgments so far
+    waiting: Waiting | None = None  # requests that are out
 
     @classmethod
-    def of(cls, pool: Pool, judgments: Judgments | None) -> State:
+    def of(cls, pool: Pool, judgments: Judgments | None, waiting: Waiting | None = None) -> State:
         """Look up the pairs of a pool among judgments."""
+        waiting = waiting if waiting is not None and len(waiting) else None
         if judgments is None:
-            return cls(pool, None, np.full(len(pool), -1), np.zeros(len(pool), np.int64))
+            return cls(pool, None, np.full(len(pool), -1), np.zeros(len(pool), np.int64), waiting)
         if pool.made_of is judgments:
-            return cls(pool, judgments, np.arange(len(pool)), np.diff(judgments.offsets).astype(np.int64, copy=False))
+            count = np.diff(judgments.offsets).astype(np.int64, copy=False)
+            return cls(pool, judgments, np.arange(len(pool)), count, waiting)
         item = judgments.positions(pool.query, pool.document)
         count = np.where(item >= 0, np.diff(judgments.offsets)[np.maximum(item, 0)], 0)
-        return cls(pool, judgments, item, count)
+        return cls(pool, judgments, item, count, waiting)
+
+    @cached_property
+    def out(self) -> Integers | None:
+        """How many requests of each pair are out, (n,); None where there are none at all."""
+        return None if self.waiting is None else np.bincount(self._out_pairs[0], minlength=len(self.pool))
+
+    @cached_property
+    def _out_pairs(self) -> tuple[Integers, Integers]:
+        """The pairs of the pool that requests are out for, and the places of those who are asked in the roster, or -1.
+
+        Both (n_requests,).
+        """
+        assert self.waiting is not None
+        pair = find_pairs(self.pool.query, self.pool.document, self.waiting.query, self.waiting.document)
+        who = np.full(len(pair), ANYONE)
+        if self.pool.roster is not None:
+            who = ids.match(self.pool.roster.assessors, self.waiting.assessor)
+        return pair[pair >= 0], who[pair >= 0]
+
+    @property
+    def asked_by_name(self) -> tuple[Integers, Integers]:
+        """Pairs, and the place in the roster of those who have been asked about them and have not answered."""
+        if self.waiting is None:
+            return NOTHING, NOTHING
+        pair, who = self._out_pairs
+        return pair[who >= 0], who[who >= 0]
 
     @cached_property
     def load(self) -> Integers:
-        """How many judgments each assessor of the roster has given: (n_assessors,)."""
+        """How many judgments each assessor of the roster has given, or has been asked for: (n_assessors,)."""
         assert self.pool.roster is not None
         load = np.zeros(len(self.pool.roster), np.int64)
         if self.judgments is not None:
             place = ids.match(self.pool.roster.assessors, self.judgments.assessors)
             given = kernels.counted(self.judgments.assessor, self.judgments.n_assessors)
             load[place[place >= 0]] = given[place >= 0]
-        return load
+        return load + np.bincount(self.asked_by_name[1], minlength=len(load))
 
     @property
     def unknown(self) -> int:
@@ -159,7 +189,14 @@ class Policy(Parametrised, ABC):
         """Itself, its arguments found to be sound."""
         return self
 
-    def next(self, pool: Any, judgments: Any = None, consensus: Any = None, budget: Budget | float = 100) -> Requests:
+    def next(
+        self,
+        pool: Any,
+        judgments: Any = None,
+        consensus: Any = None,
+        budget: Budget | float = 100,
+        waiting: Waiting | None = None,
+    ) -> Requests:
         """The labels to ask for now.
 
         Args:
@@ -167,12 +204,13 @@ class Policy(Parametrised, ABC):
             judgments: those so far: `Judgments`, a path, a DataFrame, or None.
             consensus: a model fitted on them, where the policy asks one (`takes_model`); GDA is fitted unless given.
             budget: `Budget`, or what may be spent.
+            waiting: requests that are out: none of them is asked again.
 
         """
         self.checked()
         pairs, known = as_pool(pool), None if judgments is None else as_judgments(judgments)
         terms = budget if isinstance(budget, Budget) else Budget(budget)
-        state = State.of(pairs, known)
+        state = State.of(pairs, known, waiting)
         wishes, model, notes = self._wishes(state, consensus)
         return _Round(self, state, model, terms).allotted(wishes, notes)
 
@@ -206,7 +244,8 @@ class Policy(Parametrised, ABC):
 
 def first_labels(state: State, seed: int | None) -> Wishes:
     """One label of every pair that has none, in the order of the pool, or drawn."""
-    pair = in_turn(np.flatnonzero((state.count == 0) & ~state.pool.planted), seed)
+    wanted = (state.count == 0) & ~state.pool.planted
+    pair = in_turn(np.flatnonzero(wanted if state.out is None else wanted & (state.out == 0)), seed)
     return Wishes(pair, np.zeros(len(pair)), np.zeros(len(pair), np.int8), ("no label so far",))
 
 
@@ -327,9 +366,9 @@ class _Desk:
         allowed_offsets, allowed = self.state.pool.allowed or (NOTHING, np.empty(0, np.int32))
         cheapest = float(roster.price.min())
         n = len(wishes) if cheapest == 0 else int(min(money / cheapest + 1, len(wishes)))
-        before, given = NOTHING, NOTHING  # of the wishes looked at so far
         self.last[:] = -1
-        done, kept, unmet = 0, [], 0
+        before, given = self._asked_already()  # and then of the wishes looked at
+        done, kept, unmet = len(before), [], 0
         for block in wishes.in_order(n):
             pair = wishes.pair[block]
             told = merit(pair) if merit is not None else None
@@ -368,3 +407,11 @@ class _Desk:
         rows = np.concatenate([NOTHING, *(part[0] for part in kept)])
         who = np.concatenate([NOTHING, *(part[1] for part in kept)])
         return wishes.pair[rows], who, wishes.told(rows), unmet
+
+    def _asked_already(self) -> tuple[Integers, Integers]:
+        """Requests that are out, as wishes that were met: for each the one before it of the same pair, and to whom."""
+        pair, who = self.state.asked_by_name
+        before = np.full(len(pair), -1)
+        for wish, one in enumerate(pair.tolist()):
+            before[wish], self.last[one] = self.last[one], wish
+        return before, who.astype(np.int64)

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
-import pyarrow as pa
 from scipy.special import ndtri
 
 from crowdrank.collection import kernels
 from crowdrank.collection.base import State
-from crowdrank.collection.pool import Floats, Integers, Roster
+from crowdrank.collection.pool import Floats, Integers, Roster, find_pairs
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.information import entropy
 from crowdrank.consensus.latent import N_NODES, NODES, gold_curves
@@ -267,7 +266,8 @@ def entropies(shares: Floats) -> Floats:
     >>> entropies(np.array([[0.5, 1.0], [0.5, 0.0]])).round(3).tolist()
     [0.693, 0.0]
     """
-    return -np.einsum("sn,sn->n", shares, np.log(np.maximum(shares, TINY)))
+    found: Floats = 0.0 - np.einsum("sn,sn->n", shares, np.log(np.maximum(shares, TINY)))
+    return found
 
 
 def told_by(curves: Floats, shares: Floats) -> Floats:
@@ -303,15 +303,7 @@ def _rows(state: State, model: Aggregator) -> Integers:
         return judgments.positions(state.pool.query, state.pool.document)
     # Judgments were left out: documents are known by their ids alone.
     query, document = (table[name].combine_chunks() for name in ("query", "document"))
-    return _positions(query, document, state.pool.query, state.pool.document)
-
-
-def _positions(query: pa.Array, document: pa.Array, wanted_query: pa.Array, wanted_document: pa.Array) -> Integers:
-    queries, documents = query.unique(), document.unique()
-    keys = ids.match(queries, query) * len(documents) + ids.match(documents, document)
-    q, d = ids.match(queries, wanted_query), ids.match(documents, wanted_document)
-    found = ids.match(pa.array(keys), pa.array(q * len(documents) + d))
-    return np.where((q >= 0) & (d >= 0), found, -1)
+    return find_pairs(query, document, state.pool.query, state.pool.document)
 
 
 def _judged(judgments: Judgments, item: Integers) -> tuple[Integers, Integers]:

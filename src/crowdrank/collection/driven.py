@@ -38,18 +38,19 @@ class Random(Policy):
 
     def wishes(self, state: State, model: Aggregator | None) -> Wishes:
         """Pairs with the fewest labels first, in an order that is drawn."""
-        open_ = ~state.pool.planted if self.k is None else (state.count < self.k) & ~state.pool.planted
+        count = state.count if state.out is None else state.count + state.out
+        open_ = ~state.pool.planted if self.k is None else (count < self.k) & ~state.pool.planted
         drawn = np.random.default_rng([self.seed or 0, int(state.count.sum())])
         pair = drawn.permutation(np.flatnonzero(open_))
-        return Wishes(pair, -state.count[pair].astype(np.float64), np.zeros(len(pair), np.int8), ("drawn",))
+        return Wishes(pair, -count[pair].astype(np.float64), np.zeros(len(pair), np.int8), ("drawn",))
 
 
 class Driven(Policy):
     """What policies that ask a model share: pairs without a label come first, pairs that are settled not at all.
 
-    A round asks for one label of a pair; what it says is known in the next. Where a roster is given, each request goes
-    to whoever is expected to tell most per price, divided by a power (`variety`) of how much they judged already: one
-    assessor's errors are alike, and of whom little is known, more is to be learnt.
+    A round asks for one label of a pair, and for none while one is out; what it says is known in the next. Where a
+    roster is given, each request goes to whoever is expected to tell most per price, divided by a power (`variety`) of
+    how much they judged already: one assessor's errors are alike, and of whom little is known, more is to be learnt.
     """
 
     takes_model: ClassVar[bool] = True
@@ -72,7 +73,8 @@ class Driven(Policy):
         """Pairs without a label, then by worth."""
         assert model is not None
         belief = Belief.of(state, model)
-        pair = in_turn(np.flatnonzero(~state.pool.planted), self.seed)
+        open_ = ~state.pool.planted if state.out is None else ~state.pool.planted & (state.out == 0)
+        pair = in_turn(np.flatnonzero(open_), self.seed)
         at_most = self.at_most(belief, pair)
         if at_most is None:
             pair = pair[self._open(belief, pair)]
@@ -88,7 +90,7 @@ class Driven(Policy):
 
         def exact(rows: Integers) -> Floats:
             """What rows are worth; NaN for what is settled."""
-            worth = self.worth(belief, pair[rows], at_most[rows]) + first * fresh[rows]
+            worth: Floats = self.worth(belief, pair[rows], at_most[rows]) + first * fresh[rows]
             worth[~self._open(belief, pair[rows])] = np.nan
             return worth
 

@@ -58,11 +58,13 @@ class Scheme(Policy):
         assert state.judgments is not None
         first_good, all_good = self._goodness(state)
         needed = self.needed(state.count, first_good, all_good)
+        if state.out is not None:
+            needed = np.maximum(needed - state.out, 0)
         needed[state.pool.planted] = 0
         pair = in_turn(np.flatnonzero(needed > 0), self.seed)
         wanted = np.repeat(pair, needed[pair])
         number = np.arange(len(wanted)) - np.repeat(np.cumsum(needed[pair]) - needed[pair], needed[pair])
-        number += state.count[wanted]
+        number += state.count[wanted] if state.out is None else (state.count + state.out)[wanted]
         why = (self.why(first=True), self.why(first=False))
         return Wishes(wanted, -number.astype(np.float64), (number > 0).astype(np.int8), why)
 
