@@ -311,6 +311,33 @@ def test_wishes_in_order_without_sorting_all() -> None:
         np.testing.assert_array_equal(order, np.argsort(-worth, kind="stable"))
 
 
+@given(seed=st.integers(0, 10_000), first=st.integers(0, 400))
+def test_wishes_that_say_at_most_how_much_come_in_the_order_of_what_they_are_worth(seed: int, first: int) -> None:
+    rng = np.random.default_rng(seed)
+    at_most = rng.integers(0, 30, 3000).astype(float)
+    worth = at_most * rng.choice([0.0, 0.5, 1.0, np.nan], 3000)
+    wishes = Wishes(np.arange(3000), at_most, np.zeros(3000, np.int8), ("why",), lambda rows: worth[rows])
+    open_ = np.flatnonzero(~np.isnan(worth))
+    expected = open_[np.argsort(-worth[open_], kind="stable")]
+    np.testing.assert_array_equal(np.concatenate([[], *wishes.in_order(first)]), expected)
+    np.testing.assert_array_equal(wishes.resolved().worth, worth[open_])
+
+
+def test_what_is_worked_out_late_is_what_is_worked_out_for_all() -> None:
+    pool = Pool.of(judged())
+    model = DawidSkene().fit(judged())
+    state = State.of(pool, judged())
+    for name in ("widest-interval", "ndcg@3"):
+        policy = policy_named(name).set_params(settled=0.9)
+        wishes = policy.wishes(state, model)
+        assert wishes.exact is not None
+        whole = wishes.resolved()
+        asked = policy.next(pool, judged(), model, 10)
+        assert asked.pair.tolist() == whole.pair[np.argsort(-whole.worth, kind="stable")][:10].tolist()
+        assert (Belief.of(state, model).certainty(whole.pair) < 0.9).all()
+        assert (wishes.worth[np.isin(wishes.pair, whole.pair)] >= whole.worth).all()
+
+
 def test_a_replay_buys_each_label_once_and_keeps_to_its_money() -> None:
     world = crowdrank.simulate(queries=8, documents=6, labels=5, assessors=12, seed=2)
     full = read_judgments(world.judgments)
