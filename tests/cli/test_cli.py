@@ -15,8 +15,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS
+from crowdrank.errors import UsageError
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -285,7 +288,6 @@ BAD_CALLS = [
     (["compare", "scores.csv", "scores.csv", "--gold", "gold.csv"], "Two runs are called 'scores'"),
     (["simulate", "-o", "w", "--spammers", "2"], "spammers"),
     (["simulate", "-o", "none/w"], "the folder none does not exist"),
-    (["simulate", "-o", "world"], "There is a world in world already; name another folder, or write over it"),
     (["aggregate", "good.csv", "-o", "good.csv"], "-o names good.csv, which is read; choose another name"),
     (["aggregate", "good.csv", "-o", "a.csv", "--assessors", "a.csv"], "name the same file"),
     (
@@ -433,3 +435,15 @@ def test_scales_of_their_own_serve_assessors_check_and_trace(run: Run, tmp_path:
 def test_families_that_were_looked_for_are_told(world: Path, run: Run) -> None:
     done = run("aggregate", world / "judgments.csv", "-m", "gda", "-s", "families=auto")
     assert "no families found" in done.stdout + done.stderr
+
+
+def test_a_world_is_not_written_over_unless_told(tmp_path: Path) -> None:
+    words = ["simulate", "-o", str(tmp_path / "world"), "--queries", "2", "--documents", "3"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    mine = tmp_path / "world" / "judgments.csv"
+    mine.write_text("mine")
+    with pytest.raises(UsageError, match="There is a world in .* already; name another folder, or write over it with"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    assert mine.read_text() == "mine"
+    assert CliRunner().invoke(app, [*words, "--overwrite"]).exit_code == 0
+    assert mine.read_text() != "mine"
