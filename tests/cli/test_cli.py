@@ -442,7 +442,7 @@ def test_a_world_is_not_written_over_unless_told(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, words).exit_code == 0
     mine = tmp_path / "world" / "judgments.csv"
     mine.write_text("mine")
-    with pytest.raises(UsageError, match="There is a world in .* already; name another folder, or write over it with"):
+    with pytest.raises(UsageError, match=r"There is a world in .* already; name another folder, or write over it with"):
         CliRunner().invoke(app, words, catch_exceptions=False)
     assert mine.read_text() == "mine"
     assert CliRunner().invoke(app, [*words, "--overwrite"]).exit_code == 0
