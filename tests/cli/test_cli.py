@@ -428,3 +428,16 @@ def test_scales_of_their_own_serve_assessors_check_and_trace(run: Run, tmp_path:
 def test_families_that_were_looked_for_are_told(world: Path, run: Run) -> None:
     done = run("aggregate", world / "judgments.csv", "-m", "gda", "-s", "families=auto")
     assert "no families found" in done.stdout + done.stderr
+
+
+def test_a_world_is_not_written_over_unless_told(run: Run, tmp_path: Path) -> None:
+    words = ("simulate", "-o", "world", "--queries", 2, "--documents", 3)
+    assert run(*words).returncode == 0
+    mine = tmp_path / "world" / "judgments.csv"
+    mine.write_text("mine")
+    done = run(*words)
+    assert done.returncode == 2
+    assert "There is a world in world already; name another folder, or write over it with" in done.stderr
+    assert mine.read_text() == "mine"
+    assert run(*words, "--overwrite").returncode == 0
+    assert mine.read_text() != "mine"

@@ -205,7 +205,9 @@ def test_bad_input_is_one_sentence(files: Path, run: Run, world: World) -> None:
         in (refused("add", "labels.csv", "wide.csv"))
     )
     (files / "names.csv").write_text("query,document,assessor,grade\n1,1-1,ann,Good\n")
-    assert "'Good' is not a grade" in refused("add", "labels.csv", "names.csv")
+    assert "'Good' is the name of a grade, and which grade is higher is not known; name the grades from" in refused(
+        "add", "labels.csv", "names.csv"
+    )
     assert "1 judgment added" in run("add", "labels.csv", "wide.csv", "--grades", "0-9", "-o", "wider.csv")
     # Options.
     assert "There is no policy 'if-bad-3'" in refused(*next_, "--policy", "if-bad-3")
@@ -218,14 +220,73 @@ def test_bad_input_is_one_sentence(files: Path, run: Run, world: World) -> None:
     assert "use gda, rasch" in refused(*next_, "--policy", "entropy", "-m", "average")
 
 
-def test_a_file_with_columns_of_its_own_is_not_written_over(files: Path, run: Run) -> None:
-    (files / "mine.csv").write_text("query,document,assessor,grade,remark\n1,1-1,ann,2,nice\n")
-    assert "has columns that judgments do not keep ('remark')" in refused(
-        "add", "mine.csv", "one.csv", "--grades", "0-4"
-    )
+def test_what_stands_in_a_file_stays_as_it_is(files: Path, run: Run) -> None:
+    mine = 'query,document,assessor,grade,remark\r\n1,1-1,ann,2,"nice, \r\nin two lines"\r\n1,1-2,ann,3,'
+    (files / "mine.csv").write_text(mine, newline="")
+    run("add", "mine.csv", "one.csv", "--grades", "0-4")
+    kept = (files / "mine.csv").read_bytes().decode()
+    assert kept.startswith(mine + "\r\n")
+    assert len(pd.read_csv("mine.csv")) == 32
+    (files / "anew.csv").write_text("query,document,assessor,grade\n1,1-1,ann,4\n1,1-2,bea,0\n")
+    assert "1 judgment added, 1 changed" in run("add", "mine.csv", "anew.csv", "--grades", "0-4")
+    anew = (files / "mine.csv").read_bytes().decode()
+    assert anew == kept.replace("ann,2,", "ann,4,", 1) + "1,1-2,bea,0,\r\n"
     run("add", "mine.csv", "one.csv", "--grades", "0-4", "-o", "joined.csv")
-    assert "nice" in (files / "mine.csv").read_text()
-    assert len(pd.read_csv("joined.csv")) == 31
+    assert (files / "mine.csv").read_bytes().decode() == anew
+    assert len(read_judgments("joined.csv", grades="0-4")) == 33
+
+
+def test_times_keep_their_mark_and_what_has_no_column_is_said(files: Path, run: Run) -> None:
+    (files / "zoned.csv").write_text("document,assessor,grade,time\nd,ann,1,2024-05-31T12:15:00+02:00\ne,ann,0,\n")
+    run("add", "labels.csv", "zoned.csv")
+    assert "d,ann,1,2024-05-31T10:15:00Z" in (files / "labels.csv").read_text()
+    (files / "more.csv").write_text("document,assessor,grade,time,seconds\nf,ann,1,2024-06-01 10:00,7\n")
+    done = CliRunner().invoke(app, ["collect", "add", "labels.csv", "more.csv"], catch_exceptions=False)
+    assert "labels.csv has no column for what the batches tell of duration, which is not kept" in done.output
+    assert (files / "labels.csv").read_text().endswith(",f,ann,1,2024-06-01T10:00:00Z\n")
+
+
+def test_a_stray_grade_is_said(files: Path, run: Run) -> None:
+    (files / "stray.csv").write_text("document,assessor,grade\nd,ann,0\ne,ann,1\nf,ann,7\n")
+    done = CliRunner().invoke(app, ["collect", "add", "labels.csv", "stray.csv"], catch_exceptions=False)
+    assert (
+        "The scale is taken as 0-7, by the highest grade in stray.csv (of 1 judgment); nobody gave 2, 3, 4, 5, 6."
+        in (done.output)
+    )
+    (files / "low.csv").write_text("document,assessor,grade\nd,bea,0\n")
+    (files / "high.csv").write_text("document,assessor,grade\nd,eve,4\n")
+    for batch, said in (
+        ("low.csv", "1 judgment added"),
+        ("high.csv", "high.csv has the grade 4, above all so far (up"),
+    ):
+        done = CliRunner().invoke(app, ["collect", "add", "b.csv", batch, "--grades", "0-4"], catch_exceptions=False)
+        assert said in done.output
+
+
+def test_what_is_out_is_not_asked_again(files: Path, run: Run, world: World) -> None:
+    run("add", "labels.csv", "one.csv")
+    words = ("--pairs", "pool.csv", "--policy", "overlap-4", "--budget", 10)
+    run("next", "labels.csv", *words)  # shown, not sent
+    assert not (files / "labels.requests.csv").exists()
+    run("next", "labels.csv", *words, "-o", "r1.csv")
+    told = json.loads(run("next", "labels.csv", *words, "-o", "r2.csv", "--json"))
+    assert told["out"] == 10
+    first, second = (pd.read_csv(name) for name in ("r1.csv", "r2.csv"))
+    left = pd.concat([first, second])[["query", "document"]].value_counts()
+    have = pd.read_csv("one.csv")[["query", "document"]].value_counts()
+    assert left.add(have, fill_value=0).max() <= 4
+    assert "20 requests are out since" in run("status", "labels.csv", "--pairs", "pool.csv")
+    first.assign(assessor="new", grade=1)[["query", "document", "assessor", "grade"]].drop_duplicates().to_csv(
+        "back.csv", index=False
+    )
+    back = len(pd.read_csv("back.csv"))
+    assert f"{back} requests came back, {20 - back} are still out." in run("add", "labels.csv", "back.csv")
+    assert f"{20 - back} requests are out" in run("status", "labels.csv")
+    told = json.loads(run("next", "labels.csv", *words, "--again", "-o", "r3.csv", "--json"))
+    assert told["out"] == 0
+    assert len(pd.read_csv("labels.requests.csv")) == back + 10
+    (files / "labels.requests.csv").write_text("query,document\n")
+    assert "there is no column 'assessor'" in refused("next", "labels.csv", *words)
 
 
 def test_no_judgments_yet(files: Path, run: Run) -> None:

@@ -17,7 +17,7 @@ import crowdrank
 from crowdrank import GDA, GLAD, Average, DawidSkene, Judgments, read_judgments
 from crowdrank.collection import kernels, policy_named
 from crowdrank.collection.base import BLOCK, State, Wishes
-from crowdrank.collection.belief import Belief
+from crowdrank.collection.belief import FEW, Belief, entropies, told_by, told_by_each
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.replay import Crowd, replay
 from crowdrank.collection.requests import Budget
@@ -73,12 +73,15 @@ def test_top_gains_is_its_twin(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 10_000)))
     sizes = rng.integers(1, 9, data.draw(st.integers(1, 4)))
     n, k = int(sizes.sum()), data.draw(st.integers(1, 6))
-    chance = rng.dirichlet(np.ones(3), n)
-    after = rng.choice([0.0, 1.0, 3.0, 7.0], (n, 3)) + rng.random((n, 3))
+    same_chance, same_after = data.draw(st.booleans()), data.draw(st.booleans())  # one row for all documents
+    chance = rng.dirichlet(np.ones(3), 1 if same_chance else n)
+    after = rng.choice([0.0, 1.0, 3.0, 7.0], (1 if same_after else n, 3)) + rng.random((1 if same_after else n, 3))
+    told = chance.T.copy(), after.T.copy()
+    chance, after = np.broadcast_to(chance, (n, 3)), np.broadcast_to(after, (n, 3))
     score = (chance * after).sum(axis=1)
     offsets = np.append(0, np.cumsum(sizes))
     gain = np.empty(n)
-    kernels.top_gains(offsets, chance, after, k, 1 / np.log2(np.arange(2, k + 2)), gain)
+    kernels.top_gains(offsets, *told, k, 1 / np.log2(np.arange(2, k + 2)), gain)
     for start, stop in pairwise(offsets):
         for d in range(start, stop):
             expected = twins.top_gain(score[start:stop], d - start, chance[d], after[d], k)
@@ -119,28 +122,53 @@ def test_what_is_looked_up_on_the_grid_is_what_is_worked_out() -> None:
     seen_as = np.eye(len(belief.careful))[belief.careful.argmax(axis=0)]
     np.testing.assert_allclose(belief.certainty(pair), (spelt_out @ seen_as).max(axis=1), atol=0.05)
     chance, value = belief.gains(pair)
-    np.testing.assert_allclose((chance * value).sum(axis=1), spelt_out @ belief.gain, atol=0.15, rtol=0.05)
+    np.testing.assert_allclose((chance * value).sum(axis=0), spelt_out @ belief.gain, atol=0.15, rtol=0.05)
 
 
 def test_small_kernels_are_numpy() -> None:
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 5, 40).astype(np.int32)
     np.testing.assert_array_equal(kernels.counted(codes, 7), np.bincount(codes, minlength=7))
-    shares = np.vstack([rng.dirichlet(np.ones(4), 5), np.eye(4)[:1]])
-    expected = [-sum(p * np.log(p) for p in row if p > 0) for row in shares]
-    np.testing.assert_allclose(kernels.entropies(shares), expected, atol=1e-12)
     table, x, y = rng.random((4, 3)), rng.uniform(-1, 5, 50), rng.uniform(-1, 4, 50)
-    found = np.empty(50)
-    kernels.bilinear(x, y, 0.0, 1.0, 0.0, 1.0, table, found)
-    for row in range(50):
-        inner = [np.interp(y[row], np.arange(3), line) for line in table]
-        assert found[row] == pytest.approx(np.interp(x[row], np.arange(4), inner), abs=1e-5)
-    values = np.empty((50, 2))
-    kernels.along(x, y, np.array([-1.0, 0.5]), 0.0, 0.5, table[:, 0], values)
+    row, other, found = rng.integers(-1, 50, 80), (0.25, 1.5), np.empty(80)
+    at_x, at_y = np.append(x, other[0])[row], np.append(y, other[1])[row]
+    kernels.bilinear(row, x, y, other, (0.0, 1.0), (0.0, 1.0), table, found)
+    for place in range(80):
+        inner = [np.interp(at_y[place], np.arange(3), line) for line in table]
+        assert found[place] == pytest.approx(np.interp(at_x[place], np.arange(4), inner), abs=1e-5)
+    values = np.empty((2, 80))
+    kernels.along(row, x, y, other, np.array([-1.0, 0.5]), (0.0, 0.5), table[:, 0], values)
     for column, point in enumerate((-1.0, 0.5)):
         np.testing.assert_allclose(
-            values[:, column], np.interp(x + y * point, np.arange(4) * 0.5, table[:, 0]), atol=1e-5
+            values[column], np.interp(at_x + at_y * point, np.arange(4) * 0.5, table[:, 0]), atol=1e-5
         )
+
+
+def test_what_answers_tell_is_bayes_rule_however_many_are_asked() -> None:
+    rng = np.random.default_rng(0)
+    n = 2 * FEW + 3
+    shares, curves = np.eye(4)[rng.integers(0, 4, n)].T, rng.dirichlet(np.ones(3), (5, 4)).transpose(0, 2, 1).copy()
+    shares[:, 3:] = rng.dirichlet(np.ones(4), n - 3).T
+    expected = [[twins.information(column, one) for one in curves] for column in shares.T]
+    np.testing.assert_allclose(told_by_each(curves, shares), expected, atol=1e-12)
+    np.testing.assert_allclose(told_by(curves[2], shares), np.array(expected)[:, 2], atol=1e-12)
+    spread = [-sum(p * np.log(p) for p in column if p > 0) for column in shares.T]
+    np.testing.assert_allclose(entropies(shares), spread, atol=1e-12)
+
+
+@given(seed=st.integers(0, 10_000), timed=st.booleans())
+def test_goodness_is_its_twin(seed: int, timed: bool) -> None:
+    rng = np.random.default_rng(seed)
+    offsets = np.append(0, np.cumsum(rng.integers(1, 4, 5)))
+    n = int(offsets[-1])
+    grade, good = rng.integers(-1, 3, n).astype(np.int8), np.array([False, False, True, False])
+    time = rng.integers(0, 3, n if timed else 0)
+    first, every = np.empty(5, bool), np.empty(5, bool)
+    kernels.goodness(offsets, grade, good, time, first, every)
+    for item, (start, stop) in enumerate(pairwise(offsets)):
+        given_in_turn = sorted(range(start, stop), key=lambda j: time[j] if timed else 0)
+        assert first[item] == (grade[given_in_turn[0]] == 2)
+        assert every[item] == all(grade[start:stop] == 2)
 
 
 def test_the_belief_of_grades_is_the_consensus() -> None:
@@ -281,6 +309,33 @@ def test_wishes_in_order_without_sorting_all() -> None:
     for first in (0, 10, 5000, len(worth)):
         order = np.concatenate(list(wishes.in_order(first)))
         np.testing.assert_array_equal(order, np.argsort(-worth, kind="stable"))
+
+
+@given(seed=st.integers(0, 10_000), first=st.integers(0, 400))
+def test_wishes_that_say_at_most_how_much_come_in_the_order_of_what_they_are_worth(seed: int, first: int) -> None:
+    rng = np.random.default_rng(seed)
+    at_most = rng.integers(0, 30, 3000).astype(float)
+    worth = at_most * rng.choice([0.0, 0.5, 1.0, np.nan], 3000)
+    wishes = Wishes(np.arange(3000), at_most, np.zeros(3000, np.int8), ("why",), lambda rows: worth[rows])
+    open_ = np.flatnonzero(~np.isnan(worth))
+    expected = open_[np.argsort(-worth[open_], kind="stable")]
+    np.testing.assert_array_equal(np.concatenate([[], *wishes.in_order(first)]), expected)
+    np.testing.assert_array_equal(wishes.resolved().worth, worth[open_])
+
+
+def test_what_is_worked_out_late_is_what_is_worked_out_for_all() -> None:
+    pool = Pool.of(judged())
+    model = DawidSkene().fit(judged())
+    state = State.of(pool, judged())
+    for name in ("widest-interval", "ndcg@3"):
+        policy = policy_named(name).set_params(settled=0.9)
+        wishes = policy.wishes(state, model)
+        assert wishes.exact is not None
+        whole = wishes.resolved()
+        asked = policy.next(pool, judged(), model, 10)
+        assert asked.pair.tolist() == whole.pair[np.argsort(-whole.worth, kind="stable")][:10].tolist()
+        assert (Belief.of(state, model).certainty(whole.pair) < 0.9).all()
+        assert (wishes.worth[np.isin(wishes.pair, whole.pair)] >= whole.worth).all()
 
 
 def test_a_replay_buys_each_label_once_and_keeps_to_its_money() -> None:

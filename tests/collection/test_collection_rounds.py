@@ -16,9 +16,10 @@ from crowdrank import GDA, DawidSkene, Judgments, read_gold, read_judgments, sim
 from crowdrank.collection import policy_named
 from crowdrank.collection.base import State
 from crowdrank.collection.belief import Belief
+from crowdrank.collection.keeping import kept_columns
 from crowdrank.collection.platforms import write_labels, write_requests
 from crowdrank.collection.pool import Pool, Roster, parse_prices, read_roster
-from crowdrank.collection.rounds import add, confusions, disagreements, kept_columns, labels_to_go, status
+from crowdrank.collection.rounds import add, confusions, disagreements, labels_to_go, status
 from crowdrank.consensus.information import entropy
 from crowdrank.errors import CrowdrankError, InputError, OutputError, UsageError
 

@@ -151,7 +151,7 @@ CASES = [
     Case("json grade", '{"document": "a", "assessor": "x", "grade": 1.5}', f"FILE, row 1 (line 1), column 'grade': 1.5 is not a grade of the scale 0,1; {WHOLE}", file="a.jsonl"),
     Case("parquet grade", parquet(grade=[1.5]), f"FILE, row 1, column 'grade': 1.5 is not a grade of the scale 0,1; {WHOLE}", file="a.parquet"),
     Case("contradicting gold", "1 0 a 1\n1 0 b 1\n1 0 a 0\n", "FILE: the document 'a' of query '1' has the grades 0 and 1; leave one grade for each document.", file="a.qrels", read=read_gold),
-    Case("rf10 gold", "topicID\tworkerID\tdocID\tgold\tlabel\n1\tw\td\t-1\t1\n1\tw\te\tx\t1\n", f"FILE, row 2 (line 3), column 'gold': 'x' is not a grade of the scale 0,1; {WHOLE_GOLD}", {"format": "trec-rf10"}, read_gold),
+    Case("rf10 gold", "topicID\tworkerID\tdocID\tgold\tlabel\n1\tw\td\t-1\t1\n1\tw\te\tx\t1\n", "FILE, row 2 (line 3), column 'gold': 'x' is the name of a grade, and which grade is higher is not known; name the grades from least to most relevant with --gold-grades, as in Bad,Fair,Good.", {"format": "trec-rf10"}, read_gold),
     Case("twice", GOOD + "q,a,x,1\n", "FILE: one assessor judged one document twice (row 1 (line 2) and row 3 (line 4)); use --repeats last, first or keep.", {"repeats": "error"}),
     # Extra columns.
     Case("a time that is none", "document,assessor,grade,time\na,x,1,2024-05-31\nb,x,1,yesterday\n", "FILE, row 2 (line 3), column 'time': 'yesterday' is not a time; write it as 2024-05-31T10:15:00 or leave it blank."),

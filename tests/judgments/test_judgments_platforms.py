@@ -11,7 +11,7 @@ from judgments_twins import check
 from judgments_twins import rows as whole_rows
 
 from crowdrank import Judgments, read_gold, read_judgments
-from crowdrank.errors import CrowdrankError
+from crowdrank.errors import CrowdrankError, InputError
 
 TOLOKA = (
     "INPUT:query\tINPUT:docid\tOUTPUT:result\tGOLDEN:result\tHINT:text\tASSIGNMENT:link\tASSIGNMENT:assignment_id\t"
@@ -101,6 +101,12 @@ def test_mturk(tmp_path: Path) -> None:
     assert rows(judgments) == [(q, d, who.upper(), grade) for q, d, who, grade in READ]
     assert judgments.extras["duration"].tolist() == [17, 8]
     assert judgments.extras["cost"].tolist() == [0.05, 0.05]
+    assert judgments.extras["time"].astype(str).tolist() == ["2014-11-07T20:38:00.000000", "2014-11-07T20:39:00.000000"]
+    by_the_api = MTURK.replace("Fri Nov 07 12:38:00 PST 2014", "2014-11-07T20:38:00Z")
+    again = read_judgments(put(tmp_path, "api.csv", by_the_api))
+    assert again.extras["time"].tolist() == judgments.extras["time"].tolist()
+    with pytest.raises(InputError, match="'yesterday' is not a time"):
+        read_judgments(put(tmp_path, "odd.csv", MTURK.replace("Fri Nov 07 12:38:00 PST 2014", "yesterday")))
     assert rows(read_judgments(put(tmp_path, "radio.csv", RADIO))) == rows(judgments)
 
 

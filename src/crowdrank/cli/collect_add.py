@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import say, say_json
+from crowdrank.cli.screen import complain, say, say_json
+
+if TYPE_CHECKING:
+    from crowdrank.judgments.table import Judgments
 
 
 def collect_add(
@@ -40,22 +43,27 @@ def collect_add(
     on_bad_rows: o.OnBadRows = "error",
     json: o.AsJson = False,
 ) -> None:
-    """Add batches of judgments: check, merge, say what changed. The same batch twice changes nothing."""
+    """Add batches of judgments: check, merge, say what changed. The same batch twice changes nothing.
+
+    What stands in JUDGMENTS stays as it is; new judgments come after it, and one given anew takes the old one's line.
+    """
+    from crowdrank.collection.keeping import Home, batch_is_zoned, start
     from crowdrank.collection.pool import Pool
-    from crowdrank.collection.rounds import add, kept_columns, read_round, require_keepable, scale_of
+    from crowdrank.collection.rounds import add, read_round, scale_of
+    from crowdrank.collection.waiting import Waiting, back_told, ledger_of
+    from crowdrank.judgments.combine import combine
     from crowdrank.judgments.read import excluded_ids, read_judgments
-    from crowdrank.judgments.write import check_output, write_table
+    from crowdrank.judgments.write import check_output
 
     target = judgments if output is None else output
     check_output(target)
-    so_far = read_round(
-        judgments, format=format, columns=columns, separator=separator, grades=grades, unjudgeable=unjudgeable
-    )
-    if so_far is not None and output is None:
-        require_keepable(judgments, format=format, columns=columns, separator=separator)
+    told = {"format": format, "columns": columns, "separator": separator}
+    before = so_far = read_round(judgments, **told, grades=grades, unjudgeable=unjudgeable)
+    home = Home.of(judgments, **told) if judgments.exists() and output is None else None
     pool = None if pairs is None else Pool.read(pairs)
     barred = excluded_ids(exclude)
     steps = []
+    news: Judgments | None = None
     for batch in new:
         scale = scale_of(so_far, grades)
         answers = unjudgeable if so_far is None or unjudgeable is not None else so_far.unjudgeable or None
@@ -67,22 +75,50 @@ def collect_add(
             unjudgeable=answers,
             on_bad_rows=on_bad_rows,
         )
-        step = add(so_far, read, source=str(batch), pool=pool, exclude=barred, on_bad_rows=on_bad_rows)
+        step = add(
+            so_far,
+            read,
+            source=str(batch),
+            pool=pool,
+            exclude=barred,
+            on_bad_rows=on_bad_rows,
+            scale_told=grades is not None,
+        )
         so_far = step.judgments
+        if step.news is not None:
+            news = step.news if news is None else combine(news, step.news)
         steps.append((str(batch), step))
-    changed = any(step.anything for _, step in steps)
-    if so_far is not None and (changed or target != judgments):
-        write_table(kept_columns(so_far), target)
+    notes = [note for _, step in steps for note in step.notes]
+    utc = any(batch_is_zoned(batch, format=new_format, columns=new_columns) for batch in new)
+    if news is not None and home is not None:
+        lost = home.lost(news)
+        if lost:
+            notes.append(
+                f"{judgments} has no column for what the batches tell of {', '.join(lost)}, which is not kept; add the "
+                "column, or write all of it elsewhere with -o."
+            )
+        home.keep(news, changed=any(step.changed for _, step in steps), utc=utc)
+    elif so_far is not None and (news is not None or output is not None):
+        start(target, so_far, utc=utc)
+    asked = Waiting.read(ledger_of(judgments))
+    was_out, is_out = (int(asked.out(one).sum()) for one in (before, so_far))
     if json:
         counts = ("added", "changed", "known", "older", "unknown", "excluded")
         say_json(
             {
                 "batches": [{"batch": name, **{one: getattr(step, one) for one in counts}} for name, step in steps],
                 "judgments": 0 if so_far is None else len(so_far),
-                "output": str(target) if changed else None,
+                "output": str(target) if news is not None else None,
+                "came_back": was_out - is_out,
+                "out": is_out,
+                "notes": notes,
             }
         )
         return
+    for note in notes:
+        complain(f"Note: {note}")
     for name, step in steps:
         say(f"{name}: {step.told()}")
-    say(f"Written to {target}." if changed else f"{judgments} is as it was.")
+    if was_out:
+        say(back_told(was_out, is_out))
+    say(f"Written to {target}." if news is not None else f"{judgments} is as it was.")

@@ -38,6 +38,9 @@ def collect_next(
     most: Annotated[int | None, typer.Option(help="How many labels one assessor may give in all.")] = None,
     honeypots: Annotated[float, typer.Option(help="Share of the money for planted pairs.")] = 0.0,
     method: c.Method = "gda",
+    again: Annotated[
+        bool, typer.Option("--again", help="Forget what was asked before and has not come back: it may be asked again.")
+    ] = False,
     settled: c.Settled = 0.95,
     good: c.Good = None,
     seed: c.Seed = None,
@@ -45,11 +48,16 @@ def collect_next(
     unjudgeable_as: o.UnjudgeableAs = "lowest",
     json: o.AsJson = False,
 ) -> None:
-    """Say which pairs to have judged next, by whom, at what price, and why."""
+    """Say which pairs to have judged next, by whom, at what price, and why.
+
+    Requests that were written (-o) and have not come back are not asked again; they are listed beside JUDGMENTS, in
+    NAME.requests.csv.
+    """
     from crowdrank.collection.platforms import check_requests, write_requests
     from crowdrank.collection.pool import parse_prices
     from crowdrank.collection.requests import Budget
     from crowdrank.collection.rounds import costs_told, read_round
+    from crowdrank.collection.waiting import Waiting, ledger_of
     from crowdrank.judgments.table import counted
 
     wanted = c.policy_of(policy, settled=settled, good=good, seed=seed).checked()
@@ -59,9 +67,17 @@ def collect_next(
     pool = c.pool_of(pairs, assessors, dict(terms.prices), reading["exclude"])
     so_far = read_round(judgments, **reading)
     model = c.fitted(method, so_far, unjudgeable_as) if so_far is not None and wanted.takes_model else None
-    asked = wanted.next(pool, so_far, model, terms)
+    ledger = ledger_of(judgments)
+    listed = Waiting.read(ledger)
+    out = listed.out(so_far)
+    if again:
+        listed, out = listed.where(~out), out[~out]
+    waiting = listed.where(out)
+    asked = wanted.next(pool, so_far, model, terms, waiting)
     if output is not None:
         write_requests(asked, output, to)
+        if len(asked) or again:
+            listed.and_then(Waiting.of(asked, so_far)).write(ledger)
     summary = {
         "policy": policy,
         "requests": len(asked),
@@ -69,6 +85,7 @@ def collect_next(
         "kinds": {one: {"labels": n, "cost": money} for one, (n, money) in asked.by_kind().items()},
         "reasons": asked.reasons(),
         "unmet": asked.unmet,
+        "out": len(waiting),
         "notes": list(asked.notes),
         "output": None if output is None else str(output),
     }
@@ -78,10 +95,13 @@ def collect_next(
     for note in asked.notes:
         complain(f"Note: {note}")
     if not len(asked):
-        say("Nothing more is wanted: the policy has what it asks for.")
+        said = "the policy has what it asks for" if not len(waiting) else waiting.told()
+        say(f"Nothing more is wanted: {said}.")
         return
     show_table(asked.to_arrow())
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in asked.reasons().items())
     written = "" if output is None else f"; written to {output}"
     unmet = f"; for {counted(asked.unmet, 'label')} more nobody is left" if asked.unmet else ""
     say(f"{counted(len(asked), 'label')} wanted: {costs_told(asked.by_kind())} ({reasons}){unmet}{written}.")
+    if len(waiting):
+        say(f"Besides, {waiting.told()}: --again asks for them again.")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
 from crowdrank.cli.screen import say, say_json
+
+if TYPE_CHECKING:
+    from crowdrank.collection.waiting import Waiting
 
 
 @o.reads_judgments()
@@ -39,26 +42,38 @@ def collect_status(
     from crowdrank.collection.platforms import check_labels, write_labels
     from crowdrank.collection.pool import Pool
     from crowdrank.collection.rounds import read_round, status
+    from crowdrank.collection.waiting import Waiting, ledger_of
 
     if labels is not None:
         check_labels(labels)
     pool = None if pairs is None else Pool.read(pairs)
     so_far = read_round(judgments, **reading)
+    listed = Waiting.read(ledger_of(judgments))
+    waiting = listed.where(listed.out(so_far))
     if so_far is None:
-        waiting = "" if pool is None else f" {len(pool):,} documents wait for their first."
+        first = "" if pool is None else f" {len(pool):,} documents wait for their first."
         if json:
-            say_json({"documents": 0 if pool is None else len(pool), "judged": 0, "labels": 0})
+            say_json({"documents": 0 if pool is None else len(pool), "judged": 0, "labels": 0, "out": len(waiting)})
         else:
-            say(f"There are no judgments yet in {judgments}.{waiting}")
+            say(f"There are no judgments yet in {judgments}.{first}")
+            _say_out(waiting)
         return
     model = c.fitted(method, so_far, unjudgeable_as)
     found = status(pool or Pool.of(so_far), so_far, model, level=settled, price=price)
     if labels is not None:
         write_labels(model.consensus_, labels)
     if json:
-        say_json({**asdict(found), "labels_output": None if labels is None else str(labels)})
+        out = {"out": len(waiting), "out_cost": float(waiting.price.sum()), "out_by_kind": dict(waiting.by_kind())}
+        say_json({**asdict(found), **out, "labels_output": None if labels is None else str(labels)})
         return
     for sentence in found.told():
         say(sentence)
+    _say_out(waiting)
     if labels is not None:
         say(f"Grades written to {labels}.")
+
+
+def _say_out(waiting: Waiting) -> None:
+    if len(waiting):
+        told = ", ".join(f"{number:,} by {kind}" for kind, number in waiting.by_kind().items())
+        say(f"Asked for and not come back: {waiting.told()}, {told}.")

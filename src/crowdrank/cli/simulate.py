@@ -9,6 +9,7 @@ import typer
 
 from crowdrank.cli.options import AsJson
 from crowdrank.cli.screen import say, say_json
+from crowdrank.errors import UsageError
 
 
 def simulate(
@@ -57,6 +58,7 @@ def simulate(
         int | None, typer.Option(help="How many queries have expert grades; all by default.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same world.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over a world that is there.")] = False,
     json: AsJson = False,
 ) -> None:
     """Make a world: queries, documents with features, expert grades, and a crowd that judges them.
@@ -65,6 +67,10 @@ def simulate(
     """
     from crowdrank.simulation.world import simulate as make
 
+    if (output / "world.json").exists() and not overwrite:
+        raise UsageError(
+            f"There is a world in {output} already; name another folder, or write over it with --overwrite."
+        )
     world = make(
         source=source or None,
         queries=queries,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank.collection import kernels
-from crowdrank.collection.pool import ANYONE, Floats, Integers, Pool, as_pool
+from crowdrank.collection.pool import ANYONE, Floats, Integers, Pool, as_pool, find_pairs
 from crowdrank.collection.requests import Budget, Requests
+from crowdrank.collection.waiting import Waiting
 from crowdrank.consensus.base import Aggregator, as_judgments
 from crowdrank.errors import DataWarning, InputError, UsageError, shown
 from crowdrank.judgments import ids
@@ -34,27 +35,57 @@ class State:
     judgments: Judgments | None
     item: Integers  # (n,) place among the items of the judgments, or -1
     count: Integers  # (n,) judgments so far
+    waiting: Waiting | None = None  # requests that are out
 
     @classmethod
-    def of(cls, pool: Pool, judgments: Judgments | None) -> State:
+    def of(cls, pool: Pool, judgments: Judgments | None, waiting: Waiting | None = None) -> State:
         """Look up the pairs of a pool among judgments."""
+        waiting = waiting if waiting is not None and len(waiting) else None
         if judgments is None:
-            return cls(pool, None, np.full(len(pool), -1), np.zeros(len(pool), np.int64))
-        alike = pool.made_of is judgments
-        item = np.arange(len(pool)) if alike else judgments.positions(pool.query, pool.document)
+            return cls(pool, None, np.full(len(pool), -1), np.zeros(len(pool), np.int64), waiting)
+        if pool.made_of is judgments:
+            count = np.diff(judgments.offsets).astype(np.int64, copy=False)
+            return cls(pool, judgments, np.arange(len(pool)), count, waiting)
+        item = judgments.positions(pool.query, pool.document)
         count = np.where(item >= 0, np.diff(judgments.offsets)[np.maximum(item, 0)], 0)
-        return cls(pool, judgments, item, count)
+        return cls(pool, judgments, item, count, waiting)
+
+    @cached_property
+    def out(self) -> Integers | None:
+        """How many requests of each pair are out, (n,); None where there are none at all."""
+        return None if self.waiting is None else np.bincount(self._out_pairs[0], minlength=len(self.pool))
+
+    @cached_property
+    def _out_pairs(self) -> tuple[Integers, Integers]:
+        """The pairs of the pool that requests are out for, and the places of those who are asked in the roster, or -1.
+
+        Both (n_requests,).
+        """
+        assert self.waiting is not None
+        pair = find_pairs(self.pool.query, self.pool.document, self.waiting.query, self.waiting.document)
+        who = np.full(len(pair), ANYONE)
+        if self.pool.roster is not None:
+            who = ids.match(self.pool.roster.assessors, self.waiting.assessor)
+        return pair[pair >= 0], who[pair >= 0]
+
+    @property
+    def asked_by_name(self) -> tuple[Integers, Integers]:
+        """Pairs, and the place in the roster of those who have been asked about them and have not answered."""
+        if self.waiting is None:
+            return NOTHING, NOTHING
+        pair, who = self._out_pairs
+        return pair[who >= 0], who[who >= 0]
 
     @cached_property
     def load(self) -> Integers:
-        """How many judgments each assessor of the roster has given: (n_assessors,)."""
+        """How many judgments each assessor of the roster has given, or has been asked for: (n_assessors,)."""
         assert self.pool.roster is not None
         load = np.zeros(len(self.pool.roster), np.int64)
         if self.judgments is not None:
             place = ids.match(self.pool.roster.assessors, self.judgments.assessors)
             given = kernels.counted(self.judgments.assessor, self.judgments.n_assessors)
             load[place[place >= 0]] = given[place >= 0]
-        return load
+        return load + np.bincount(self.asked_by_name[1], minlength=len(load))
 
     @property
     def unknown(self) -> int:
@@ -64,12 +95,17 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Wishes:
-    """Labels that a policy wants, one row each: a pair may stand there several times."""
+    """Labels that a policy wants, one row each: a pair may stand there several times.
+
+    Where `exact` is given, `worth` is only as much as a row can be worth: what it is worth is worked out for those rows
+    alone that may come first.
+    """
 
     pair: Integers  # (m,) places in the pool
     worth: Floats  # (m,) the most wanted is the highest; equals in the order given
     reason: NDArray[np.int8]  # (m,) places in `reasons`
     reasons: tuple[str, ...]
+    exact: Callable[[Integers], Floats] | None = None  # of some rows what they are worth; NaN: not wanted after all
 
     def __len__(self) -> int:
         return len(self.pair)
@@ -78,20 +114,45 @@ class Wishes:
         """Why the labels of some rows are wanted."""
         return np.array([*self.reasons, ""], object)[self.reason[rows]]
 
+    def resolved(self) -> Wishes:
+        """The same, with what every row is worth."""
+        if self.exact is None:
+            return self
+        worth = self.exact(np.arange(len(self)))
+        keep = ~np.isnan(worth)
+        return Wishes(self.pair[keep], worth[keep], self.reason[keep], self.reasons)
+
     def in_order(self, first: int) -> Iterator[Integers]:
         """Blocks of rows, the most wanted first; the first block has about `first` rows, without sorting the others."""
-        rest = np.arange(len(self))
-        if 0 < first < len(self) // 2:
-            least = np.partition(self.worth, len(self) - first)[len(self) - first]
-            above = self.worth >= least
-            if above.sum() < len(self) // 2:
-                head = np.flatnonzero(above)
-                rest = np.flatnonzero(~above)
-                yield from _blocks(head[np.argsort(-self.worth[head], kind="stable")], first)
-        yield from _blocks(rest[np.argsort(-self.worth[rest], kind="stable")], BLOCK)
+        done = np.zeros(len(self), bool)
+        for size in _sizes(first, len(self), growing=self.exact is not None):
+            least = np.partition(self.worth, len(self) - size)[len(self) - size]
+            head = np.flatnonzero(self.worth >= least)
+            if len(head) > len(self) // 2:
+                break
+            worth = self.worth[head] if self.exact is None else self.exact(head)
+            sure = worth >= least  # none of the others can be worth as much
+            if sure.sum() >= first:
+                done[head[sure | np.isnan(worth)]] = True
+                yield from _blocks(head[sure], worth[sure], first)
+                break
+        rest = np.flatnonzero(~done)  # seldom asked for
+        worth = self.worth[rest] if self.exact is None else self.exact(rest)
+        yield from _blocks(rest[~np.isnan(worth)], worth[~np.isnan(worth)], BLOCK)
 
 
-def _blocks(order: Integers, size: int) -> Iterator[Integers]:
+def _sizes(first: int, n: int, *, growing: bool) -> Iterator[int]:
+    """How many rows to look at: as many as are asked for; more and more where that may not be enough."""
+    size = 4 * first if growing else first
+    while 0 < size < n // 2:
+        yield size
+        if not growing:
+            return
+        size *= 4
+
+
+def _blocks(rows: Integers, worth: Floats, size: int) -> Iterator[Integers]:
+    order = rows[np.argsort(-worth, kind="stable")]
     size = min(max(size, 64), BLOCK)
     for start in range(0, len(order), size):
         yield order[start : start + size]
@@ -128,7 +189,14 @@ class Policy(Parametrised, ABC):
         """Itself, its arguments found to be sound."""
         return self
 
-    def next(self, pool: Any, judgments: Any = None, consensus: Any = None, budget: Budget | float = 100) -> Requests:
+    def next(
+        self,
+        pool: Any,
+        judgments: Any = None,
+        consensus: Any = None,
+        budget: Budget | float = 100,
+        waiting: Waiting | None = None,
+    ) -> Requests:
         """The labels to ask for now.
 
         Args:
@@ -136,12 +204,13 @@ class Policy(Parametrised, ABC):
             judgments: those so far: `Judgments`, a path, a DataFrame, or None.
             consensus: a model fitted on them, where the policy asks one (`takes_model`); GDA is fitted unless given.
             budget: `Budget`, or what may be spent.
+            waiting: requests that are out: none of them is asked again.
 
         """
         self.checked()
         pairs, known = as_pool(pool), None if judgments is None else as_judgments(judgments)
         terms = budget if isinstance(budget, Budget) else Budget(budget)
-        state = State.of(pairs, known)
+        state = State.of(pairs, known, waiting)
         wishes, model, notes = self._wishes(state, consensus)
         return _Round(self, state, model, terms).allotted(wishes, notes)
 
@@ -175,7 +244,8 @@ class Policy(Parametrised, ABC):
 
 def first_labels(state: State, seed: int | None) -> Wishes:
     """One label of every pair that has none, in the order of the pool, or drawn."""
-    pair = in_turn(np.flatnonzero((state.count == 0) & ~state.pool.planted), seed)
+    wanted = (state.count == 0) & ~state.pool.planted
+    pair = in_turn(np.flatnonzero(wanted if state.out is None else wanted & (state.out == 0)), seed)
     return Wishes(pair, np.zeros(len(pair)), np.zeros(len(pair), np.int8), ("no label so far",))
 
 
@@ -245,7 +315,10 @@ class _Round:
 
     def _refuse_nothing(self, wishes: Wishes, pair: Integers, unmet: int) -> None:
         """Refuse a round in which labels are wanted and none can be had."""
-        if len(pair) or not len(wishes):
+        if len(pair):
+            return
+        wishes = wishes.resolved()
+        if not len(wishes):
             return
         one = int(wishes.pair[int(np.argmax(wishes.worth))])
         name, query = (column[one].as_py() for column in (self.state.pool.document, self.state.pool.query))
@@ -293,14 +366,17 @@ class _Desk:
         allowed_offsets, allowed = self.state.pool.allowed or (NOTHING, np.empty(0, np.int32))
         cheapest = float(roster.price.min())
         n = len(wishes) if cheapest == 0 else int(min(money / cheapest + 1, len(wishes)))
-        before, given = np.full(len(wishes), -1), np.full(len(wishes), -1)
         self.last[:] = -1
-        done, kept, unmet = 0, [], 0
+        before, given = self._asked_already()  # and then of the wishes looked at
+        done, kept, unmet = len(before), [], 0
         for block in wishes.in_order(n):
             pair = wishes.pair[block]
             told = merit(pair) if merit is not None else None
             worth = np.zeros((1, len(roster))) if told is None else told
             chosen, ended = np.empty(len(block), np.int64), np.empty(len(block), np.int8)
+            if done + len(block) > len(before):
+                more = np.full(len(before) + len(block), -1)
+                before, given = np.concatenate([before, more]), np.concatenate([given, more])
             money = kernels.allot(
                 pair,
                 self.state.item[pair],
@@ -331,3 +407,11 @@ class _Desk:
         rows = np.concatenate([NOTHING, *(part[0] for part in kept)])
         who = np.concatenate([NOTHING, *(part[1] for part in kept)])
         return wishes.pair[rows], who, wishes.told(rows), unmet
+
+    def _asked_already(self) -> tuple[Integers, Integers]:
+        """Requests that are out, as wishes that were met: for each the one before it of the same pair, and to whom."""
+        pair, who = self.state.asked_by_name
+        before = np.full(len(pair), -1)
+        for wish, one in enumerate(pair.tolist()):
+            before[wish], self.last[one] = self.last[one], wish
+        return before, who.astype(np.int64)

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
-import pyarrow as pa
 from scipy.special import ndtri
 
 from crowdrank.collection import kernels
 from crowdrank.collection.base import State
-from crowdrank.collection.pool import Floats, Integers, Roster
+from crowdrank.collection.pool import Floats, Integers, Roster, find_pairs
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.information import entropy
 from crowdrank.consensus.latent import N_NODES, NODES, gold_curves
@@ -32,8 +31,12 @@ MEANS, SDS = np.linspace(-3.4, 3.4, 137), np.linspace(0.0, 1.3, 53)
 _NODE, _WEIGHT = np.polynomial.hermite_e.hermegauss(5)
 POINTS, WEIGHTS = np.asarray(_NODE, np.float64), np.asarray(_WEIGHT / _WEIGHT.sum(), np.float64)
 """Five points, in standard deviations, and their weights: expectations under a normal, of polynomials to degree 9."""
-CHUNK = 1 << 16
-"""Pairs whose probabilities are held at once, where they are spelt out."""
+CHUNK, FEW = 1 << 14, 16
+"""Pairs whose probabilities are held at once, of one answer and of all assessors': what a processor keeps at hand."""
+TINY = 1e-300
+GRID = tuple((float(one[0]), float(one[1] - one[0])) for one in (MEANS, SDS))
+NOTHING_KNOWN = (0.0, 1.0)
+"""The mean and the standard deviation of a pair without a label."""
 SURE = 0.95
 """An expert of whom nothing is known is right as often, where states are grades."""
 
@@ -73,33 +76,38 @@ class Belief:
 
     def posterior(self, pair: Integers) -> Floats:
         """The probability of each state: (n, n_states)."""
+        return np.ascontiguousarray(self._shares(pair).T)
+
+    def _shares(self, pair: Integers) -> Floats:
+        """The probability of each state, states first: (n_states, n)."""
         row = self.row[pair]
         known = row >= 0
-        at = np.maximum(row, 0)
+        at = row if known.all() else np.maximum(row, 0)
         if self.on_line:
-            shares = self._on_nodes(np.where(known, self._column("relevance")[at], 0.0), self._column("sd")[at])
+            shares = on_nodes(np.where(known, self._column("relevance")[at], 0.0), self._column("sd")[at])
             if len(self.prior) > N_NODES:  # the last state is that of what nobody can judge
-                apart = self._column("unjudgeable")[at][:, None]
-                shares = np.hstack([shares * (1 - apart), apart])
+                apart = self._column("unjudgeable")[at]
+                shares = np.vstack([shares * (1 - apart), apart])
         else:
-            shares = self._shares[at]
-        shares[~known] = self.prior
+            shares = np.empty((len(self.prior), len(at)))
+            for state, name in enumerate(self._share_names):
+                np.take(self._column(name), at, out=shares[state], mode="clip")
+        if not known.all():
+            shares[:, ~known] = self.prior[:, None]
         return shares
 
-    @staticmethod
-    def _on_nodes(mean: Floats, sd: Floats) -> Floats:
-        """A normal on the nodes; one narrower than they lie apart is shared between its neighbours."""
-        off = (NODES - mean[:, None]) / np.maximum(sd, 0.4 * STEP)[:, None]
-        shares = np.exp(-0.5 * off * off)
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-
     def _column(self, name: str) -> Floats:
-        return self.model.consensus_.document_table[name].to_numpy()  # type: ignore[no-any-return]
+        if name not in self._columns:
+            self._columns[name] = self.model.consensus_.document_table[name].to_numpy()
+        return self._columns[name]
 
     @cached_property
-    def _shares(self) -> Floats:
-        table = self.model.consensus_.document_table
-        return np.column_stack([table[name].to_numpy() for name in self.model.consensus_.share_names])
+    def _share_names(self) -> list[str]:
+        return self.model.consensus_.share_names
+
+    @cached_property
+    def _columns(self) -> dict[str, Floats]:
+        return {}
 
     @cached_property
     def anyone(self) -> Floats:
@@ -130,9 +138,9 @@ class Belief:
 
     def _certainties(self, shares: Floats) -> Floats:
         if not self.on_line:
-            return np.asarray(shares.max(axis=1))
+            return np.asarray(shares.max(axis=0))
         onto = np.eye(len(self.careful))[self.careful.argmax(axis=0)]  # the grade that each state is seen as
-        return np.asarray((shares @ onto).max(axis=1))
+        return np.asarray((onto.T @ shares).max(axis=0))
 
     def settled_entropy(self, level: float) -> float:
         """The entropy of a pair whose grade is as probable as `level`: what is left shared evenly among the others.
@@ -145,67 +153,50 @@ class Belief:
             return float(-level * np.log(level) - (1 - level) * np.log(left))
         half = float(-NODES[0]) / n_grades
         sd = half / float(ndtri((1 + level) / 2))
-        return float(kernels.entropies(self._on_nodes(np.zeros(1), np.array([sd])))[0])
+        return float(entropies(on_nodes(np.zeros(1), np.array([sd])))[0])
 
     def entropy(self, pair: Integers) -> Floats:
         """How much is not known of each pair, in nats: (n,)."""
-        return self._looked_up(pair, kernels.entropies)
+        return self._looked_up(pair, entropies)
 
     def drop(self, pair: Integers) -> Floats:
         """By how much an answer of whoever comes is expected to lower the entropy: (n,)."""
         return self._looked_up(pair, self._drops)
 
+    def share_told(self, pair: Integers) -> Floats:
+        """The share of what is not known that an answer of whoever comes is expected to tell: (n,)."""
+        return self._looked_up(pair, lambda shares: self._drops(shares) / np.maximum(entropies(shares), 1e-12))
+
     def _drops(self, shares: Floats) -> Floats:
-        told = np.empty((len(shares), 1))
-        noise = entropy(self.anyone.T)[None]
-        everyone = np.empty(0, np.int64), np.empty(0, np.int32)
-        kernels.information(shares, self.anyone[None], noise, np.arange(len(shares)), *everyone, told)
-        return told[:, 0]
+        return told_by(self.anyone, shares)
 
     def gains(self, pair: Integers) -> tuple[Floats, Floats]:
-        """What each pair may gain, and the chance of each: (n, n_points) both.
+        """The chance of each thing that a pair may gain, and what: (n_points, n), or (n_points, 1) where all are alike.
 
         Points are the true grades, or five points of the line that have the moments of the pair's normal.
         """
-        row = self.row[pair]
         if not self.on_line:
-            shares = self._all_shares(row)
-            return shares, np.broadcast_to(self.gain, shares.shape)
-        at = self._mean_sd(row)
-        value = np.empty((len(pair), len(POINTS)))
-        kernels.along(*at, POINTS, float(NODES[0]), STEP, self.gain[:N_NODES], value)
+            return self._shares(pair), self.gain[:, None]
+        row = self.row[pair]
+        value = np.empty((len(POINTS), len(pair)))
+        line = self._column("relevance"), self._column("sd")
+        kernels.along(row, *line, NOTHING_KNOWN, POINTS, (float(NODES[0]), STEP), self.gain[:N_NODES], value)
         if len(self.prior) == N_NODES:
-            return np.broadcast_to(WEIGHTS, value.shape), value
-        apart = np.where(row >= 0, self._column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])[:, None]
-        return np.hstack([WEIGHTS * (1 - apart), apart]), np.hstack([value, np.zeros((len(pair), 1))])
+            return WEIGHTS[:, None], value
+        apart = np.where(row >= 0, self._column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])
+        return np.vstack([WEIGHTS[:, None] * (1 - apart), apart]), np.vstack([value, np.zeros(len(pair))])
 
     def _looked_up(self, pair: Integers, function: Callable[[Floats], Floats]) -> Floats:
         """A function of probabilities of states, of each pair."""
-        row = self.row[pair]
-        if not self.on_line:
-            return function(self._all_shares(row))
-        if len(self.prior) > N_NODES:
-            parts = [function(self.posterior(part)) for part in np.array_split(pair, len(pair) // CHUNK + 1)]
-            return np.concatenate(parts)
-        means, sds = np.meshgrid(MEANS, SDS, indexing="ij")
-        table = function(self._on_nodes(means.ravel(), sds.ravel())).reshape(means.shape)
         found = np.empty(len(pair))
-        kernels.bilinear(*self._mean_sd(row), MEANS[0], MEANS[1] - MEANS[0], SDS[0], SDS[1] - SDS[0], table, found)
+        if not self.on_line or len(self.prior) > N_NODES:
+            for start in range(0, len(pair), CHUNK):
+                found[start : start + CHUNK] = function(self._shares(pair[start : start + CHUNK]))
+            return found
+        table = function(on_grid()).reshape(len(MEANS), len(SDS))
+        line = self._column("relevance"), self._column("sd")
+        kernels.bilinear(self.row[pair], *line, NOTHING_KNOWN, *GRID, table, found)
         return found
-
-    def _mean_sd(self, row: Integers) -> tuple[Floats, Floats]:
-        """Of a pair without a label those of the prior."""
-        mean, sd = self._column("relevance"), self._column("sd")
-        if len(row) == len(mean) and _in_place(row):
-            return mean, sd
-        return np.where(row >= 0, mean[row], 0.0), np.where(row >= 0, sd[row], 1.0)
-
-    def _all_shares(self, row: Integers) -> Floats:
-        if len(row) == len(self._shares) and _in_place(row):
-            return self._shares
-        shares = self._shares[row]
-        shares[row < 0] = self.prior
-        return shares
 
     def drops(self, pair: Integers, roster: Roster) -> Floats:
         """As `drop`, for an answer of each assessor of a roster who may judge the pair: (n, n_assessors).
@@ -213,11 +204,13 @@ class Belief:
         A family has one voice on a pair: who comes after n of its members adds one n + 1st to it.
         """
         curves = self._of_roster(roster)
-        offsets, allowed = self.state.pool.allowed or (np.empty(0, np.int64), np.empty(0, np.int32))
-        told = np.zeros((len(pair), len(roster)))
-        kernels.information(
-            self.posterior(pair), curves, entropy(curves.transpose(0, 2, 1)), pair, offsets, allowed, told
-        )
+        shares = self._shares(pair)
+        if self.state.pool.allowed is None:
+            told = told_by_each(curves, shares)
+        else:
+            told = np.zeros((len(pair), len(roster)))
+            noise = entropy(curves.transpose(0, 2, 1))
+            kernels.information(np.ascontiguousarray(shares.T), curves, noise, pair, *self.state.pool.allowed, told)
         voices = self._voices(pair, roster)
         return told if voices is None else told / (1.0 + voices)
 
@@ -253,9 +246,51 @@ class Belief:
         return counts[:, family]
 
 
-def _in_place(row: Integers) -> bool:
-    """Whether rows are all rows in their order, so that nothing needs to be picked."""
-    return bool(len(row) and row[0] == 0 and row[-1] == len(row) - 1 and (np.diff(row) == 1).all())
+def on_nodes(mean: Floats, sd: Floats) -> Floats:
+    """A normal on the nodes, (n_nodes, n); one narrower than they lie apart is shared between its neighbours."""
+    off = (NODES[:, None] - mean) / np.maximum(sd, 0.4 * STEP)
+    shares = np.exp(-0.5 * off * off)
+    return np.asarray(shares / shares.sum(axis=0))
+
+
+@cache
+def on_grid() -> Floats:
+    """The normals of the grid on the nodes: (n_nodes, n_means * n_sds)."""
+    means, sds = np.meshgrid(MEANS, SDS, indexing="ij")
+    return on_nodes(means.ravel(), sds.ravel())
+
+
+def entropies(shares: Floats) -> Floats:
+    """The entropy of each column, in nats: (n,).
+
+    >>> entropies(np.array([[0.5, 1.0], [0.5, 0.0]])).round(3).tolist()
+    [0.693, 0.0]
+    """
+    found: Floats = 0.0 - np.einsum("sn,sn->n", shares, np.log(np.maximum(shares, TINY)))
+    return found
+
+
+def told_by(curves: Floats, shares: Floats) -> Floats:
+    """The mutual information of state and answer, (n,): an answer's entropy less what is left if the state is known.
+
+    >>> told_by(np.eye(2), np.array([[0.5, 1.0], [0.5, 0.0]])).round(3).tolist()
+    [0.693, 0.0]
+    """
+    # curves (n_answers, n_states), shares (n_states, n)
+    told: Floats = entropies(curves @ shares) - entropy(curves.T) @ shares
+    return np.maximum(told, 0.0)
+
+
+def told_by_each(curves: Floats, shares: Floats) -> Floats:
+    """As `told_by`, of each assessor: (n, n_assessors)."""
+    # curves (n_assessors, n_answers, n_states), shares (n_states, n)
+    n_assessors, n_answers, n_states = curves.shape
+    flat = np.ascontiguousarray(curves.transpose(1, 0, 2)).reshape(n_answers * n_assessors, n_states)
+    told = -shares.T @ entropy(curves.transpose(0, 2, 1)).T
+    for start in range(0, shares.shape[1], FEW):
+        answers = (shares[:, start : start + FEW].T @ flat.T).reshape(-1, n_answers, n_assessors)
+        told[start : start + FEW] -= np.einsum("nga,nga->na", answers, np.log(np.maximum(answers, TINY)))
+    return np.maximum(told, 0.0)
 
 
 def _rows(state: State, model: Aggregator) -> Integers:
@@ -268,15 +303,7 @@ def _rows(state: State, model: Aggregator) -> Integers:
         return judgments.positions(state.pool.query, state.pool.document)
     # Judgments were left out: documents are known by their ids alone.
     query, document = (table[name].combine_chunks() for name in ("query", "document"))
-    return _positions(query, document, state.pool.query, state.pool.document)
-
-
-def _positions(query: pa.Array, document: pa.Array, wanted_query: pa.Array, wanted_document: pa.Array) -> Integers:
-    queries, documents = query.unique(), document.unique()
-    keys = ids.match(queries, query) * len(documents) + ids.match(documents, document)
-    q, d = ids.match(queries, wanted_query), ids.match(documents, wanted_document)
-    found = ids.match(pa.array(keys), pa.array(q * len(documents) + d))
-    return np.where((q >= 0) & (d >= 0), found, -1)
+    return find_pairs(query, document, state.pool.query, state.pool.document)
 
 
 def _judged(judgments: Judgments, item: Integers) -> tuple[Integers, Integers]:

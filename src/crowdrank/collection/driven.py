@@ -11,13 +11,15 @@ import pyarrow as pa
 from crowdrank.collection import kernels
 from crowdrank.collection.base import Policy, State, Wishes, in_turn
 from crowdrank.collection.belief import Belief
-from crowdrank.collection.pool import Floats, Integers
+from crowdrank.collection.pool import Flags, Floats, Integers
 from crowdrank.consensus.base import Aggregator
 from crowdrank.errors import UsageError
 from crowdrank.judgments import ids
 
 VARIETY = 0.35
 """Chosen on half of RF10's topics among 0, 0.25, 0.5 and 1: the middle of the best two."""
+TOGETHER = 1 << 14
+"""Pairs whose gains are worked out together."""
 
 
 class Random(Policy):
@@ -36,18 +38,19 @@ class Random(Policy):
 
     def wishes(self, state: State, model: Aggregator | None) -> Wishes:
         """Pairs with the fewest labels first, in an order that is drawn."""
-        open_ = ~state.pool.planted if self.k is None else (state.count < self.k) & ~state.pool.planted
+        count = state.count if state.out is None else state.count + state.out
+        open_ = ~state.pool.planted if self.k is None else (count < self.k) & ~state.pool.planted
         drawn = np.random.default_rng([self.seed or 0, int(state.count.sum())])
         pair = drawn.permutation(np.flatnonzero(open_))
-        return Wishes(pair, -state.count[pair].astype(np.float64), np.zeros(len(pair), np.int8), ("drawn",))
+        return Wishes(pair, -count[pair].astype(np.float64), np.zeros(len(pair), np.int8), ("drawn",))
 
 
 class Driven(Policy):
     """What policies that ask a model share: pairs without a label come first, pairs that are settled not at all.
 
-    A round asks for one label of a pair; what it says is known in the next. Where a roster is given, each request goes
-    to whoever is expected to tell most per price, divided by a power (`variety`) of how much they judged already: one
-    assessor's errors are alike, and of whom little is known, more is to be learnt.
+    A round asks for one label of a pair, and for none while one is out; what it says is known in the next. Where a
+    roster is given, each request goes to whoever is expected to tell most per price, divided by a power (`variety`) of
+    how much they judged already: one assessor's errors are alike, and of whom little is known, more is to be learnt.
     """
 
     takes_model: ClassVar[bool] = True
@@ -55,8 +58,12 @@ class Driven(Policy):
     variety: float
 
     @abstractmethod
-    def worth(self, belief: Belief, pair: Integers) -> Floats:
+    def worth(self, belief: Belief, pair: Integers, at_most: Floats | None = None) -> Floats:
         """How much a label of each pair is wanted: (n,)."""
+
+    def at_most(self, belief: Belief, pair: Integers) -> Floats | None:
+        """A number that `worth` does not exceed and that is sooner had, where there is one: (n,)."""
+        return None
 
     @abstractmethod
     def why(self) -> str:
@@ -66,15 +73,32 @@ class Driven(Policy):
         """Pairs without a label, then by worth."""
         assert model is not None
         belief = Belief.of(state, model)
-        pair = np.flatnonzero(~state.pool.planted)
-        if self.settled is not None:
-            pair = pair[belief.certainty(pair) < self.settled]
-        pair = in_turn(pair, self.seed)
-        worth = self.worth(belief, pair)
+        open_ = ~state.pool.planted if state.out is None else ~state.pool.planted & (state.out == 0)
+        pair = in_turn(np.flatnonzero(open_), self.seed)
+        at_most = self.at_most(belief, pair)
+        if at_most is None:
+            pair = pair[self._open(belief, pair)]
+            worth = self.worth(belief, pair)
+        else:
+            worth = at_most
         fresh = state.count[pair] == 0
-        if fresh.any():
-            worth = worth + fresh * (worth.max() + 1.0)
-        return Wishes(pair, worth, (~fresh).astype(np.int8), ("no label so far", self.why()))
+        first = worth.max() + 1.0 if fresh.any() else 0.0
+        reason = (~fresh).astype(np.int8)
+        reasons = ("no label so far", self.why())
+        if at_most is None:
+            return Wishes(pair, worth + first * fresh if first else worth, reason, reasons)
+
+        def exact(rows: Integers) -> Floats:
+            """What rows are worth; NaN for what is settled."""
+            worth: Floats = self.worth(belief, pair[rows], at_most[rows]) + first * fresh[rows]
+            worth[~self._open(belief, pair[rows])] = np.nan
+            return worth
+
+        return Wishes(pair, at_most + first * fresh if first else at_most, reason, reasons, exact)
+
+    def _open(self, belief: Belief, pair: Integers) -> Flags:
+        """Which pairs are not settled."""
+        return np.ones(len(pair), bool) if self.settled is None else belief.certainty(pair) < self.settled
 
     def merit(self, state: State, model: Aggregator | None, pair: Integers) -> Floats | None:
         """How much each assessor is expected to tell."""
@@ -106,11 +130,15 @@ class WidestInterval(Driven):
         self.variety = variety
         self.seed = seed
 
-    def worth(self, belief: Belief, pair: Integers) -> Floats:
+    def worth(self, belief: Belief, pair: Integers, at_most: Floats | None = None) -> Floats:
         """Upper less lower; of what has no label, the widest there is."""
-        table, row = belief.model.consensus_.document_table, belief.row[pair]
+        return self.at_most(belief, pair) if at_most is None else at_most
+
+    def at_most(self, belief: Belief, pair: Integers) -> Floats:
+        """The same: it only remains to be seen what is settled."""
+        table = belief.model.consensus_.document_table
         width: Floats = table["upper"].to_numpy() - table["lower"].to_numpy()
-        return np.where(row >= 0, width[np.maximum(row, 0)], width.max(initial=0.0))
+        return np.append(width, width.max(initial=0.0))[belief.row[pair]]  # the last is that of row -1
 
     def why(self) -> str:
         """Its interval is wide."""
@@ -125,7 +153,7 @@ class EntropyDrop(Driven):
         self.variety = variety
         self.seed = seed
 
-    def worth(self, belief: Belief, pair: Integers) -> Floats:
+    def worth(self, belief: Belief, pair: Integers, at_most: Floats | None = None) -> Floats:
         """Nats that an answer of whoever comes is expected to tell."""
         return belief.drop(pair)
 
@@ -162,28 +190,40 @@ class TopGain(Driven):
             raise UsageError(f"ndcg@k takes a whole number k from 1 up, not {self.k!r}.")
         return super().checked()
 
-    def worth(self, belief: Belief, pair: Integers) -> Floats:
+    def worth(self, belief: Belief, pair: Integers, at_most: Floats | None = None) -> Floats:
         """The expected gain of nDCG@k of the pair's query."""
-        n, query = len(belief.state.pool), _query_numbers(belief.state)
-        order = np.arange(n) if (np.diff(query) >= 0).all() else np.argsort(query, kind="stable")
-        offsets = np.append(np.flatnonzero(np.diff(query[order], prepend=-1)), n)
-        chance, value = belief.gains(order)
-        found = np.empty(n)
-        discount = 1 / np.log2(np.arange(2, self.k + 2))
-        kernels.top_gains(offsets, chance, value, self.k, discount, found)
-        gain = np.empty(n)
-        gain[order] = found
-        worth = gain[pair]
-        some = np.flatnonzero(worth > 0)  # most can change nothing at the top
-        worth[some] *= belief.drop(pair[some]) / np.maximum(belief.entropy(pair[some]), 1e-12)
-        return worth
+        gain = self._known_better(belief)[pair] if at_most is None else at_most
+        return gain * belief.share_told(pair)
+
+    def at_most(self, belief: Belief, pair: Integers) -> Floats | None:
+        """The gain if a pair's true state were known; on the line, what share of it a label tells is had as soon."""
+        return None if belief.on_line else self._known_better(belief)[pair]
+
+    def _known_better(self, belief: Belief) -> Floats:
+        """The expected gain of nDCG@k if a pair's true state were known, of each pair of the pool."""
+        order, offsets = _by_query(belief.state)
+        discount, found = 1 / np.log2(np.arange(2, self.k + 2)), np.empty(len(order))
+        first = 0
+        while first < len(offsets) - 1:  # whole queries, few enough for a processor to keep at hand
+            last = max(int(np.searchsorted(offsets, offsets[first] + TOGETHER, side="right")) - 1, first + 1)
+            start, stop = offsets[first], offsets[last]
+            chance, value = belief.gains(order[start:stop])
+            kernels.top_gains(offsets[first : last + 1] - start, chance, value, self.k, discount, found[start:stop])
+            first = last
+        if belief.state.pool.made_of is None:
+            found[order] = found.copy()
+        return found
 
     def why(self) -> str:
         """It may change the top."""
         return f"may change the top {self.k}"
 
 
-def _query_numbers(state: State) -> Integers:
+def _by_query(state: State) -> tuple[Integers, Integers]:
+    """The pairs of a pool, those of a query side by side, and where each query starts: (n,), (n_queries + 1,)."""
     if state.pool.made_of is not None:
-        return state.pool.made_of.item_query.astype(np.int64)
-    return ids.encode(pa.chunked_array([state.pool.query]))[0].astype(np.int64)
+        return np.arange(len(state.pool)), state.pool.made_of.query_offsets.astype(np.int64)
+    query = ids.encode(pa.chunked_array([state.pool.query]))[0]
+    order = np.argsort(query, kind="stable")
+    starts = np.flatnonzero(np.diff(query[order])) + 1
+    return order, np.concatenate([[0], starts, [len(query)]])

@@ -99,66 +99,82 @@ def top_gains(
     """What knowing more of each document is expected to add to its query's DCG@k, over the best DCG@k as known.
 
     A document's gain turns out as one of `after`, each by its `chance`, where its mean was expected; then the query is
-    ranked anew. Only the k + 1 best documents matter to where a document can come in.
+    ranked anew. Only the k + 1 best documents matter to where a document can come in. Either table may have one column
+    that holds for all documents.
     """
-    # chance and after (n, n_answers), the documents of a query side by side -> gain (n,)
-    score, most = np.zeros(len(chance)), np.full(len(chance), -np.inf)
-    for d in range(len(chance)):
-        for answer in range(chance.shape[1]):
-            score[d] += chance[d, answer] * after[d, answer]
-            most[d] = max(most[d], after[d, answer])
-    top, own = np.empty(k + 1, np.int64), np.empty(k, np.int64)
-    above, below = np.empty(k + 1), np.empty(k + 1)
+    # chance and after (n_answers, 1 or n), the documents of a query side by side -> gain (n,)
+    n, n_answers = len(gain), len(chance)
+    own_chance, own_after = int(chance.shape[1] > 1), int(after.shape[1] > 1)
+    score = np.zeros(n)
+    for answer in range(n_answers):
+        for d in range(n):
+            score[d] += chance[answer, d * own_chance] * after[answer, d * own_after]
+    top, comes = np.empty(k + 1, np.int64), np.empty(n_answers, np.int64)
+    above, below, higher = np.zeros(k + 1), np.zeros(k + 1), np.zeros(k + 1)
     for query in range(len(query_offsets) - 1):
         start, stop = query_offsets[query], query_offsets[query + 1]
-        held = 0
-        for d in range(start, stop):  # the k + 1 best, in order
-            at = held
-            while at > 0 and score[d] > score[top[at - 1]]:
-                at -= 1
-            if at > k:
-                continue
-            held = min(held + 1, k + 1)
-            for place in range(held - 1, at, -1):
-                top[place] = top[place - 1]
-            top[at] = d
-        # What the best k add up to, as they are (above) and each a rank lower (below), up to each place.
-        above[0], below[0] = 0.0, 0.0
-        for place in range(min(held, k)):
-            rank_lower = discount[place + 1] if place + 1 < k else 0.0
-            above[place + 1] = above[place] + discount[place] * score[top[place]]
-            below[place + 1] = below[place] + rank_lower * score[top[place]]
-            own[place] = top[place]
+        held = _best(score, start, stop, top)
         shown = min(held, k)
-        whole = above[shown]
+        # What the best k add up to, up to each place: as they are (above), each a rank lower and each a rank higher.
+        for place in range(shown):
+            value = score[top[place]]
+            above[place + 1] = above[place] + discount[place] * value
+            below[place + 1] = below[place] + (discount[place + 1] * value if place + 1 < k else 0.0)
+            higher[place + 1] = higher[place] + (discount[place - 1] * value if place > 0 else 0.0)
+        scale = 1 / max(above[shown], 1e-12)
+        least, after_them = score[top[shown - 1]], score[top[k]] if held > k else -np.inf
+        if not own_after:
+            for answer in range(n_answers):
+                comes[answer] = _place(after[answer, 0], score, top, shown)
         for d in range(start, stop):
             mine = -1
-            for place in range(shown):
-                if own[place] == d:
-                    mine = place
-            if mine < 0 and held > k and most[d] < score[top[k - 1]]:
-                gain[d] = 0.0  # it cannot come in
-                continue
-            expected = 0.0
-            for answer in range(chance.shape[1]):
-                value, at = after[d, answer], shown
-                while at > 0 and value >= score[top[at - 1]]:
-                    at -= 1
-                if mine < 0:  # it comes in at a place, and who stands there or after goes down
-                    here = discount[at] * value if at < k else 0.0
-                    total = above[at] + here + below[shown] - below[at]
+            if score[d] >= least:
+                for place in range(shown):
+                    if top[place] == d:
+                        mine = place
+            c, v, added = d * own_chance, d * own_after, 0.0
+            for answer in range(n_answers):
+                value = after[answer, v]
+                if mine < 0 and value < least:
+                    continue  # it cannot come in
+                at = _place(value, score, top, shown) if own_after else comes[answer]
+                if mine < 0:  # who stands there or after goes down
+                    more = discount[at] * value + below[shown] - below[at] - (above[shown] - above[at])
                 elif at <= mine:  # it goes up, who stood between goes down
-                    total = whole - discount[mine] * score[d] + discount[at] * value
-                    total += below[mine] - below[at] - (above[mine] - above[at])
-                else:  # it goes down, who stood between goes up; below the last place the next best comes in
-                    at -= 1
-                    after_it = score[top[k]] if held > k else -np.inf
-                    total = whole - discount[mine] * score[d]
-                    for place in range(mine + 1, at + 1):
-                        total += (discount[place - 1] - discount[place]) * score[top[place]]
-                    total += discount[at] * max(value, after_it if at == k - 1 else -np.inf)
-                expected += chance[d, answer] * total
-            gain[d] = max(expected - whole, 0.0) / max(whole, 1e-12)
+                    more = discount[at] * value - discount[mine] * score[d]
+                    more += below[mine] - below[at] - (above[mine] - above[at])
+                else:  # it goes down, who stood between goes up; from below the last place the next best comes in
+                    last = max(value, after_them) if at == k else value
+                    more = discount[at - 1] * last - discount[mine] * score[d]
+                    more += higher[at] - higher[mine + 1] - (above[at] - above[mine + 1])
+                added += chance[answer, c] * more
+            gain[d] = max(added, 0.0) * scale
+
+
+@njit(cache=True, nogil=True)
+def _place(value: float, score: NDArray[np.float64], top: NDArray[np.int64], shown: int) -> int:
+    """How many of the best have a higher score."""
+    at = shown
+    while at > 0 and value >= score[top[at - 1]]:
+        at -= 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _best(score: NDArray[np.float64], start: int, stop: int, top: NDArray[np.int64]) -> int:
+    """Fill `top` with the best documents from start to stop, in order; how many there are."""
+    held, most = 0, len(top)
+    for d in range(start, stop):
+        at = held
+        while at > 0 and score[d] > score[top[at - 1]]:
+            at -= 1
+        if at >= most:
+            continue
+        held = min(held + 1, most)
+        for place in range(held - 1, at, -1):
+            top[place] = top[place - 1]
+        top[at] = d
+    return held
 
 
 @njit(cache=True, nogil=True)
@@ -197,58 +213,80 @@ def information(
 
 
 @njit(cache=True, nogil=True)
-def entropies(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The entropy of each row, in nats."""
-    # (n, n_states) -> (n,)
-    found = np.zeros(len(shares))
-    for row in range(len(shares)):
-        for s in range(shares.shape[1]):
-            if shares[row, s] > 0.0:
-                found[row] -= shares[row, s] * np.log(shares[row, s])
-    return found
-
-
-@njit(cache=True, nogil=True)
 def bilinear(
+    row: NDArray[np.int64],
     x: NDArray[np.float64],
     y: NDArray[np.float64],
-    first_x: float,
-    step_x: float,
-    first_y: float,
-    step_y: float,
+    other: tuple[float, float],
+    grid_x: tuple[float, float],
+    grid_y: tuple[float, float],
     table: NDArray[np.float64],
     found: NDArray[np.float64],
 ) -> None:
-    """A function's values at points (x, y), from those on a grid; what lies off the grid counts as on its edge."""
-    # x, y, found (n,), table (n_x, n_y)
-    for row in range(len(x)):
-        u = min(max((x[row] - first_x) / step_x, 0.0), table.shape[0] - 1.000001)
-        v = min(max((y[row] - first_y) / step_y, 0.0), table.shape[1] - 1.000001)
+    """A function's values at the points (x, y) of rows, or at the `other` point for a row below 0.
+
+    They come from those on a grid, which a first value and a step describe; what lies off it counts as on its edge.
+    """
+    # row, found (n,), x, y (any rows,), table (n_x, n_y)
+    per_x, per_y = 1.0 / grid_x[1], 1.0 / grid_y[1]
+    last_x, last_y = table.shape[0] - 1.000001, table.shape[1] - 1.000001
+    for place in range(len(row)):
+        at = row[place]
+        u = min(max(((x[at] if at >= 0 else other[0]) - grid_x[0]) * per_x, 0.0), last_x)
+        v = min(max(((y[at] if at >= 0 else other[1]) - grid_y[0]) * per_y, 0.0), last_y)
         i, j = int(u), int(v)
         u -= i
         v -= j
         low = (1 - v) * table[i, j] + v * table[i, j + 1]
         high = (1 - v) * table[i + 1, j] + v * table[i + 1, j + 1]
-        found[row] = (1 - u) * low + u * high
+        found[place] = (1 - u) * low + u * high
 
 
 @njit(cache=True, nogil=True)
 def along(
+    row: NDArray[np.int64],
     mean: NDArray[np.float64],
     sd: NDArray[np.float64],
+    other: tuple[float, float],
     points: NDArray[np.float64],
-    first: float,
-    step: float,
+    grid: tuple[float, float],
     table: NDArray[np.float64],
     found: NDArray[np.float64],
 ) -> None:
-    """A function's values at mean + sd * point, from those at even steps; beyond the ends as at the ends."""
-    # mean, sd (n,), points (n_points,), table (n_steps,) -> found (n, n_points)
-    for row in range(len(mean)):
+    """A function's values at mean + sd * point of rows (`other`: of a row below 0), from those at even steps.
+
+    Beyond the ends they are as at the ends.
+    """
+    # row (n,), mean, sd (any rows,), points (n_points,), table (n_steps,) -> found (n_points, n)
+    per_step, last = 1.0 / grid[1], len(table) - 1.000001
+    for place in range(len(row)):
+        at = row[place]
+        middle, width = (mean[at], sd[at]) if at >= 0 else other
         for p in range(len(points)):
-            u = min(max((mean[row] + sd[row] * points[p] - first) / step, 0.0), len(table) - 1.000001)
+            u = min(max((middle + width * points[p] - grid[0]) * per_step, 0.0), last)
             i = int(u)
-            found[row, p] = table[i] + (u - i) * (table[i + 1] - table[i])
+            found[p, place] = table[i] + (u - i) * (table[i + 1] - table[i])
+
+
+@njit(cache=True, nogil=True)
+def goodness(
+    offsets: NDArray[np.int64],
+    grade: NDArray[np.int8],
+    good: NDArray[np.bool_],
+    time: NDArray[np.int64],
+    first: NDArray[np.bool_],
+    every: NDArray[np.bool_],
+) -> None:
+    """Per item, whether its first judgment is good and whether all are; the earliest is the first, where times are."""
+    # offsets (n + 1,), grade (n_judgments,), good (n_grades + 1,): the last for a grade of -1; time (n_judgments or 0,)
+    for item in range(len(offsets) - 1):
+        start, stop = offsets[item], offsets[item + 1]
+        earliest, all_good = start, True
+        for j in range(start, stop):
+            all_good &= good[grade[j]]
+            if len(time) and time[j] < time[earliest]:
+                earliest = j
+        first[item], every[item] = good[grade[earliest]], all_good
 
 
 @njit(cache=True, nogil=True)

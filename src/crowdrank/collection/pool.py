@@ -186,6 +186,19 @@ def item_ids(judgments: Judgments) -> tuple[pa.Array, pa.Array]:
     )
 
 
+def find_pairs(query: pa.Array, document: pa.Array, wanted_query: pa.Array, wanted_document: pa.Array) -> Integers:
+    """For each wanted pair of ids its place among others, or -1.
+
+    >>> find_pairs(*(pa.array(ids) for ids in (["q", "q"], ["a", "b"], ["q", "r"], ["b", "b"]))).tolist()
+    [1, -1]
+    """
+    queries, documents = query.unique(), document.unique()
+    keys = ids.match(queries, query) * len(documents) + ids.match(documents, document)
+    q, d = ids.match(queries, wanted_query), ids.match(documents, wanted_document)
+    found = ids.match(pa.array(keys), pa.array(q * len(documents) + d))
+    return np.where((q >= 0) & (d >= 0), found, -1)
+
+
 def _coded(table: pa.Table, found: Mapping[str, str], role: str, source: Source) -> tuple[NDArray[np.int32], pa.Array]:
     if role not in found:
         return np.zeros(len(table), np.int32), pa.array([NO_QUERY])

@@ -17,13 +17,9 @@ from crowdrank.consensus.base import Aggregator
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.combine import combine
-from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments, counted
-
-ROLES = ("query", "document", "assessor", "grade", "family", "time", "duration", "cost", "honeypot")
-"""The columns that a file of judgments keeps."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +33,8 @@ class Added:
     older: int = 0  # left out: what is there is later
     unknown: int = 0  # left out: of documents that are not in the pool
     excluded: int = 0  # left out: by assessors that are excluded
+    news: Judgments | None = None  # those that were added or changed
+    notes: tuple[str, ...] = ()  # what else has to be known
 
     @property
     def anything(self) -> bool:
@@ -68,6 +66,7 @@ def add(
     pool: Pool | None = None,
     exclude: Collection[str] = (),
     on_bad_rows: str = "error",
+    scale_told: bool = False,
 ) -> Added:
     """Join a batch with the judgments so far, checked; the same batch once more changes nothing.
 
@@ -78,6 +77,7 @@ def add(
         pool: documents that may be judged; others are refused.
         exclude: assessors whose judgments are refused.
         on_bad_rows: `error`, or `skip` to leave out (and count) what would be refused.
+        scale_told: whether the scale is one that was told, not read off the judgments.
 
     >>> import pandas as pd
     >>> row = {"document": ["d"], "assessor": ["ann"]}
@@ -91,14 +91,16 @@ def add(
         _refuse(new, unknown, source, "is not in the pool", "--pairs names those that may be judged")
         _refuse(new, excluded & ~unknown, source, "was judged by {who}, who is excluded", "leave the judgment out")
     keep = ~(unknown | excluded)
-    counts = {"unknown": int(unknown.sum()), "excluded": int((excluded & ~unknown).sum())}
+    counts: dict[str, Any] = {"unknown": int(unknown.sum()), "excluded": int((excluded & ~unknown).sum())}
     if not keep.any():
         if old is None:
             raise InputError("no judgment is left", source=source, remedy="check --pairs and --exclude")
         return Added(old, 0, 0, 0, **counts)
     fresh = new if keep.all() else new.where(keep)
     if old is None:
-        return Added(fresh, len(fresh), 0, 0, **counts)
+        return Added(
+            fresh, len(fresh), 0, 0, **counts, news=fresh, notes=() if scale_told else _gaps_told(fresh, source)
+        )
     require_same_scale(old, fresh, source)
     there = _places(old, fresh)
     older = _older(old, fresh, there)
@@ -106,8 +108,43 @@ def add(
     changed = (there >= 0) & ~older & ~same
     counts |= {"known": int(same.sum()), "older": int(older.sum())}
     news = (there < 0) | changed
-    joined = combine(old, fresh.where(news)) if news.any() else old
-    return Added(joined, int((there < 0).sum()), int(changed.sum()), **counts)
+    if not news.any():
+        return Added(old, 0, 0, **counts)
+    what = fresh.where(news)
+    notes = _beyond_told(old, what, source)
+    return Added(combine(old, what), int((there < 0).sum()), int(changed.sum()), **counts, news=what, notes=notes)
+
+
+def _gaps_told(first: Judgments, source: str) -> tuple[str, ...]:
+    """A sentence on a scale that is only read off the first judgments and has grades below the highest that none has.
+
+    One stray grade would make the scale of all rounds to come.
+    """
+    if len(first.scales) > 1 or not first.scale.numeric:
+        return ()
+    seen = np.unique(first.grade[first.grade != UNJUDGEABLE])
+    if len(seen) == 0 or len(seen) == int(seen[-1]) + 1:
+        return ()
+    missing = [first.scale.names[code] for code in range(int(seen[-1])) if code not in seen]
+    told = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+    number = counted(int((first.grade == seen[-1]).sum()), "judgment")
+    return (
+        f"The scale is taken as {first.scale}, by the highest grade in {source} (of {number}); nobody gave {told}. If "
+        "that is not the scale, mend the file, or give the scale with --grades.",
+    )
+
+
+def _beyond_told(old: Judgments, new: Judgments, source: str) -> tuple[str, ...]:
+    """A sentence on grades beyond all that were given so far: on a scale that is told, they are no error."""
+    if len(old.scales) > 1 or len(new.scales) > 1:
+        return ()
+    highest = [int(table.grade.max(initial=UNJUDGEABLE)) for table in (old, new)]
+    if highest[0] == UNJUDGEABLE or highest[1] == UNJUDGEABLE:
+        return ()
+    before, now = (table.scale.names[code] for table, code in zip((old, new), highest, strict=True))
+    if (new.scale.code(before) or 0) >= highest[1]:
+        return ()
+    return (f"{source} has the grade {now}, above all so far (up to {before}), on the scale {old.scale}.",)
 
 
 def _strangers(new: Judgments, pool: Pool | None) -> Any:
@@ -203,40 +240,6 @@ def _name(table: Judgments, row: int) -> str | None:
     code = int(table.grade[row])
     scale = table.scales[int(table.assessor_scale[table.assessor[row]])]
     return None if code == UNJUDGEABLE else scale.names[code]
-
-
-def kept_columns(judgments: Judgments) -> pa.Table:
-    """The judgments as a file keeps them: an answer that means 'cannot judge' as it was given."""
-    table = judgments.to_arrow()
-    if not judgments.n_unjudgeable:
-        return table
-    answer = judgments.unjudgeable[0] if judgments.unjudgeable else ""
-    grade = [answer if cell is None else cell for cell in table["grade"].to_pylist()]
-    numeric = all(scale.numeric for scale in judgments.scales) and answer.lstrip("-").isdigit()
-    column = pa.array([int(cell) for cell in grade]) if numeric else pa.array([str(cell) for cell in grade])
-    return table.set_column(table.column_names.index("grade"), "grade", column)
-
-
-def require_keepable(path: str | Path, **options: Any) -> None:
-    """Refuse to write over a file with columns that would be lost."""
-    source, _ = open_source(path, options.get("format"), options.get("separator"))
-    used = read_roles(path, **options)
-    lost = [name for name in source.names if name not in used]
-    if lost:
-        raise UsageError(
-            f"{path} has columns that judgments do not keep ({', '.join(map(shown, lost[:3]))}); "
-            "write the result elsewhere with -o."
-        )
-
-
-def read_roles(path: str | Path, **options: Any) -> list[str]:
-    """The columns of a file that play a role."""
-    from crowdrank.judgments.columns import parse_map, resolve
-
-    source, layout = open_source(path, options.get("format"), options.get("separator"))
-    mapped = {**layout.columns, **parse_map(options.get("columns"))}
-    found = resolve(source.names, source=source.name, required=[], optional=ROLES, mapped=mapped)
-    return list(found.values())
 
 
 # Where the collection stands.

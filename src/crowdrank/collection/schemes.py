@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank.collection import kernels
 from crowdrank.collection.base import Policy, State, Wishes, in_turn
 from crowdrank.collection.pool import Flags, Floats, Integers
 from crowdrank.consensus.base import Aggregator, as_judgments
 from crowdrank.errors import UsageError
-from crowdrank.judgments.table import UNJUDGEABLE, Judgments
+from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.instances import Instances
 
 GOOD = 2.0
@@ -57,11 +58,13 @@ class Scheme(Policy):
         assert state.judgments is not None
         first_good, all_good = self._goodness(state)
         needed = self.needed(state.count, first_good, all_good)
+        if state.out is not None:
+            needed = np.maximum(needed - state.out, 0)
         needed[state.pool.planted] = 0
         pair = in_turn(np.flatnonzero(needed > 0), self.seed)
         wanted = np.repeat(pair, needed[pair])
         number = np.arange(len(wanted)) - np.repeat(np.cumsum(needed[pair]) - needed[pair], needed[pair])
-        number += state.count[wanted]
+        number += state.count[wanted] if state.out is None else (state.count + state.out)[wanted]
         why = (self.why(first=True), self.why(first=False))
         return Wishes(wanted, -number.astype(np.float64), (number > 0).astype(np.int8), why)
 
@@ -70,6 +73,8 @@ class Scheme(Policy):
         if not self.selective:
             return np.zeros(len(state.item), bool), np.zeros(len(state.item), bool)
         first, every = goodness(state.judgments, self.good)
+        if state.pool.made_of is state.judgments:
+            return first, every
         item, judged = np.maximum(state.item, 0), state.item >= 0
         return first[item] & judged, every[item] & judged
 
@@ -274,24 +279,30 @@ def good_labels(judgments: Judgments, good: float) -> Flags:
     crowdrank.errors.UsageError: A label is good from 2 up, but the scale 0,1 ends at 1; say from where with --good.
     """
     table = judgments.on_one_scale()
-    values = np.array(table.scale.values)
+    return _good_codes(table, good)[table.grade]
+
+
+def _good_codes(judgments: Judgments, good: float) -> Flags:
+    """Whether each grade is good, (n_grades + 1,): the last is what cannot be judged, whose code is -1."""
+    values = np.array(judgments.scale.values)
     if good > values[-1]:
         raise UsageError(
-            f"A label is good from {good:g} up, but the scale {table.scale} ends at {values[-1]:g}; "
+            f"A label is good from {good:g} up, but the scale {judgments.scale} ends at {values[-1]:g}; "
             "say from where with --good."
         )
-    flags: Flags = (table.grade != UNJUDGEABLE) & (values[np.maximum(table.grade, 0)] >= good)
-    return flags
+    return np.append(values >= good, False)
 
 
 def goodness(judgments: Judgments, good: float) -> tuple[Flags, Flags]:
     """Per item, whether the first judgment is good, and whether all are; the first in time, where times are told."""
-    flags, start = good_labels(judgments, good), judgments.offsets[:-1]
-    first = start
-    if "time" in judgments.extras:
-        item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
-        first = np.lexsort((judgments.extras["time"], item))[start]
-    return flags[first], np.logical_and.reduceat(flags, start)
+    table = judgments.on_one_scale()
+    first, every = np.empty(table.n_items, bool), np.empty(table.n_items, bool)
+    time = np.empty(0, np.int64)
+    if "time" in table.extras:
+        told = table.extras["time"].astype("datetime64[us]")
+        time = np.where(np.isnat(told), np.iinfo(np.int64).max, told.view(np.int64))  # one without a time comes last
+    kernels.goodness(table.offsets, table.grade, _good_codes(table, good), time, first, every)
+    return first, every
 
 
 def _good_before(flags: Flags, offsets: NDArray[np.int64], item: Integers) -> Flags:

@@ -220,7 +220,22 @@ class Encoder:
             used = np.bincount(cell[keep] + 1, minlength=len(values) + 1)[1:] > 0
             seen = [value for value, is_used in zip(values, used, strict=True) if is_used]
         numbers = [whole_number(value) for value in seen if not self._is_unjudgeable(value)]
+        if all(number is None for number in numbers):
+            self._refuse_names(cell, values, keep)
         return Scale.spanning(number for number in numbers if number is not None and number >= 0)
+
+    def _refuse_names(self, cell: NDArray[np.int32], values: list[Any], keep: NDArray[np.bool_]) -> None:
+        """Refuse grades that are names where no scale was given: no row is to blame, and skipping some would not do."""
+        words = np.array([self._is_name(value) for value in values] + [False])[cell] & keep
+        if words.any():
+            row = int(np.argmax(words))
+            problem = f"{shown(values[cell[row]])} is the name of a grade, and which grade is higher is not known"
+            remedy = f"name the grades from least to most relevant with {self.option}grades, as in Bad,Fair,Good"
+            raise self._error(row, "grade", problem, remedy)
+
+    def _is_name(self, value: Any) -> bool:
+        number = _number(value)
+        return not _is_blank(value) and not self._is_unjudgeable(value) and number != number
 
     def _is_unjudgeable(self, value: Any) -> bool:
         return answer(value) in self.unjudgeable

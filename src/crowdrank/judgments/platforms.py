@@ -7,8 +7,9 @@ Each is recognised by what only it has. The layouts are those of the platforms' 
   `result` of regions whose `value` holds `choices` or a `rating`. JSON-MIN is a list of flat objects.
 - Toloka (assignments TSV): INPUT:, OUTPUT:, GOLDEN: and HINT: columns of the task, and ASSIGNMENT: columns
   (worker_id, status, started, submitted, reward, ...).
-- MTurk (batch results CSV): HITId, WorkerId, AssignmentStatus, WorkTimeInSeconds, Reward, and a column Input.NAME or
-  Answer.NAME for each field; of a radio button one column Answer.NAME.VALUE for each value, true or false.
+- MTurk (batch results CSV): HITId, WorkerId, AssignmentStatus, SubmitTime, WorkTimeInSeconds, Reward, and a column
+  Input.NAME or Answer.NAME for each field; of a radio button one column Answer.NAME.VALUE for each value, true or
+  false. The requester's site writes times as Fri Nov 07 12:38:00 PST 2014, the API as 2019-12-01T13:04:59Z.
 - Quepid (book export CSV): query, docid, then one column for each rater, blank where they did not judge.
 - OpenSearch (Search Relevance Workbench): `judgmentRatings`, a list of `query` and `ratings` of `docId` and `rating`
   (in early versions a mapping from the query to its ratings).
@@ -19,6 +20,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ TOLOKA, MTURK = "ASSIGNMENT:worker_id", "AssignmentStatus"
 KEPT = ("", "submitted", "accepted", "approved")
 """The states of an assignment whose answers count: not skipped, expired, under way or rejected."""
 MOST_DEPTH = 100
+ZONES = {"UTC": 0, "GMT": 0, "PST": -8, "PDT": -7, "MST": -7, "MDT": -6, "CST": -6, "CDT": -5, "EST": -5, "EDT": -4}
+"""Hours from UTC of the zones that MTurk's site writes times in: that of Seattle unless told otherwise."""
 
 
 class PlatformTable(DelimitedSource):
@@ -116,7 +120,12 @@ class MTurkSource(PlatformTable):
             found["grade"] = next(iter(self._radio))
         elif len(answers) == 1:
             found["grade"] = next(iter(answers.values()))
-        told = {"assessor": "WorkerId", "duration": "WorkTimeInSeconds", "cost": "Reward"}
+        told = {
+            "assessor": "WorkerId",
+            "time": "SubmitTime",
+            "duration": "WorkTimeInSeconds",
+            "cost": "Reward",
+        }
         return {**found, **{role: name for role, name in told.items() if name in self._file_names}}
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
@@ -132,8 +141,26 @@ class MTurkSource(PlatformTable):
         return table.set_column(list(names).index("grade"), "grade", pa.array(chosen, pa.string()))
 
     def cells(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """A reward is written as $0.05."""
+        """A reward is written as $0.05, a time as Fri Nov 07 12:38:00 PST 2014."""
+        if name == "time":
+            return pa.chunked_array([pa.array([_mturk_time(cell) for cell in column.to_pylist()], pa.string())])
         return pc.utf8_ltrim(column, " $") if name == "cost" else column
+
+
+def _mturk_time(cell: str | None) -> str | None:
+    """A time of MTurk's site by ISO 8601; any other is left as it is.
+
+    >>> _mturk_time("Fri Nov 07 12:38:00 PST 2014"), _mturk_time("2019-12-01T13:04:59Z")
+    ('2014-11-07T20:38:00Z', '2019-12-01T13:04:59Z')
+    """
+    words = (cell or "").split()
+    if len(words) != 6 or words[4].upper() not in ZONES:
+        return cell
+    try:
+        told = datetime.strptime(" ".join((*words[1:4], words[5])), "%b %d %H:%M:%S %Y").replace(tzinfo=UTC)
+    except ValueError:
+        return cell
+    return (told - timedelta(hours=ZONES[words[4].upper()])).isoformat().replace("+00:00", "Z")
 
 
 class QuepidSource(DelimitedSource):

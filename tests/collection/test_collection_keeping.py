@@ -1,0 +1,170 @@
+"""Files of judgments that grow, and requests that are out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crowdrank import Judgments, read_judgments
+from crowdrank.collection import policy_named
+from crowdrank.collection.keeping import Home, start
+from crowdrank.collection.pool import Pool, Roster
+from crowdrank.collection.requests import Budget
+from crowdrank.collection.rounds import add
+from crowdrank.collection.waiting import Waiting
+from crowdrank.errors import UsageError
+
+ID = st.sampled_from(['a,"b"', "c d", "é\nf", "g"])
+ROW = st.tuples(ID, st.sampled_from(["x", 'y"', "z;"]), st.integers(0, 2))
+
+
+def table(rows: list[Any]) -> Judgments:
+    return read_judgments(pd.DataFrame(rows, columns=["document", "assessor", "grade"]), grades="0-2")
+
+
+def held(judgments: Judgments) -> dict[tuple[str, str], int]:
+    return {(row.document, row.assessor): int(row.grade) for row in judgments.frame.itertuples()}
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.csv.gz", "a.parquet"])
+@settings(max_examples=8)
+@given(old=st.lists(ROW, min_size=1, max_size=5), new=st.lists(ROW, min_size=1, max_size=5))
+def test_a_file_that_grows_holds_what_was_added(
+    tmp_path_factory: pytest.TempPathFactory, name: str, old: list[Any], new: list[Any]
+) -> None:
+    path = tmp_path_factory.mktemp("grows") / name
+    start(path, table(old))
+    before = _lines(path)
+    so_far = read_judgments(path, grades="0-2")
+    done = add(so_far, table(new))
+    if done.news is not None:
+        Home.of(path).keep(done.news, changed=bool(done.changed))
+    assert held(read_judgments(path, grades="0-2")) == {**held(table(old)), **held(table(new))}
+    if not done.changed:
+        assert _lines(path)[: len(before)] == before
+
+
+def _lines(path: Path) -> bytes:
+    if path.suffix == ".parquet":
+        return b""
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+def test_of_several_lines_of_one_judgment_the_last_is_renewed(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("document,assessor,grade\nd,ann,0\nd,ann,1\ne,ann,2\n")
+    Home.of(path).keep(table([("d", "ann", 2)]), changed=True)
+    assert path.read_text() == "document,assessor,grade\nd,ann,0\nd,ann,2\ne,ann,2\n"
+    assert held(read_judgments(path)) == {("d", "ann"): 2, ("e", "ann"): 2}
+
+
+def test_other_columns_stay(tmp_path: Path) -> None:
+    lines = tmp_path / "a.jsonl"
+    lines.write_text(
+        '{"doc": "d", "worker": "ann", "label": 0, "remark": [1, "é"]}\n\n{"doc": "e", "worker": "ann", "label": 2}'
+    )
+    Home.of(lines).keep(table([("d", "ann", 1), ("f", "bea", 0)]), changed=True)
+    rows = [json.loads(line) for line in lines.read_text().splitlines() if line]
+    assert rows[0]["remark"] == [1, "é"]
+    assert [row["label"] for row in rows] == [1, 2, 0]
+    packed = tmp_path / "a.parquet"
+    whole = pa.table(
+        {"doc": pa.array(["d", "e"]).dictionary_encode(), "worker": ["ann", "ann"], "label": [0, 2], "x": [1.5, 2.5]}
+    )
+    pq.write_table(whole, packed)
+    Home.of(packed).keep(table([("d", "ann", 1), ("f", "bea", 0)]), changed=True)
+    kept = pq.read_table(packed)
+    assert kept.schema.names == whole.schema.names
+    assert kept["x"].to_pylist() == [2.5, None, None]
+    assert held(read_judgments(packed)) == {("d", "ann"): 1, ("e", "ann"): 2, ("f", "bea"): 0}
+
+
+def test_exports_of_platforms_are_not_added_to(tmp_path: Path) -> None:
+    path = tmp_path / "book.csv"
+    path.write_text("query,docid,ann,bob\njam,d1,2,\n")
+    with pytest.raises(UsageError, match="is not a table with one judgment a row"):
+        Home.of(path)
+
+
+def test_times_are_marked_as_those_in_the_file(tmp_path: Path) -> None:
+    row = {"document": ["d"], "assessor": ["ann"], "grade": [1], "time": ["2024-05-31T10:15:00Z"]}
+    for there, told in (("2024-01-01T00:00:00+01:00", "2024-05-31T10:15:00Z"), ("2024-01-01", "2024-05-31T10:15:00")):
+        path = tmp_path / "a.csv"
+        path.write_text(f"document,assessor,grade,time\ne,ann,0,{there}\n")
+        Home.of(path).keep(read_judgments(pd.DataFrame(row)), utc=True)
+        assert path.read_text().splitlines()[1:] == [f"e,ann,0,{there}", f"d,ann,1,{told}"]
+
+
+# Requests that are out.
+
+POOL = pd.DataFrame({"query": "q", "document": list("abcd")})
+SO_FAR = [("a", "x", 2), ("b", "x", 0), ("c", "x", 2)]
+
+
+def judged(rows: list[Any]) -> Judgments:
+    frame = pd.DataFrame(rows, columns=["document", "assessor", "grade"]).assign(query="q")
+    return read_judgments(frame, grades="0-2")
+
+
+@pytest.mark.parametrize("name", ["single", "overlap-3", "if-good-3", "good-till-bad", "random", "entropy", "ndcg@2"])
+@pytest.mark.parametrize("named", [False, True])
+def test_no_policy_asks_twice_for_one_thing(name: str, named: bool) -> None:
+    pool, so_far = Pool.read(POOL), judged(SO_FAR)
+    if named:
+        pool = pool.with_roster(Roster.of(list("vwxyz")))
+    policy = policy_named(name)
+    if name == "random":
+        policy.set_params(k=3)
+    waiting, asked = Waiting.none(), []
+    for _ in range(6):
+        requests = policy.next(pool, so_far, None, Budget(2), waiting)
+        waiting = waiting.and_then(Waiting.of(requests, so_far))
+        asked += list(zip(requests.pair.tolist(), requests.assessor.tolist(), strict=True))
+    if named:
+        assert len(set(asked)) == len(asked)
+        assert not {(place, 2) for place in range(3)} & set(asked)  # x judged them
+    at_once = policy.next(pool, so_far, None, Budget(100))
+    most = np.array([2, 2, 2, 3]) if name == "random" else np.bincount(at_once.pair, minlength=4)
+    assert (np.bincount([pair for pair, _ in asked], minlength=4) <= most).all()
+
+
+def test_what_came_back_is_seen_from_the_judgments() -> None:
+    pool, so_far = Pool.read(POOL), judged(SO_FAR)
+    anyone = Waiting.of(policy_named("overlap-3").next(pool, so_far, None, Budget(7)), so_far)
+    assert anyone.out(so_far).all()
+    assert anyone.out(None).all()
+    more = judged([*SO_FAR, ("a", "y", 1), ("d", "y", 1), ("d", "z", 1)])
+    left = anyone.where(anyone.out(more))
+    assert len(left) == len(anyone) - 3
+    by_name = Waiting.of(
+        policy_named("overlap-3").next(pool.with_roster(Roster.of(["x", "y", "z"])), so_far, None, Budget(99)), so_far
+    )
+    assert len(by_name) == 9
+    out = by_name.where(by_name.out(more))
+    assert sorted(zip(out.document.to_pylist(), out.assessor.to_pylist(), strict=True)) == [
+        ("a", "z"), ("b", "y"), ("b", "z"), ("c", "y"), ("c", "z"), ("d", "x"),
+    ]  # fmt: skip
+    both = by_name.and_then(anyone)  # who was named answers that request, not one to anyone
+    assert both.out(more).sum() == len(out) + len(anyone)
+
+
+def test_a_judgment_that_was_there_answers_nothing(tmp_path: Path) -> None:
+    so_far = judged([*SO_FAR, ("a", "y", 1)])
+    asked = Waiting.of(policy_named("overlap-3").next(Pool.read(POOL), judged(SO_FAR), None, Budget(99)), so_far)
+    assert asked.out(so_far).all()
+    asked.write(tmp_path / "a.csv")
+    again = Waiting.read(tmp_path / "a.csv")
+    assert again.out(so_far).all()
+    assert again.had.tolist() == asked.had.tolist()
+    assert again.assessor.null_count == len(asked)
+    assert dict(again.by_kind()) == {"crowd": len(asked)}
