@@ -332,7 +332,7 @@ def test_a_sample_steers_a_remapper_where_labels_are_many(world: World, monkeypa
     material, settings = material_of(world), Settings(linear={"n_iter": 3, "ridge": 0.1}, trees=TREES)
     trial = trial_of(material, ["linear-remap"], settings, parted(material.graded_queries, settings))
     lesson = trial.lesson(trial.parts.test, trial.parts.development)
-    some = lesson.steering("linear")
+    some = lesson.steering("remap")
     assert np.diff(some.judgments.offsets).max() == 2
     assert some.judgments.n_items == 100
     assert len(lesson.remapped("linear").target) == int(material.judged[lesson.crowd].sum()), "all labels are remapped"

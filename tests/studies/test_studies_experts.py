@@ -40,7 +40,7 @@ from crowdrank.studies.known_assessors import Source, count_table, generated, sp
 from crowdrank.studies.quality import Quality
 from crowdrank.studies.rigor import Rigor
 from crowdrank.training.boosted import BoostedRemapper
-from crowdrank.training.remap import LinearRemapper
+from crowdrank.training.linear import LinearRemapper
 
 SMALL: Mapping[str, Any] = {"n_estimators": 8, "num_leaves": 6, "min_child_samples": 5, "patience": 5}
 

@@ -19,8 +19,9 @@ from crowdrank.rankers.linear import Standard
 from crowdrank.training import gls_gradients
 from crowdrank.training.boosted import Binned, BoostedFunctions
 from crowdrank.training.gls_gradients import Background, normal_equations
+from crowdrank.training.linear import Inputs, LinearFunctions
 from crowdrank.training.objectives import Aim, RankingObjective
-from crowdrank.training.remap import MODES, LinearFunctions, inputs
+from crowdrank.training.remap import MODES
 
 Floats = NDArray[np.float64]
 CLOSE = 1e-6
@@ -142,8 +143,8 @@ def moved(functions: Any, parameters: Floats, mode: str) -> tuple[Floats, Floats
     """Targets and weights where the numbers behind them are others: coefficients, or sums of trees."""
     half = len(parameters) // 2
     if isinstance(functions, LinearFunctions):
-        target = expit(functions.Y @ parameters[:half]) if "T" in mode else functions.target
-        return target, expit(functions.Y @ parameters[half:])
+        target = expit(functions.Y.dense @ parameters[:half]) if "T" in mode else functions.target
+        return target, expit(functions.Y.dense @ parameters[half:])
     return (parameters[:half] if "T" in mode else functions.target), expit(parameters[half:])
 
 
@@ -158,7 +159,7 @@ def test_gradients_of_functions_are_finite_differences(kind: str, mode: str, obj
     functions: Any
     if kind == "linear":
         standard = Standard.of(world["Y"], np.ones(len(world["Y"])))
-        functions = LinearFunctions(standard, inputs(standard, world["Y"]), world["label"], 0, mode)
+        functions = LinearFunctions(standard, Inputs(standard, world["Y"]), world["label"], 0, mode)
     else:
         functions = BoostedFunctions(Binned(world["Y"], 16), world["label"], mode, 2, 5, 0.05)
     start = world["label"]

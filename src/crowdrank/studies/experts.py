@@ -41,7 +41,8 @@ from crowdrank.studies.lessons import (
 from crowdrank.studies.rankers import FOLDS, RIDGES, against, mq2008, named, query_numbers, run_frame
 from crowdrank.training.boosted import BoostedRemapper
 from crowdrank.training.label_features import LabelFeatures, label_features, without_honeypots
-from crowdrank.training.remap import MODES, LinearRemapper, Remapper
+from crowdrank.training.linear import LinearRemapper
+from crowdrank.training.remap import MODES, Remapper
 
 MEASURES = ("DCG@1", "DCG@5", "DCG@10")
 MAIN = "DCG@10"
