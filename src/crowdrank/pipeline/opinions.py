@@ -10,7 +10,7 @@ import numpy as np
 from crowdrank.consensus import model_class
 from crowdrank.consensus.base import Aggregator
 from crowdrank.engine.local import LocalEngine
-from crowdrank.errors import ConvergenceWarning, CrowdrankError, DataWarning
+from crowdrank.errors import CrowdrankError, DataWarning
 from crowdrank.pipeline.material import Material
 from crowdrank.pipeline.stages import Stages, code, digest
 from crowdrank.progress import Report
@@ -69,9 +69,14 @@ class Opinions:
                 )
             except CrowdrankError as problem:
                 self.failed[method] = str(problem).rstrip(".")
-        for warning in said:
-            if issubclass(warning.category, DataWarning | ConvergenceWarning):
-                self.cautions.append(f"{method}: {warning.message}")
+        self.cautions += [f"{method}: {warning.message}" for warning in said if warning.category is DataWarning]
+        model = self._models.get(method)
+        if model is not None and not getattr(model, "converged_", True):
+            # What the model itself advises are its own options, which a run does not have.
+            self.cautions.append(
+                f"{method} had not converged after {model.n_iter_} iterations; whether more would change anything is "
+                f"told by `crowdrank aggregate -m {method} -s n_iter={3 * model.n_iter_}`."
+            )
 
     def has(self, method: str) -> bool:
         """Whether a method was fitted."""
