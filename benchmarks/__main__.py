@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import collection, consensus, encoding, latent, rankers, training
+from benchmarks import collection, consensus, encoding, latent, pipeline, rankers, training
 from benchmarks.measure import Result, to_json
 
 BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "lambdamart-mq2008": rankers.mq2008,
     "training": training.step,
     "collection": collection.next_requests,
+    "remap-size": pipeline.remap_size,
 }
 NEEDS_DATA = ("dawid-skene-rf10", "glad", "gda-rf10", "pairwise-rf10", "lambdamart-mq2008")
 

@@ -32,8 +32,8 @@ def _step_seconds() -> dict[str, float]:
     from crowdrank.rankers.linear import Standard
     from crowdrank.training.boosted import Binned, BoostedFunctions
     from crowdrank.training.gls_gradients import Background
+    from crowdrank.training.linear import Inputs, LinearFunctions
     from crowdrank.training.objectives import Aim
-    from crowdrank.training.remap import LinearFunctions, inputs
 
     X, document, Y, experts = _drawn()
     background, unweighted = Background(X, document), Background(X, document)
@@ -49,7 +49,7 @@ def _step_seconds() -> dict[str, float]:
     pulls = step(background, weight, True)
     step(unweighted, weight, False)
     standard = Standard.of(Y, np.ones(len(Y)))
-    linear = LinearFunctions(standard, inputs(standard, Y), label, 0, "W+T")
+    linear = LinearFunctions(standard, Inputs(standard, Y), label, 0, "W+T")
     boosted = BoostedFunctions(Binned(Y, 64), label, "W+T", 3, 50, 0.05)
     boosted.step(*pulls, 0.05)
     seconds: dict[str, float] = {}

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from crowdrank.training.boosted import BoostedRemapper as BoostedRemapper
     from crowdrank.training.label_features import LabelFeatures as LabelFeatures
     from crowdrank.training.label_features import label_features as label_features
-    from crowdrank.training.remap import LinearRemapper as LinearRemapper
+    from crowdrank.training.linear import LinearRemapper as LinearRemapper
     from crowdrank.training.remap import Remapper as Remapper
     from crowdrank.training.remapped import Remapped as Remapped
 
@@ -88,7 +88,7 @@ _HOMES = {
     "LabelFeatures": "training.label_features",
     "LambdaMART": "rankers.lambdamart",
     "LambdaRankNet": "rankers.network",
-    "LinearRemapper": "training.remap",
+    "LinearRemapper": "training.linear",
     "LocalEngine": "engine.local",
     "MajorityVote": "consensus.votes",
     "OneCoinDawidSkene": "consensus.dawid_skene",

@@ -192,7 +192,7 @@ def test_report_is_made_again_from_the_folder_of_a_run(run: Run, world: Path, tm
 def test_run_reads_options_from_toml_and_from_the_line(run: Run, world: Path, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(
         f'judgments = "{world}/judgments.csv"\nfeatures = ["{world}/features.letor"]\nexpert = "{world}/gold.qrels"\n'
-        'candidates = ["majority", "average"]\noutput = "out"\nseed = 3\n[trees]\nn_estimators = 5\n'
+        'candidates = "majority, average"\noutput = "out"\nseed = 3\n[trees]\nn_estimators = 5\n'
     )
     done = run("run", "run.toml", "--test", 0.4, "--json")
     assert done.returncode == 0, done.stderr

@@ -219,6 +219,24 @@ def test_damaged_notes_of_inputs_are_no_obstacle(world: World, tmp_path: Path) -
     assert not any("changed" in note for note in done.notes)
 
 
+def test_stages_of_earlier_settings_go_once_a_run_is_done(world: World, tmp_path: Path) -> None:
+    told: dict[str, Any] = {"output": tmp_path / "out", "candidates": ["majority", "gls"]}
+
+    def stages() -> set[str]:
+        return {path.name for path in (tmp_path / "out" / "stages").iterdir()}
+
+    run(world.judgments, world.features, world.gold, trees=TREES, **told)
+    first = stages()
+    run(world.judgments, world.features, world.gold, trees=TREES, **told)
+    assert stages() == first, "the same run again needs all of it"
+    run(world.judgments, world.features, world.gold, trees={"n_estimators": 5}, **told)
+    second = stages()
+    assert len(second) == len(first)
+    assert "inputs.json" in second
+    assert any(name.startswith("consensus-") for name in first & second)
+    assert not any(name.startswith("ranker-") for name in first & second)
+
+
 def test_changed_files_are_noticed_and_what_depends_on_them_made_again(world: World, tmp_path: Path) -> None:
     told: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES}
     run(world.judgments, world.features, world.gold, **told)
@@ -332,7 +350,7 @@ def test_a_sample_steers_a_remapper_where_labels_are_many(world: World, monkeypa
     material, settings = material_of(world), Settings(linear={"n_iter": 3, "ridge": 0.1}, trees=TREES)
     trial = trial_of(material, ["linear-remap"], settings, parted(material.graded_queries, settings))
     lesson = trial.lesson(trial.parts.test, trial.parts.development)
-    some = lesson.steering("linear")
+    some = lesson.steering("remap")
     assert np.diff(some.judgments.offsets).max() == 2
     assert some.judgments.n_items == 100
     assert len(lesson.remapped("linear").target) == int(material.judged[lesson.crowd].sum()), "all labels are remapped"
@@ -405,6 +423,27 @@ def test_experts_of_other_queries_than_the_crowds(world: World) -> None:
     assert not any("also have crowd labels" in line for line in done.verdict.protocol)
     both = run(world.judgments, world.features, world.gold, candidates=FEW, trees=TREES)
     assert any("also have crowd labels" in line for line in both.verdict.protocol)
+
+
+def test_fewer_folds_than_asked_for_are_said(world: World) -> None:
+    some = world.gold["query"].unique()[:9]
+    gold = world.gold[world.gold["query"].isin(some)]
+    done = run(world.judgments, world.features, gold, candidates=["majority", "gls"], trees=TREES, folds=4)
+    n = len(done.outcome.parts.development)
+    assert f"The {n} expert queries for the choice are dealt into {n // 2} folds, not 4" in " ".join(done.notes)
+    done = run(world.judgments, world.features, gold, candidates=["majority", "gls"], trees=TREES, folds=2)
+    assert "folds" not in " ".join(done.notes)
+
+
+def test_a_method_at_its_last_iteration_is_said_without_options_that_a_run_lacks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opinions = Opinions(gather(world.judgments, world.features), Stages(None))
+    monkeypatch.setattr("crowdrank.consensus.glad.GLAD._has_converged", lambda self: False)
+    opinions.fit("glad")
+    (caution,) = opinions.cautions
+    assert caution.startswith("glad had not converged after")
+    assert "raise n_iter" not in caution
 
 
 def test_families_join_the_candidates() -> None:

@@ -20,27 +20,14 @@ from crowdrank.evaluation.comparison import Comparison, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.studies import PARTS, experts, known_assessors, study_named
 from crowdrank.studies.base import Study, Table
-from crowdrank.studies.experts import (
-    CLAIMS,
-    CONTROLS,
-    FEATURE_SETS,
-    LEARNERS,
-    MARTS,
-    REMAPPED,
-    Setting,
-    claim_table,
-    folds,
-    generated_setting,
-    headline,
-    judged,
-    only_groups,
-    setting_tables,
-)
+from crowdrank.studies.expert_claims import CLAIMS, claim_table, headline, judged, verdict
+from crowdrank.studies.expert_lessons import CONTROLS, LEARNERS, MARTS, REMAPPED, folds
+from crowdrank.studies.experts import FEATURE_SETS, Setting, generated_setting, only_groups, setting_tables
 from crowdrank.studies.known_assessors import Source, count_table, generated, split_table
 from crowdrank.studies.quality import Quality
 from crowdrank.studies.rigor import Rigor
 from crowdrank.training.boosted import BoostedRemapper
-from crowdrank.training.remap import LinearRemapper
+from crowdrank.training.linear import LinearRemapper
 
 SMALL: Mapping[str, Any] = {"n_estimators": 8, "num_leaves": 6, "min_child_samples": 5, "patience": 5}
 
@@ -302,7 +289,7 @@ def test_the_headline_is_judged_by_the_figures(
     assert [headline(comparison, paper) for paper in ("MGBDT", "REMAP")] == words
     few = drawn({"majority": 0.0, "boosted-t": 0.1}, spread)
     assert judged(few, "boosted-t") is None
-    assert not experts.verdict(few, "MGBDT")
+    assert not verdict(few, "MGBDT")
 
 
 # The command.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import linalg
 from scipy.special import expit
-from training_twins import differences, solve_unfolded
+from training_twins import differences, inputs, solve_unfolded
 
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.data import Lists, gather
@@ -19,8 +19,9 @@ from crowdrank.rankers.linear import Standard
 from crowdrank.training import gls_gradients
 from crowdrank.training.boosted import Binned, BoostedFunctions
 from crowdrank.training.gls_gradients import Background, normal_equations
+from crowdrank.training.linear import FARTHEST, Inputs, LinearFunctions, LinearLearnt
 from crowdrank.training.objectives import Aim, RankingObjective
-from crowdrank.training.remap import MODES, LinearFunctions, inputs
+from crowdrank.training.remap import MODES
 
 Floats = NDArray[np.float64]
 CLOSE = 1e-6
@@ -142,8 +143,8 @@ def moved(functions: Any, parameters: Floats, mode: str) -> tuple[Floats, Floats
     """Targets and weights where the numbers behind them are others: coefficients, or sums of trees."""
     half = len(parameters) // 2
     if isinstance(functions, LinearFunctions):
-        target = expit(functions.Y @ parameters[:half]) if "T" in mode else functions.target
-        return target, expit(functions.Y @ parameters[half:])
+        target = expit(functions.Y.dense @ parameters[:half]) if "T" in mode else functions.target
+        return target, expit(functions.Y.dense @ parameters[half:])
     return (parameters[:half] if "T" in mode else functions.target), expit(parameters[half:])
 
 
@@ -158,7 +159,7 @@ def test_gradients_of_functions_are_finite_differences(kind: str, mode: str, obj
     functions: Any
     if kind == "linear":
         standard = Standard.of(world["Y"], np.ones(len(world["Y"])))
-        functions = LinearFunctions(standard, inputs(standard, world["Y"]), world["label"], 0, mode)
+        functions = LinearFunctions(standard, Inputs(standard, world["Y"]), world["label"], 0, mode)
     else:
         functions = BoostedFunctions(Binned(world["Y"], 16), world["label"], mode, 2, 5, 0.05)
     start = world["label"]
@@ -230,3 +231,23 @@ def test_cholesky_is_what_solves(monkeypatch: pytest.MonkeyPatch) -> None:
     background = Background(world["X"], world["document"])
     background.solve(world["label"], np.ones(len(world["label"])), 1.0)
     assert np.isfinite(background.slopes(world["V"], np.ones(30))[0]).all()
+
+
+@given(st.integers(0, 200), st.floats(0, 1))
+def test_sparse_inputs_multiply_as_written_out(seed: int, empty: float) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = np.where(rng.random((30, 5)) < empty, 0.0, rng.standard_t(2, size=(30, 5)))
+    matrix[rng.random(matrix.shape) < 0.1] = np.nan
+    matrix[:, 3] = 7.0
+    standard = Standard.of(matrix, np.ones(len(matrix)))
+    known, written = Inputs(standard, matrix), inputs(matrix, standard.mean, standard.scale, FARTHEST)
+    assert np.allclose(known.dense, written)
+    first, second = rng.normal(size=(2, known.width))
+    for found, expected in zip(known.sums(first, second), (written @ first, written @ second), strict=True):
+        assert np.allclose(found, expected)
+    left, right = rng.normal(size=(2, len(known)))
+    for found, expected in zip(known.moments(left, right), (left @ written, right @ written), strict=True):
+        assert np.allclose(found, expected)
+    target, weight = LinearLearnt(standard, first, second, learns_target=True).apply(matrix, np.zeros(len(matrix)))
+    assert np.allclose(target, expit(written @ second))
+    assert np.allclose(weight, expit(written @ first))

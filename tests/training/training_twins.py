@@ -54,3 +54,13 @@ def grow_tree(bins: Any, n_bins: Any, target: Floats, depth: int, least: int) ->
 
     said = np.empty(len(target))
     return said, grow(np.arange(len(target)), depth)
+
+
+def inputs(matrix: Floats, mean: Floats, scale: Floats, farthest: float) -> Floats:
+    """Standardised features within bounds, blanks and constants as the mean, and a column of ones."""
+    rows = np.ones((len(matrix), matrix.shape[1] + 1))
+    for i, row in enumerate(matrix):
+        for j, value in enumerate(row):
+            known = not np.isnan(value) and scale[j] > 0
+            rows[i, j] = np.clip((value - mean[j]) / scale[j], -farthest, farthest) if known else 0.0
+    return rows

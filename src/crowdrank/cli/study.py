@@ -16,7 +16,7 @@ from crowdrank.cli.screen import complain, say, say_json, show_cells
 from crowdrank.errors import OutputError, UsageError
 from crowdrank.files import replacing, require_folder
 from crowdrank.progress import QUIET_SECONDS
-from crowdrank.studies import PARTS, STUDIES, study_named
+from crowdrank.studies import KEEPING, PARTS, STUDIES, study_named
 
 if TYPE_CHECKING:
     from crowdrank.evaluation.comparison import Comparison
@@ -53,15 +53,27 @@ def study(
         str | None,
         typer.Option(help=f"Only these data sets or tables, as in mq2008,generated; of {', '.join(PARTS)}."),
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"A folder for what was fitted: a study that was interrupted goes on; of {', '.join(KEEPING)}.",
+            show_default=False,
+        ),
+    ] = None,
     json: o.AsJson = False,
 ) -> None:
     """Run a study on public data: tables, paired tests, and the protocol they were made by."""
     run = study_named(name)
     if output is not None:
         make_folder(output)
-    parts = {} if only is None else {"only": words(only)}
+    parts: dict[str, Any] = {} if only is None else {"only": words(only)}
     if parts and name not in PARTS:
         raise UsageError(f"The study {name} runs as a whole; --only is for {', '.join(PARTS)}.")
+    if keep is not None:
+        if name not in KEEPING:
+            raise UsageError(f"The study {name} keeps nothing; --keep is for {', '.join(KEEPING)}.")
+        make_folder(keep)
+        parts["keep"] = keep
     done = run(None if methods is None else words(methods), tell=teller(name), **parts)
     record = {**done.to_dict(), "command": _command(name, methods, only), "version": crowdrank.__version__}
     if output is not None:

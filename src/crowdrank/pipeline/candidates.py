@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crowdrank.consensus.gda_pairwise import GDAPairwise
 from crowdrank.errors import InputError, UsageError
@@ -24,8 +25,9 @@ from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import GLS
 from crowdrank.training.boosted import BoostedRemapper
 from crowdrank.training.label_features import LabelFeatures
-from crowdrank.training.remap import LinearRemapper, Remapper
-from crowdrank.training.remapped import Remapped
+from crowdrank.training.linear import LinearRemapper
+from crowdrank.training.remap import Remapper
+from crowdrank.training.remapped import Remapped, rescaled
 
 ENOUGH_QUERIES = 100
 """From so many training queries on, a part of them is set aside to tell when to stop."""
@@ -44,9 +46,12 @@ RIDGES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
 RIDGE = 0.03
 MOST_JUDGMENTS = 200_000
 """The pairwise model looks at pairs of judgments: beyond so many judgments it is tried only when asked for."""
-STEPS: Mapping[str, Any] = {"learning_rate": 0.1}
-"""Of the linear remapper: larger steps than usual do as well (study experts) and are fewer."""
-MOST_STEERING = 10
+STEPS: Mapping[str, Mapping[str, Any]] = {
+    "linear": {"learning_rate": 0.1, "patience": 15},
+    "boosted": {"learning_rate": 0.04, "patience": 15},
+}
+"""Of the remappers: larger steps than usual, and less patience, do as well and take half the time."""
+MOST_STEERING = 5
 MOST_DOCUMENTS = 20_000
 """So many labels a document, and so many documents, steer a remapper: its functions are of what is known of a label,
 which a sample tells as well. What it learns is then applied to all labels."""
@@ -75,6 +80,7 @@ class Lesson:
     threads: int | None = None
     report: Report | bool = False
     remappers: dict[str, Remapper] = field(default_factory=dict)
+    read: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
     lock: Any = field(default_factory=threading.Lock)
 
     def labels(self, method: str, target: str) -> tuple[Integers, Floats]:
@@ -138,40 +144,59 @@ class Lesson:
     def remapped(self, kind: str) -> Remapped:
         """What the remapper makes of the crowd labels that may be seen."""
         made = self.remapper(kind)
-        return made.transform(self._seen(made.kind))
+        labels = self.opinions.label_features(made.kind)
+        return made.transform(labels.where(self._seen(made.kind)))
+
+    def folded(self, kind: str) -> tuple[Floats, Floats]:
+        """The learnt target and weight of each row of the crowd; once, for all who ask.
+
+        All labels are read where they lie: to set apart those that may be seen would copy most of them.
+        """
+        made = self.remapper(kind)
+        with self.lock:
+            if kind not in self.read:
+                target, weight = made.transform(self.opinions.label_features(made.kind)).folded()
+                found = self.opinions.items(made.kind)[self.crowd]
+                self.read[kind] = target[found], weight[found]
+            return self.read[kind]
 
     def _steered(self, kind: str) -> Remapper:
         rows, grades = self.experts()
         n = len(np.unique(self.material.query[rows]))
         if n < LEAST_EXPERTS:
             raise InputError(f"{counted(n, 'expert-graded query')} cannot steer it, {LEAST_EXPERTS} can")
-        told = {**STEPS, **self.settings.linear} if kind == "linear" else self.settings.boosted
+        told = {**STEPS[kind], **{"linear": self.settings.linear, "boosted": self.settings.boosted}[kind]}
         made: Remapper = {"linear": LinearRemapper, "boosted": BoostedRemapper}[kind]()
         made.set_params(**{"objective": "DCG@10", "gains": self.settings.gains, "seed": self.settings.seed, **told})
         features = self.material.taken(rows)
         known = (features, grades, features.query)
-        return made.fit(self._some(self._seen(made.kind)), self.material.features, known, progress=self.report)
+        return made.fit(self.steering(made.kind), self.material.features, known, progress=self.report)
 
     def steering(self, kind: str) -> LabelFeatures:
-        """The labels that steer a remapper."""
-        return self._some(self._seen(self.remapper(kind).kind))
+        """The labels that steer a remapper, by the kind of what is known of them."""
+        return self.opinions.label_features(kind).where(self._some(kind))
 
-    def _seen(self, kind: str) -> LabelFeatures:
-        """What is known of the crowd labels that may be seen."""
+    def share(self, kind: str) -> float:
+        """How many labels may be seen for each that steers."""
+        return float(self._seen(kind).sum() / self._some(kind).sum())
+
+    def _seen(self, kind: str) -> NDArray[np.bool_]:
+        """(n_labels,) which labels may be seen."""
         labels = self.opinions.label_features(kind)
-        seen = np.zeros(labels.judgments.n_items, bool)
-        seen[self.opinions.items(labels)[self.crowd]] = True
-        return labels.where(seen[labels.item])
+        return self._documents(kind)[labels.item]
 
-    def _some(self, labels: LabelFeatures) -> LabelFeatures:
-        """Up to so many labels of up to so many documents, drawn."""
-        rng = np.random.default_rng(self.settings.seed)
-        order = np.lexsort((rng.random(len(labels)), labels.item))
-        number = np.empty(len(labels), np.int64)
-        number[order] = np.arange(len(labels)) - labels.judgments.offsets[labels.item[order]]
-        kept = np.zeros(labels.judgments.n_items, bool)
-        kept[rng.permutation(len(kept))[:MOST_DOCUMENTS]] = True
-        return labels.where((number < MOST_STEERING) & kept[labels.item])
+    def _documents(self, kind: str) -> NDArray[np.bool_]:
+        seen = np.zeros(self.opinions.label_features(kind).judgments.n_items, bool)
+        seen[self.opinions.items(kind)[self.crowd]] = True
+        return seen
+
+    def _some(self, kind: str) -> NDArray[np.bool_]:
+        """(n_labels,) up to so many labels of up to so many documents, drawn."""
+        number, place = self.opinions.drawn(kind, self.settings.seed)
+        seen = np.flatnonzero(self._documents(kind))
+        kept = np.zeros(len(place), bool)
+        kept[seen[np.argsort(place[seen])[:MOST_DOCUMENTS]]] = True
+        return np.asarray((number < MOST_STEERING) & kept[self.opinions.label_features(kind).item])
 
 
 Learn = Callable[[Lesson], Ranker]
@@ -228,13 +253,11 @@ def remapped_linear_model(kind: str) -> Learn:
     """Least squares on what a remapper learnt, through which it learnt it."""
 
     def learn(lesson: Lesson) -> Ranker:
-        made, told = lesson.remapper(kind), lesson.remapped(kind)
+        made, (target, weight) = lesson.remapper(kind), lesson.folded(kind)
         known = lesson.material.taken(lesson.crowd)
-        found = told.labels.judgments.positions(known.query, known.document)
-        target, weight = told.folded()
         # The remapper's ridge was for the labels that steered it.
-        mu = made.mu_ * len(told.labels) / len(lesson.steering(kind))
-        return GLS(mu).fit(known, target[found], query=known.query, sample_weight=weight[found])
+        mu = made.mu_ * lesson.share(made.kind)
+        return GLS(mu).fit(known, target, query=known.query, sample_weight=weight)
 
     return learn
 
@@ -243,11 +266,8 @@ def remapped_trees(kind: str) -> Learn:
     """LambdaMART on the targets and weights that a remapper learnt."""
 
     def learn(lesson: Lesson) -> Ranker:
-        told = lesson.remapped(kind)
-        target, weight = told.rescaled()
-        rows, known = lesson.crowd, lesson.material.taken(lesson.crowd)
-        found = told.labels.judgments.positions(known.query, known.document)
-        return lesson.taught(lesson.boosted, rows, target[found], sample_weight=weight[found])
+        target, weight = rescaled(*lesson.folded(kind))
+        return lesson.taught(lesson.boosted, lesson.crowd, target, sample_weight=weight)
 
     return learn
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +74,26 @@ def read_config(path: Path) -> dict[str, Any]:
         raise InputError(f"it cannot be read ({problem.strerror})", source=str(path)) from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise InputError(f"it is not TOML ({problem})", source=str(path)) from problem
+    _require_known(told, path)
     for name in PATHS:
         if name in told:
             told[name] = _resolved(told[name], name, path)
+    return told
+
+
+def _require_known(told: Mapping[str, Any], path: Path) -> None:
+    """Refuse a name that means nothing to a run, in the file that has it."""
+    settings = [one.name for one in fields(Settings)]
+    names = list(dict.fromkeys([*PATHS, *settings, *READING, "on_bad_rows", *EXPERT]))
     for name, value in told.items():
         if isinstance(value, dict) and name not in TABLES:
             raise InputError(
                 f"there is no section '{name}'", source=str(path), remedy=f"the sections are {', '.join(TABLES)}"
             )
-    return told
+        if name not in names:
+            raise InputError(
+                f"a run has no option '{name}'", source=str(path), remedy=f"the options are {', '.join(names)}"
+            )
 
 
 def _resolved(value: Any, name: str, config: Path) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from crowdrank.consensus import model_class
 from crowdrank.consensus.base import Aggregator
 from crowdrank.engine.local import LocalEngine
-from crowdrank.errors import ConvergenceWarning, CrowdrankError, DataWarning
+from crowdrank.errors import CrowdrankError, DataWarning
 from crowdrank.pipeline.material import Material
 from crowdrank.pipeline.stages import Stages, code, digest
 from crowdrank.progress import Report
@@ -37,6 +37,8 @@ class Opinions:
         self._models: dict[str, Aggregator] = {}
         self._labels: dict[tuple[str, str], Floats] = {}
         self._features: dict[str, LabelFeatures] = {}
+        self._items: dict[str, Integers] = {}
+        self._drawn: dict[tuple[str, int], tuple[Integers, Integers]] = {}
         self.key = digest(code(), material.labels)
 
     @property
@@ -67,9 +69,14 @@ class Opinions:
                 )
             except CrowdrankError as problem:
                 self.failed[method] = str(problem).rstrip(".")
-        for warning in said:
-            if issubclass(warning.category, DataWarning | ConvergenceWarning):
-                self.cautions.append(f"{method}: {warning.message}")
+        self.cautions += [f"{method}: {warning.message}" for warning in said if warning.category is DataWarning]
+        model = self._models.get(method)
+        if model is not None and not getattr(model, "converged_", True):
+            # What the model itself advises are its own options, which a run does not have.
+            self.cautions.append(
+                f"{method} had not converged after {model.n_iter_} iterations; whether more would change anything is "
+                f"told by `crowdrank aggregate -m {method} -s n_iter={3 * model.n_iter_}`."
+            )
 
     def has(self, method: str) -> bool:
         """Whether a method was fitted."""
@@ -98,7 +105,21 @@ class Opinions:
             self._features[kind] = label_features(self.material.judgments, kind=kind, **models)
         return self._features[kind]
 
-    def items(self, labels: LabelFeatures) -> Integers:
+    def items(self, kind: str) -> Integers:
         """The item of each row among the judgments of label features."""
-        known = self.material.features
-        return np.asarray(labels.judgments.positions(known.query, known.document))
+        if kind not in self._items:
+            known = self.material.features
+            self._items[kind] = self.label_features(kind).judgments.positions(known.query, known.document)
+        return self._items[kind]
+
+    def drawn(self, kind: str, seed: int) -> tuple[Integers, Integers]:
+        """An order by chance of the labels of each document (n_labels,), and one of all documents (n_items,)."""
+        if (kind, seed) not in self._drawn:
+            labels, rng = self.label_features(kind), np.random.default_rng(seed)
+            order = np.lexsort((rng.random(len(labels)), labels.item))
+            number = np.empty(len(labels), np.int64)
+            number[order] = np.arange(len(labels)) - labels.judgments.offsets[labels.item[order]]
+            self._drawn = {(kind, seed): (number, rng.permutation(labels.judgments.n_items))} | {
+                known: kept for known, kept in self._drawn.items() if known[1] == seed
+            }
+        return self._drawn[kind, seed]

@@ -207,13 +207,14 @@ def run(
         outcome,
         verdict,
         ranker,
-        [*notes, *dict.fromkeys(opinions.cautions)],
+        [*notes, *dict.fromkeys(opinions.cautions), *_fewer_folds(outcome.parts, told)],
         opinions,
         time.monotonic() - began,
         inputs,
     )
     if folder is not None:
         _write(done, folder)
+        stages.tidy(keep=[INPUTS])  # of earlier inputs and settings: this run needed none of it
     return done
 
 
@@ -315,6 +316,17 @@ def _tried(
         trial.run()
     trial.outcome.failed |= out
     return trial, stand_in
+
+
+def _fewer_folds(parts: Parts, settings: Settings) -> list[str]:
+    """Say where there are fewer folds than were asked for."""
+    n = len(parts.development)
+    if not parts.folds or len(parts.folds) == settings.folds:
+        return []
+    return [
+        f"The {n} expert queries for the choice are dealt into {counted(len(parts.folds), 'fold')}, not "
+        f"{settings.folds}: a fold has two queries at least."
+    ]
 
 
 def _standing_in(material: Material, opinions: Opinions, settings: Settings) -> tuple[Material, Parts]:

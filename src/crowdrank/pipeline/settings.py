@@ -58,14 +58,14 @@ class Settings:
         >>> Settings.of({"mesure": "AP"})
         Traceback (most recent call last):
         crowdrank.errors.UsageError: A run has no setting 'mesure'; it has: method, measure, gains, candidates, ...
+        >>> Settings.of({"candidates": "majority, gda"}).candidates
+        ('majority', 'gda')
         """
         names = [one.name for one in fields(cls)]
         unknown = [name for name in given if name not in names]
         if unknown:
             raise UsageError(f"A run has no setting '{unknown[0]}'; it has: {', '.join(names)}.")
-        listed = given.get("candidates")
-        told: dict[str, Any] = {**given, "candidates": tuple(listed) if isinstance(listed, list) else listed}
-        return cls(**told)
+        return cls(**{**given, "candidates": _names(given.get("candidates"))})
 
     def __post_init__(self) -> None:
         require_one_of("method", self.method, tuple(METHODS))
@@ -85,3 +85,10 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """The options by name, ready for JSON."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def _names(listed: Any) -> Any:
+    """Names as a tuple: of a list, or of a text with commas between them."""
+    if isinstance(listed, str):
+        listed = [name.strip() for name in listed.split(",") if name.strip()]
+    return tuple(listed) if isinstance(listed, list) else listed

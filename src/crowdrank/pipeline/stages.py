@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import BadZipFile
@@ -86,6 +87,7 @@ class Stages:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.reused = self.made = 0
+        self._asked: set[str] = set()
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -103,6 +105,8 @@ class Stages:
     ) -> T:
         """The stage: read where it is there, else made and kept. One that cannot be read is made again."""
         place = self.place(name, key)
+        if place is not None:
+            self._asked.add(place.name)
         if place is not None and place.exists():
             try:
                 found = load(place)
@@ -117,6 +121,18 @@ class Stages:
             with replacing(place) as draft:
                 save(made, draft)
         return made
+
+    def tidy(self, keep: Iterable[str] = ()) -> None:
+        """Drop what nobody has asked for since these stages were opened, but for the names in `keep`."""
+        if self.folder is None:
+            return
+        for place in self.folder.iterdir():
+            if place.name in self._asked or place.name in keep:
+                continue
+            if place.is_dir():
+                shutil.rmtree(place)
+            else:
+                place.unlink()
 
     def arrays(
         self, name: str, key: str, make: Callable[[], Mapping[str, np.ndarray[Any, Any]]]

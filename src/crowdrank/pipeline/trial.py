@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -121,7 +122,7 @@ class Outcome:
         values: of every candidate, the measure of each query for the choice.
         weights: of ensembles: how much each member counts.
         rankers: those of the final fit, of candidates that are no ensembles.
-        remapped: what the remappers of the final fit make of the labels, by kind.
+        final: what the final fit may see.
         failed: why candidates are not there.
         chosen, why: the choice, and a sentence.
 
@@ -132,10 +133,18 @@ class Outcome:
     values: dict[str, Floats] = field(default_factory=dict)
     weights: dict[str, dict[str, float]] = field(default_factory=dict)
     rankers: dict[str, Ranker] = field(default_factory=dict)
-    remapped: dict[str, Remapped] = field(default_factory=dict)
+    final: Lesson | None = None
     failed: dict[str, str] = field(default_factory=dict)
     chosen: str = ""
     why: str = ""
+
+    @cached_property
+    def remapped(self) -> dict[str, Remapped]:
+        """What the remappers of the final fit make of the labels, by kind."""
+        if self.final is None:
+            return {}
+        tried = [kind for kind in REMAPPERS if any(name.startswith(f"{kind}-") for name in self.rankers)]
+        return {kind: self.final.remapped(kind) for kind in tried}
 
     def ranker(self, name: str, rankers: Mapping[str, Ranker] | None = None) -> Ranker:
         """The ranker behind a candidate's name; an ensemble is put together."""
@@ -245,9 +254,7 @@ class Trial:
         for name in self.outcome.failed:
             self.outcome.rankers.pop(name, None)
             self.outcome.scores.pop(name, None)
-        # Asked for by name: of a ranker that is kept from before, the lesson never needed the remapper.
-        tried = [kind for kind in REMAPPERS if any(name.startswith(f"{kind}-") for name in self.outcome.rankers)]
-        self.outcome.remapped = {kind: final.remapped(kind) for kind in tried}
+        self.outcome.final = final
         self.candidates = [c for c in self.candidates if c.name not in self.outcome.failed]
         self._require_some()
         self._ensembles()

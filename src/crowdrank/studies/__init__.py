@@ -30,6 +30,8 @@ STUDIES = {
 
 PARTS = ("rigor", "quality", "experts", "expert-budget")
 """Studies of which parts can be asked for by name (`only`)."""
+KEEPING = ("expert-budget",)
+"""Studies that keep what was fitted in a folder (`keep`) and go on from there."""
 
 
 def study_named(name: str) -> Callable[..., Study]:

@@ -36,7 +36,7 @@ DL20_BUDGETS = (5, 10, 20, 40)
 DL20_MAIN = 10
 SEEDS = tuple(range(10, 20))
 """Worlds and crowds 0 to 4 were looked at while it was settled how `run` chooses."""
-DL20_REPEATS = 3
+DL20_REPEATS = 2
 FOLDS = 5
 GENERATED: Mapping[str, Any] = {"queries": 450, "documents": 20, "features": 20}
 CROWD, POOL = 0.45, 0.25
@@ -72,14 +72,18 @@ def study(
     only: Sequence[str] | None = None,
     seeds: Sequence[int] = SEEDS,
     budgets: Sequence[int] = BUDGETS,
+    keep: Path | None = None,
     tell: Tell = quiet,
 ) -> Study:
-    """All tables, or those of the data sets named; there is no choice of methods, as `run` chooses among all."""
+    """All tables, or those of the data sets named; there is no choice of methods, as `run` chooses among all.
+
+    What was fitted is kept in the folder `keep`, so that a study that was interrupted goes on.
+    """
     if methods is not None:
         raise UsageError("The study expert-budget tries what `run` tries; --methods is for other studies.")
     tables: list[Table] = []
     for name in named(only, SETTINGS, "data set"):
-        tables += SETTINGS[name](seeds, budgets, tell)
+        tables += SETTINGS[name](seeds, budgets, None if keep is None else keep / name, tell)
     return Study("expert-budget", tuple(tables), tuple(_protocol()))
 
 
@@ -131,11 +135,11 @@ def opinions_of(material: Material, stages: Stages) -> Opinions:
 
 
 @contextmanager
-def kept_stages() -> Iterator[Stages]:
+def kept_stages(keep: Path | None = None) -> Iterator[Stages]:
     """Stages that last as long as the draws that share them: what does not depend on the budget is made once."""
     with TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield Stages(Path(folder))
+        yield Stages(keep or Path(folder))
 
 
 def with_all_experts(features: Features, crowd: Judgments) -> Material:
@@ -163,14 +167,16 @@ def apart(name: str, features: Features, seed: int) -> Place:
     return Place(with_all_experts(features, fewer), order[n_crowd:n_pool], test, seed, names)
 
 
-def simulated(name: str, title: str, seeds: Sequence[int], budgets: Sequence[int], tell: Tell) -> list[Table]:
+def simulated(
+    name: str, title: str, seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tell: Tell
+) -> list[Table]:
     """The tables of a setting whose crowds are simulated."""
     draws: dict[int, list[tuple[Outcome, Found, Any]]] = {budget: [] for budget in budgets}
     features = mq2008()[0] if name == "mq2008" else None
     for seed in seeds:
         known = generated_features(seed) if features is None else features
         place = apart(name if features is not None else f"{name}-{seed}", known, seed)
-        with kept_stages() as stages:
+        with kept_stages(keep) as stages:
             opinions = opinions_of(place.material, stages)
             for budget in budgets:
                 if budget <= len(place.pool):
@@ -187,23 +193,23 @@ def generated_features(seed: int) -> Features:
     return read_features(world.features.assign(grade=world.documents["grade"]))
 
 
-def on_generated(seeds: Sequence[int], budgets: Sequence[int], tell: Tell) -> list[Table]:
+def on_generated(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tell: Tell) -> list[Table]:
     """Generated documents, another world for each seed."""
-    return simulated("generated", "Generated documents, simulated crowds", seeds, budgets, tell)
+    return simulated("generated", "Generated documents, simulated crowds", seeds, budgets, keep, tell)
 
 
-def on_mq2008(seeds: Sequence[int], budgets: Sequence[int], tell: Tell) -> list[Table]:
+def on_mq2008(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tell: Tell) -> list[Table]:
     """MQ2008's documents."""
-    return simulated("mq2008", "MQ2008, simulated crowds", seeds, budgets, tell)
+    return simulated("mq2008", "MQ2008, simulated crowds", seeds, budgets, keep, tell)
 
 
-def on_dl20(seeds: Sequence[int], budgets: Sequence[int], tell: Tell) -> list[Table]:
+def on_dl20(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tell: Tell) -> list[Table]:
     """DL20's LLM judges, NIST as experts; five folds of the queries, repeated."""
     setting = dl20_setting(1)
     material = with_all_experts(setting.features, setting.crowds[0])
     most = min(DL20_REPEATS, len(seeds))
     draws: dict[int, list[tuple[Outcome, Found, Any]]] = {}
-    with kept_stages() as stages:
+    with kept_stages(keep) as stages:
         opinions = opinions_of(material, stages)
         for budget in DL20_BUDGETS if set(budgets) == set(BUDGETS) else budgets:
             for repeat in range(most if budget == DL20_MAIN else 1):

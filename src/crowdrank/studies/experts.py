@@ -5,30 +5,26 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from crowdrank.evaluation.comparison import Comparison, compare_evaluations
+from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.judgments.read import Features
 from crowdrank.judgments.table import Judgments, counted
-from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.data import Floats, Integers, gather
-from crowdrank.rankers.ensemble import Ensemble
-from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
-from crowdrank.rankers.linear import GLS, RD, Standard
-from crowdrank.rankers.tree_features import cross_fitted, tree_outputs
+from crowdrank.rankers.lambdamart import usual_threads
 from crowdrank.rankers.validation import Validation
 from crowdrank.studies.base import GAINS, Row, Study, Table, Tell, comparison_table, quiet, seeds_told, testing_protocol
 from crowdrank.studies.dl20 import drawn_judges, sizes_told
+from crowdrank.studies.expert_claims import BACKGROUND, BASELINE, CLAIMS, ROOM, claim_table, verdict
+from crowdrank.studies.expert_lessons import LEARNERS, MAIN, TREE_FEATURES, Fold, Lesson, folds, mart_scores
 from crowdrank.studies.lessons import (
     LABELS,
     SMALL_TREES,
     TREES,
-    CrowdLabels,
     crowd_over,
     crowd_told,
     dl20_documents,
@@ -38,25 +34,11 @@ from crowdrank.studies.lessons import (
     query_parts,
     trees_told,
 )
-from crowdrank.studies.rankers import FOLDS, RIDGES, against, mq2008, named, query_numbers, run_frame
-from crowdrank.training.boosted import BoostedRemapper
-from crowdrank.training.label_features import LabelFeatures, label_features, without_honeypots
-from crowdrank.training.remap import MODES, LinearRemapper, Remapper
+from crowdrank.studies.rankers import mq2008, named, query_numbers, run_frame
+from crowdrank.training.label_features import LabelFeatures, without_honeypots
+from crowdrank.training.remap import MODES
 
 MEASURES = ("DCG@1", "DCG@5", "DCG@10")
-MAIN = "DCG@10"
-BASELINE = "majority"
-MARTS = ("majority", "average", "dawid-skene", "glad")
-"""LambdaMART on what the papers take for labels: their headline is to beat them all."""
-CLAIMS: Mapping[str, tuple[str, ...]] = {"MGBDT": ("boosted-t", "boosted-w+t"), "REMAP": ("linear-w+t",)}
-"""Who beats them, by which paper."""
-BACKGROUND = "gls-average"
-"""The ranker that remappers learn through, on labels that nobody learnt."""
-ROOM = 0.01
-"""The papers' gains are of several percent: one below this part of the baseline is none."""
-TREE_FEATURES = 100
-"""Trees that join the features of linear rankers and remappers, where the validation queries like them better."""
-FOREST: Mapping[str, Any] = {"learning_rate": 0.1, "num_leaves": 8, "min_child_samples": 20, "threads": 1}
 NUMBERS = (0, 50, 100, 200, 300, 400)
 """Of tree features in REMAP's Figure 4."""
 GENERATED: Mapping[str, Any] = {"queries": 1500, "documents": 15, "features": 20, "seed": 100}
@@ -73,198 +55,6 @@ FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
 }
 SHOWN = 5
 """Label features in a table of importances."""
-
-
-@dataclass(frozen=True, eq=False)
-class Fold:
-    """Rows with labels of the crowd, with expert grades to learn from and to choose by, and rows to test on."""
-
-    crowd: Integers
-    train: Integers
-    validate: Integers
-    test: Integers
-
-
-def folds(part: Integers) -> list[Fold]:
-    """Fold k has labels of parts k and k+1, expert grades of k+2 to learn from and of k+3 to choose by, and tests k+4.
-
-    >>> first = folds(np.array([0, 1, 2, 3, 4, 4]))[0]
-    >>> [rows.tolist() for rows in (first.crowd, first.train, first.validate, first.test)]
-    [[0, 1], [2], [3], [4, 5]]
-    """
-    of = [[0, 1], [2], [3], [4]]
-    return [
-        Fold(*(np.flatnonzero(np.isin(part, (np.array(numbers) + k) % FOLDS)) for numbers in of)) for k in range(FOLDS)
-    ]
-
-
-@dataclass(eq=False, kw_only=True)
-class Lesson(CrowdLabels):
-    """What may be seen in a fold: labels of the crowd's documents, expert grades of the others that are not tested.
-
-    No consensus and no label feature sees an expert's grade. `judgments` are without honeypots; `told` has them, for
-    what they say of their assessors.
-    """
-
-    told: Judgments
-    fold: Fold
-    trees: Mapping[str, Any]
-    seed: int = 0
-    tell: Tell = quiet
-    n_trees: int = TREE_FEATURES
-    rankers: dict[str, Ranker] = field(default_factory=dict)
-    remappers: dict[tuple[str, int], Remapper] = field(default_factory=dict)
-
-    def expert(self, rows: Integers, features: Features | None = None) -> tuple[Features, Any, Any]:
-        """Documents with expert grades."""
-        part = (self.features if features is None else features).take(rows)
-        return part, part.grade, part.query
-
-    def taught(self, ranker: Ranker, y: Floats, features: Features, weight: Floats | None = None) -> Ranker:
-        """A ranker that learnt labels of the crowd's rows, and chose by the experts' validation queries."""
-        rows = self.fold.crowd[~np.isnan(y[self.fold.crowd].reshape(len(self.fold.crowd), -1)).any(axis=1)]
-        part = features.take(rows)
-        weights = None if weight is None else weight[rows]
-        held_out = self.expert(self.fold.validate, features)
-        return ranker.fit(part, y[rows], query=part.query, sample_weight=weights, eval_set=held_out)
-
-    def scores(self, ranker: Ranker, features: Features | None = None) -> Floats:
-        """Of the test rows."""
-        part, _, query = self.expert(self.fold.test, features)
-        return ranker.predict(part, query)
-
-    def boosted(self) -> LambdaMART:
-        """LambdaMART as the study sets it; folds run side by side, each in one thread."""
-        return LambdaMART(**self.trees, validate_by=MAIN, threads=1)
-
-    def mart(self, name: str) -> Ranker:
-        """LambdaMART on one of the labels, fitted once."""
-        if name not in self.rankers:
-            if name == "expert-only":
-                part, y, query = self.expert(self.fold.train)
-                held_out = self.expert(self.fold.validate)
-                self.rankers[name] = self.boosted().fit(part, y, query=query, eval_set=held_out)
-            else:
-                self.rankers[name] = self.taught(self.boosted(), self.labels(*LABELLED[name]), self.features)
-        return self.rankers[name]
-
-    # Features of linear rankers.
-
-    @cached_property
-    def forest(self) -> Floats:
-        """The output of each tree for every row, standardised: (n, n_trees).
-
-        For the crowd's rows it comes from trees that did not see the query's labels.
-        """
-        y = self.labels("average", "relevance")
-        rows = self.fold.crowd[~np.isnan(y[self.fold.crowd])]
-        part = self.features.take(rows)
-        lists = gather(part, y[rows], part.query)
-        trees = LambdaMART(n_estimators=self.n_trees, **FOREST).fit(part, y[rows], query=part.query)
-        outputs = tree_outputs(trees, self.features.matrix)
-        unseen = cross_fitted(trees, lists, outputs.shape[1], folds=FOLDS, seed=self.seed)
-        outputs[rows[lists.order]] = unseen
-        return Standard.of(unseen, np.ones(len(unseen)))(outputs)
-
-    def extended(self, n: int) -> Features:
-        """The features and the first trees."""
-        if not n:
-            return self.features
-        names = (*self.features.names, *(f"tree {number}" for number in range(1, n + 1)))
-        return replace(self.features, matrix=np.hstack([self.features.matrix, self.forest[:, :n]]), names=names)
-
-    def best_linear(self, cls: type[GLS]) -> Floats:
-        """A linear ranker on averages, with the ridge and with or without trees as the validation queries like it."""
-        y = self.labels("average", "relevance")
-        tried = []
-        for n in (0, self.n_trees):
-            features = self.extended(n)
-            ranker = self.taught(cls(RIDGES, validate_by=MAIN), y, features)
-            tried.append((max(ranker.history_), ranker, features))
-        _, ranker, features = max(tried, key=lambda one: one[0])
-        return self.scores(ranker, features)
-
-    # Remappers.
-
-    @cached_property
-    def known(self) -> dict[str, LabelFeatures]:
-        """What is known of the labels: REMAP's list for linear functions, MGBDT's for boosted ones."""
-        models: dict[str, Any] = {"dawid_skene": self.model("dawid-skene"), "glad": self.model("glad")}
-        return {
-            name: label_features(self.told, kind=kind, **models)
-            for name, kind in (("linear", "remap"), ("boosted", "mgbdt"))
-        }
-
-    def remapper(self, name: str, n: int, labels: LabelFeatures | None = None) -> Remapper:
-        """Functions learnt with the first trees among the features; `name` is as in linear-w+t."""
-        family, mode = name.split("-")
-        make = LinearRemapper if family == "linear" else BoostedRemapper
-        features = self.extended(n)
-        remapper: Remapper = make(mode.upper(), seed=self.seed)
-        expert, held_out = (self.expert(rows, features) for rows in (self.fold.train, self.fold.validate))
-        return remapper.fit(labels or self.known[family], features, expert, eval_set=held_out)
-
-    def best(self, name: str) -> tuple[Remapper, int]:
-        """The remapper with or without trees among the features, as the validation queries like it."""
-        for n in (0, self.n_trees):
-            if (name, n) not in self.remappers:
-                self.tell(f"{name} with {n} trees")
-                self.remappers[name, n] = self.remapper(name, n)
-        n = max((0, self.n_trees), key=lambda n: self.remappers[name, n].validation_)
-        return self.remappers[name, n], n
-
-    def remapped(self, name: str) -> Floats:
-        """The scores of the least squares behind a remapper."""
-        remapper, n = self.best(name)
-        return self.scores(remapper.ranker_, self.extended(n))
-
-    def mart_on(self, name: str) -> Floats:
-        """LambdaMART on the targets and weights of a remapper."""
-        rows = self.best(name)[0].remapped_.instances(self.features)
-        ids = rows.features.query, rows.features.document
-        assert rows.weight is not None
-        y, weight = self.spread(*ids, rows.y), self.spread(*ids, rows.weight)
-        return self.scores(self.taught(self.boosted(), y, self.features, weight))
-
-    def together(self) -> Floats:
-        """The experts' LambdaMART and that on the crowd's expected grades, weighted by the validation queries."""
-        pair = Ensemble([self.mart("expert-only"), self.mart("expected-grades")], prefit=True, validate_by=MAIN)
-        part, y, query = self.expert(self.fold.validate)
-        return self.scores(pair.fit(part, y, query=query))
-
-
-LABELLED: Mapping[str, tuple[str, str]] = {
-    "majority": ("majority", "grade"),
-    "average": ("average", "relevance"),
-    "dawid-skene": ("dawid-skene", "grade"),
-    "glad": ("glad", "grade"),
-    "expected-grades": ("dawid-skene", "probabilities"),
-    "family-mean": ("family-mean", "relevance"),
-}
-"""What LambdaMART learns from, by the names of runs: the consensus, and what of it."""
-REMAPPED = tuple(f"{family}-{mode.lower()}" for family in ("linear", "boosted") for mode in MODES)
-Learn = Callable[[Lesson], Floats]
-
-
-def _mart(name: str, lesson: Lesson) -> Floats:
-    return lesson.scores(lesson.mart(name))
-
-
-LEARNERS: Mapping[str, Learn] = {
-    **{name: partial(_mart, name) for name in MARTS},
-    "rd": lambda lesson: lesson.best_linear(RD),
-    **{name: partial(lambda name, lesson: lesson.remapped(name), name) for name in REMAPPED},
-    "gls-average": lambda lesson: lesson.best_linear(GLS),
-    "expected-grades": partial(_mart, "expected-grades"),
-    "family-mean": partial(_mart, "family-mean"),
-    "expert-only": partial(_mart, "expert-only"),
-    "ensemble": Lesson.together,
-    **{
-        f"mart-{name}": partial(lambda name, lesson: lesson.mart_on(name), name) for name in REMAPPED if "t" in name[-1]
-    },
-}
-"""The runs by name."""
-CONTROLS = ("gls-average", "expected-grades", "family-mean", "expert-only", "ensemble")
 
 
 @dataclass(frozen=True, eq=False)
@@ -468,84 +258,6 @@ def importances(setting: Setting, lessons: Mapping[tuple[int, int], Lesson]) -> 
     ]
 
 
-# What is made of the headline.
-
-
-def judged(comparison: Comparison, run: str) -> str | None:
-    """What a comparison makes of the claim that a run beats all LambdaMART baselines; None where it lacks some."""
-    evaluations = comparison.evaluations
-    if not {run, *MARTS} <= set(evaluations):
-        return None
-    part = compare_evaluations({name: evaluations[name] for name in (run, *MARTS)}, baseline=run)
-    rows = [row for row in part.rows.to_pylist() if row["measure"] == MAIN and row["run"] != run]
-    if all(row["significant"] and row["difference"] < 0 for row in rows):
-        return "confirmed"
-    if any(row["significant"] and row["difference"] > 0 for row in rows):
-        return "refuted"
-    best = max(rows, key=lambda row: row["mean"])
-    room = ROOM * evaluations[BASELINE].means[MAIN]
-    # The differences are the baselines' to the run: the run's gain is at most minus the lower end.
-    return "refuted" if -best["lower"] < room else "undecided"
-
-
-def headline(comparison: Comparison, paper: str) -> str | None:
-    """The word on all runs that a paper's headline names."""
-    words = [judged(comparison, run) for run in CLAIMS[paper]]
-    if None in words:
-        return None
-    if "refuted" in words:
-        return "refuted"
-    return "confirmed" if set(words) == {"confirmed"} else "undecided"
-
-
-def verdict(comparison: Comparison, paper: str) -> list[str]:
-    """What a comparison makes of a paper's headline, in sentences, and of its runs next to the best control."""
-    word = headline(comparison, paper)
-    if word is None:
-        return []
-    best = best_of(comparison, MARTS)
-    table = Table("", "", (), comparison=comparison)
-    said = [f"{paper}'s headline ({' and '.join(CLAIMS[paper])} beat every LambdaMART baseline) is {word} here."]
-    for run in CLAIMS[paper]:
-        said += against(table, run, best, MAIN)
-    ours, control = best_of(comparison, CLAIMS[paper]), best_of(comparison, CONTROLS)
-    # What least squares gains over LambdaMART by itself is no merit of what was learnt.
-    for other in dict.fromkeys(name for name in (BACKGROUND, control) if name in comparison.evaluations):
-        said += against(table, ours, other, MAIN)
-    return said
-
-
-def best_of(comparison: Comparison, runs: Sequence[str]) -> Any:
-    """The run of the highest mean; None where none of them ran."""
-    there = [run for run in runs if run in comparison.evaluations]
-    return max(there, key=lambda run: comparison.evaluations[run].means[MAIN]) if there else None
-
-
-def claim_table(tables: Sequence[Table]) -> list[Table]:
-    """The papers' headlines in all settings at a glance; nothing where they were not put to the test."""
-    rows: list[Row] = []
-    for table in tables:
-        assert table.comparison is not None
-        for paper, claimed in CLAIMS.items():
-            word = headline(table.comparison, paper)
-            if word is None:
-                continue
-            row: Row = {"run": f"{table.name}, {paper}"}
-            for what, runs in (("claimed", claimed), ("baseline", MARTS), ("control", CONTROLS)):
-                best = best_of(table.comparison, runs)
-                row[what] = best or ""
-                row[f"{what} %"] = float("nan") if best is None else table.row(best)[f"{MAIN} %"]
-            rows.append({**row, "headline": word})
-    if not rows:
-        return []
-    counts = [(word, sum(row["headline"] == word for row in rows)) for word in ("confirmed", "refuted", "undecided")]
-    told = ", ".join(f"{word} in {n} of {len(rows)}" for word, n in counts if n)
-    note = (
-        f"That learnt targets (and weights) beat every LambdaMART baseline is {told}. The best run of a kind is shown."
-    )
-    return [Table("claim", f"The papers' headline, gains in {MAIN} over {BASELINE}", tuple(rows), (note,))]
-
-
 # REMAP's Table 5 and Figure 4.
 
 
@@ -562,7 +274,7 @@ def ablation_table(setting: Setting, *, tell: Tell = quiet) -> Table:
     def learn(place: tuple[int, int, Fold]) -> dict[str, Floats]:
         repeat, k, fold = place
         lesson = setting.lesson(repeat, fold)
-        scores = {BASELINE: _mart(BASELINE, lesson)}
+        scores = {BASELINE: mart_scores(BASELINE, lesson)}
         for mode in MODES:
             for name, groups in FEATURE_SETS.items():
                 tell(f"linear {mode} of {name} on {setting.name}, fold {k + 1}")

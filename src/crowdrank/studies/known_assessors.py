@@ -22,7 +22,8 @@ from crowdrank.studies.lessons import generated_documents
 from crowdrank.studies.rankers import joined, mq2008, named, query_numbers
 from crowdrank.training.boosted import BoostedRemapper
 from crowdrank.training.label_features import LabelFeatures
-from crowdrank.training.remap import LinearRemapper, Remapper
+from crowdrank.training.linear import LinearRemapper
+from crowdrank.training.remap import Remapper
 
 SEEDS = (0, 1, 2, 3, 4)
 WANTED = 4

@@ -44,6 +44,100 @@ def two_products(X: Floats, a: Floats, b: Floats, of_a: Floats, of_b: Floats) ->
 
 
 @njit(cache=True, nogil=True)
+def standardised(value: float, mean: float, scale: float, farthest: float) -> float:
+    """A value in standard deviations from the mean, none too far; a blank, and what is constant, is the mean."""
+    if np.isnan(value) or scale == 0.0:
+        return 0.0
+    return min(max((value - mean) / scale, -farthest), farthest)
+
+
+@njit(cache=True, nogil=True)
+def fill_sparse(
+    matrix: Floats,
+    mean: Floats,
+    scale: Floats,
+    farthest: float,
+    base: Floats,
+    offsets: Integers,
+    column: NDArray[np.int32],
+    value: Floats,
+) -> None:
+    """What is not 0 in each row: its column, and its standardised value less what a 0 is."""
+    # matrix (n, k); mean, scale, base (k,); offsets (n + 1,); column, value (offsets[-1],)
+    for i in range(matrix.shape[0]):
+        at = offsets[i]
+        for j in range(matrix.shape[1]):
+            if matrix[i, j] != 0.0:
+                column[at] = j
+                value[at] = standardised(matrix[i, j], mean[j], scale[j], farthest) - base[j]
+                at += 1
+
+
+@njit(cache=True, nogil=True)
+def add_sparse_sums(
+    offsets: Integers,
+    column: NDArray[np.int32],
+    value: Floats,
+    a: Floats,
+    b: Floats,
+    of_a: Floats,
+    of_b: Floats,
+) -> None:
+    """Add to each row the products of what it holds with a and b, in one reading."""
+    # a, b (k or more,); of_a, of_b (n,)
+    for i in range(of_a.size):
+        s, t = 0.0, 0.0
+        for at in range(offsets[i], offsets[i + 1]):
+            j = column[at]
+            s += value[at] * a[j]
+            t += value[at] * b[j]
+        of_a[i] += s
+        of_b[i] += t
+
+
+@njit(cache=True, nogil=True)
+def add_sparse_moments(
+    offsets: Integers,
+    column: NDArray[np.int32],
+    value: Floats,
+    a: Floats,
+    b: Floats,
+    of_a: Floats,
+    of_b: Floats,
+) -> None:
+    """Add to each column the products of what it holds with a and b, in one reading."""
+    # a, b (n,); of_a, of_b (k or more,)
+    for i in range(a.size):
+        for at in range(offsets[i], offsets[i + 1]):
+            j = column[at]
+            of_a[j] += value[at] * a[i]
+            of_b[j] += value[at] * b[i]
+
+
+@njit(cache=True, nogil=True)
+def add_standard_sums(
+    matrix: Floats,
+    mean: Floats,
+    scale: Floats,
+    farthest: float,
+    a: Floats,
+    b: Floats,
+    of_a: Floats,
+    of_b: Floats,
+) -> None:
+    """Add to each row the products of its standardised values with a and b; nothing is written out in between."""
+    # matrix (n, k); mean, scale (k,); a, b (k or more,); of_a, of_b (n,)
+    for i in range(matrix.shape[0]):
+        s, t = 0.0, 0.0
+        for j in range(matrix.shape[1]):
+            x = standardised(matrix[i, j], mean[j], scale[j], farthest)
+            s += x * a[j]
+            t += x * b[j]
+        of_a[i] += s
+        of_b[i] += t
+
+
+@njit(cache=True, nogil=True)
 def fit_tree(
     bins: Bins,
     n_bins: Integers,

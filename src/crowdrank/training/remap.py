@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import expit
 
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.evaluation.measures import parse_gains
@@ -33,8 +32,6 @@ from crowdrank.training.objectives import Aim, Loss, Objective
 from crowdrank.training.remapped import Remapped, groups
 
 MODES = ("W", "T", "W+T")
-FARTHEST = 5.0
-"""Label features further than so many standard deviations from their mean count as so many."""
 WIDEST = 30.0
 """Weights are sigma of numbers within this: all labels together never weigh nothing."""
 
@@ -347,6 +344,7 @@ class Remapper(Parametrised, ABC):
     def load(cls, path: str | Path) -> Self:
         """Read what :meth:`save` wrote; `Remapper.load` reads any remapper."""
         from crowdrank.training.boosted import BoostedRemapper
+        from crowdrank.training.linear import LinearRemapper
 
         about, state = store.read(path)
         known: dict[str, Any] = {one.__name__: one for one in (LinearRemapper, BoostedRemapper)}
@@ -413,164 +411,6 @@ class Remapper(Parametrised, ABC):
                 f"This {type(self).__name__} was loaded, and labels are not saved; call transform with the labels."
             )
         return self.remapped_
-
-
-class LinearRemapper(Remapper):
-    """Targets sigma(beta . y) and weights sigma(alpha . y) of label features y (REMAP's Algorithm 1).
-
-    Targets start as sigma(label), weights at 1/2. Features are standardised, with an intercept; a step goes
-    `learning_rate` far along the gradient of each vector of coefficients.
-
-    Args:
-        mode: learn weights (`W`, from targets that are the labels), targets (`T`), or both (`W+T`).
-        objective: what to raise on the experts' queries: `DCG@10`, `nDCG@5`, `ERR`, `AP`, by their LambdaRank
-            gradients; `squared` or `logistic`, minus the loss of scores against grades scaled from 0 to 1; or a
-            function (scores, grades) -> (losses, slopes), (n,) each.
-        gains: of the experts' grades.
-        ridge: of the least squares, as a part of what a standardised feature weighs at the start; several are tried,
-            each with all its steps.
-        n_iter, learning_rate: how many steps at most, and how long they are.
-        patience: stop after so many steps in which the validation measure did not rise.
-        validation: the share of expert queries set aside for it where no `eval_set` is given.
-        kind: of label features, where judgments are given.
-        seed: of what is set aside, and of the order of equal scores.
-
-    >>> import crowdrank
-    >>> world = crowdrank.simulate(queries=40, documents=10, label_grades=2, gold_queries=20, seed=1)
-    >>> remapper = LinearRemapper("T", n_iter=5).fit(world.judgments, world.features, world.gold)
-    >>> remapper.remapped_.frame.columns.tolist()
-    ['query', 'document', 'assessor', 'grade', 'target', 'weight']
-    >>> bool((remapper.weights_ == 0.5).all())
-    True
-    """
-
-    learnt_: LinearLearnt
-
-    def __init__(
-        self,
-        mode: str = "W+T",
-        *,
-        objective: str | Loss = "DCG@10",
-        gains: str | Sequence[float] = "exponential",
-        ridge: float | Sequence[float] = (0.01, 0.1, 1.0),
-        n_iter: int = 200,
-        learning_rate: float = 0.03,
-        patience: int = 30,
-        validation: float = 0.3,
-        kind: str = "remap",
-        seed: int = 0,
-    ) -> None:
-        self.mode = mode
-        self.objective = objective
-        self.gains = gains
-        self.ridge = ridge
-        self.n_iter = n_iter
-        self.learning_rate = learning_rate
-        self.patience = patience
-        self.validation = validation
-        self.kind = kind
-        self.seed = seed
-
-    def _prepare(self, labels: LabelFeatures) -> tuple[Standard, Floats]:
-        standard = Standard.of(labels.matrix, np.ones(len(labels)))
-        return standard, inputs(standard, labels.matrix)
-
-    def _begin(self, labels: LabelFeatures, prepared: tuple[Standard, Floats]) -> LinearFunctions:
-        label = labels.names.index("label") if "label" in labels.names else None
-        return LinearFunctions(*prepared, labels.start, label, self.mode)
-
-    def _restore(self, arrays: dict[str, Any]) -> LinearLearnt:
-        standard = Standard(arrays["mean"], arrays["scale"])
-        return LinearLearnt(standard, arrays["alpha"], arrays["beta"], "T" in self.mode)
-
-
-def inputs(standard: Standard, matrix: Floats) -> Floats:
-    """Standardised label features, none too far out, and a column of ones."""
-    return np.column_stack([np.clip(standard(matrix), -FARTHEST, FARTHEST), np.ones(len(matrix))])
-
-
-class LinearFunctions(Functions):
-    """Coefficients of label features while they are being learnt.
-
-    Args:
-        standard: of the label features.
-        Y: (n_labels, n_features + 1), as `inputs` makes it.
-        start: (n_labels,) the targets where they are not learnt.
-        label: the place of the label among the features: targets start as sigma of it, or at 1/2 where it is none.
-        mode: what is learnt.
-
-    """
-
-    def __init__(self, standard: Standard, Y: Floats, start: Floats, label: int | None, mode: str) -> None:
-        self.standard, self.Y, self.mode = standard, Y, mode
-        self.alpha, self.beta = np.zeros(Y.shape[1]), np.zeros(Y.shape[1])
-        if label is not None:
-            # On standardised features these are a 1 for the label as it is, and nothing for the others.
-            self.beta[label], self.beta[-1] = standard.scale[label], standard.mean[label]
-        self.target = self._chance(self.beta) if "T" in mode else start
-        self.weight = self._chance(self.alpha)
-
-    def _chance(self, coefficients: Floats) -> Floats:
-        return np.asarray(expit(np.clip(self.Y @ coefficients, -WIDEST, WIDEST)))
-
-    def gradient(self, of_target: Floats, of_weight: Floats | None) -> tuple[Floats | None, Floats | None]:
-        """dM/dbeta and dM/dalpha from dM/dt and dM/dw of every label; None of what is not learnt."""
-        beta = self.Y.T @ (of_target * self.target * (1 - self.target)) if "T" in self.mode else None
-        alpha = None if of_weight is None else self.Y.T @ (of_weight * self.weight * (1 - self.weight))
-        return beta, alpha
-
-    def step(self, of_target: Floats, of_weight: Floats | None, rate: float) -> None:
-        """Go `rate` far along each gradient."""
-        beta, alpha = self.gradient(of_target, of_weight)
-        if beta is not None:
-            self.beta = self.beta + rate * _direction(beta)
-            self.target = self._chance(self.beta)
-        if alpha is not None:
-            self.alpha = self.alpha + rate * _direction(alpha)
-            self.weight = self._chance(self.alpha)
-
-    def kept(self) -> tuple[Floats, Floats]:
-        """The coefficients."""
-        return self.alpha, self.beta
-
-    def learnt(self, kept: tuple[Floats, Floats]) -> LinearLearnt:
-        """The functions of these coefficients."""
-        return LinearLearnt(self.standard, *kept, "T" in self.mode)
-
-
-@dataclass(frozen=True)
-class LinearLearnt(Learnt):
-    """Coefficients of standardised label features, the intercept last."""
-
-    standard: Standard
-    alpha: Floats
-    beta: Floats
-    learns_target: bool
-
-    def apply(self, matrix: Floats, start: Floats) -> tuple[Floats, Floats]:
-        """Sigma of the linear functions."""
-        Y = inputs(self.standard, matrix)
-        target, weight = (expit(np.clip(Y @ part, -WIDEST, WIDEST)) for part in (self.beta, self.alpha))
-        return (target if self.learns_target else start), weight
-
-    def importances(self) -> tuple[Floats, Floats]:
-        """The sizes of coefficients of standardised features."""
-        target = np.abs(self.beta[:-1]) if self.learns_target else np.zeros(len(self.beta) - 1)
-        return shares(target), shares(np.abs(self.alpha[:-1]))
-
-    def arrays(self) -> dict[str, Any]:
-        """All there is."""
-        return {
-            "mean": self.standard.mean,
-            "scale": self.standard.scale,
-            "alpha": self.alpha,
-            "beta": self.beta,
-        }
-
-
-def _direction(gradient: Floats) -> Floats:
-    length = float(np.linalg.norm(gradient))
-    return gradient / length if length > 0 else gradient
 
 
 def _with_features(labels: LabelFeatures, features: Any) -> tuple[LabelFeatures, Any]:

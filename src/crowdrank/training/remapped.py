@@ -83,10 +83,7 @@ class Remapped:
 
         So any gains and any ranker can take them.
         """
-        target, weight = self.folded()
-        low, high = np.quantile(target, [TAIL, 1 - TAIL])
-        parts = np.clip((target - low) / (high - low), 0, 1) if high > low else np.zeros(len(target))
-        return parts, weight / weight.mean()
+        return rescaled(*self.folded())
 
     @property
     def documents(self) -> Any:
@@ -120,6 +117,18 @@ class Remapped:
             source="the remapped labels",
         )
         return Instances.from_labels(told, features, target="relevance", weights=weight, missing=missing)
+
+
+def rescaled(target: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """Documents' targets as parts of their own range (but for the farthest at either end); weights of mean 1.
+
+    >>> target, weight = rescaled(np.array([-1.0, 0.0, 1.0]), np.array([1.0, 2.0, 3.0]))
+    >>> target.round(2).tolist(), weight.tolist()
+    ([0.0, 0.5, 1.0], [0.5, 1.0, 1.5])
+    """
+    low, high = np.quantile(target, [TAIL, 1 - TAIL])
+    parts = np.clip((target - low) / (high - low), 0, 1) if high > low else np.zeros(len(target))
+    return parts, weight / weight.mean()
 
 
 def groups(column: Floats, points: int) -> list[Any]:
