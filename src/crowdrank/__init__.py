@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from crowdrank.consensus.votes import FamilyMean as FamilyMean
     from crowdrank.consensus.votes import Highest as Highest
     from crowdrank.consensus.votes import MajorityVote as MajorityVote
+    from crowdrank.engine.dask import DaskEngine as DaskEngine
     from crowdrank.engine.local import LocalEngine as LocalEngine
     from crowdrank.evaluation.comparison import compare as compare
     from crowdrank.evaluation.evaluate import evaluate as evaluate
@@ -72,6 +73,7 @@ _HOMES = {
     "BoostedRemapper": "training.boosted",
     "Budget": "collection.requests",
     "Consensus": "consensus.result",
+    "DaskEngine": "engine.dask",
     "DawidSkene": "consensus.dawid_skene",
     "Ensemble": "rankers.ensemble",
     "FamilyMean": "consensus.votes",

@@ -61,6 +61,8 @@ class Aggregator(Parametrised, ABC):
     """
 
     locality: ClassVar[str] = "item"
+    carries: ClassVar[bool] = False
+    """Whether a pass reads what the one before left in the local state; else theta alone makes it."""
     shrinks: ClassVar[bool] = False
     """Whether assessors are shrunk to a prior, learned or fixed, that cannot be switched off."""
     on_a_line: ClassVar[bool] = False

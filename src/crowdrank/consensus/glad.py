@@ -38,6 +38,7 @@ class GLAD(Aggregator):
     ({'a': 1, 'b': 0}, 2)
     """
 
+    carries: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("ability",)
 
     def __init__(

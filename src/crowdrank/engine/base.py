@@ -10,11 +10,11 @@ The first argument is always one shard, and nothing else touches data. An engine
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
 
 from numpy.typing import NDArray
 
-from crowdrank.engine.shards import Shard
 from crowdrank.judgments.table import Judgments
 
 Arrays = dict[str, NDArray[Any]]
@@ -28,16 +28,20 @@ class ShardModel(Protocol):
     def locality(self) -> str:
         """`item`: any split of the items will do; `query`: a query's items stay together."""
 
-    def start(self, shard: Shard) -> Arrays:
+    @property
+    def carries(self) -> bool:
+        """Whether a pass reads what the one before left; else local state is that of `start` and one theta."""
+
+    def start(self, shard: Any) -> Arrays:
         """The shard's local state before the first pass."""
 
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def accumulate(self, shard: Any, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """One pass: new local state and statistics. With no theta yet, only count what `start` set.
 
         Arrays of `local` that a pass reads are left as they are, so that an interrupted pass can be made again.
         """
 
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def finish(self, shard: Any, local: Arrays, theta: Arrays) -> Arrays:
         """What the result shows of this shard, one row per item."""
 
 
@@ -62,3 +66,12 @@ class Engine(Protocol):
 
     def open(self, model: ShardModel, judgments: Judgments, gold: NDArray[Any] | None = None) -> Passes:
         """Cut the judgments into shards and start the model on each."""
+
+    def passes(self, model: ShardModel, shards: Sequence[Any]) -> Passes:
+        """Start a model on shards of any kind: blocks of rows, say, that its functions know how to read."""
+
+    def __enter__(self) -> Self:
+        """An engine is closed where its `with` ends."""
+
+    def __exit__(self, *problem: object) -> None:
+        """Let go of whatever runs."""

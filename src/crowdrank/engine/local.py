@@ -1,17 +1,18 @@
-"""Passes in threads on this machine. The kernels release the GIL; sums are made in the order of the shards."""
+"""Passes in threads on this machine. The kernels release the GIL; sums are made in one fixed tree (`sums.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank.engine.base import Arrays, ShardModel
-from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, Shard, split
+from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, split
+from crowdrank.engine.sums import tree_sum
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments
 
@@ -38,15 +39,27 @@ class LocalEngine:
 
     def open(self, model: ShardModel, judgments: Judgments, gold: NDArray[Any] | None = None) -> LocalPasses:
         """Cut the judgments into shards and start the model on each."""
-        return LocalPasses(model, split(judgments, gold, model.locality, self.shard_size), self.threads)
+        return self.passes(model, split(judgments, gold, model.locality, self.shard_size))
+
+    def passes(self, model: ShardModel, shards: Sequence[Any]) -> LocalPasses:
+        """Start a model on shards of any kind."""
+        return LocalPasses(model, shards, self.threads)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        """Nothing is held."""
 
 
 class LocalPasses:
     """A model opened on shards in memory."""
 
-    def __init__(self, model: ShardModel, shards: list[Shard], threads: int) -> None:
+    def __init__(
+        self, model: ShardModel, shards: Sequence[Any], threads: int, local: list[Arrays] | None = None
+    ) -> None:
         self.model, self.shards, self.threads = model, shards, min(threads, len(shards))
-        self.local = list(self._each(lambda number: model.start(shards[number])))
+        self.local = list(self._each(lambda number: model.start(shards[number]))) if local is None else local
 
     def _each(self, work: Callable[[int], T]) -> Iterator[T]:
         """`work` on every shard; results in the order of the shards, as soon as each is there."""
@@ -62,12 +75,16 @@ class LocalPasses:
         def one(number: int) -> tuple[Arrays, Arrays]:
             return self.model.accumulate(self.shards[number], self.local[number], theta)
 
-        passed, total = [], None
-        for local, statistics in self._each(one):
-            passed.append(local)
-            total = statistics if total is None else _added(total, statistics)
+        passed: list[Arrays] = []
+
+        def statistics() -> Iterator[Arrays]:
+            for local, counted in self._each(one):
+                passed.append(local)
+                yield counted
+
+        total = tree_sum(statistics(), len(self.shards))
         self.local = passed
-        return total or {}
+        return total
 
     def finish(self, theta: Arrays) -> Arrays:
         """The rows of all shards, in the order of the items."""
@@ -82,8 +99,3 @@ class LocalPasses:
         """Put local state back."""
         self.local = local
 
-
-def _added(total: Arrays, more: Arrays) -> Arrays:
-    for name, values in more.items():
-        total[name] += values
-    return total

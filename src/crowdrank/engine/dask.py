@@ -1,0 +1,437 @@
+"""Passes on a Dask cluster: processes on this machine, or whatever stands behind a scheduler's address.
+
+Every worker holds one part: a run of shards with their local state. A pass is one task for each part; statistics are
+added in the tree of `sums.py`, as the local engine does, so that the same shards give the same bytes.
+
+Workers may die. What they held is made again: shards are sent (or read) once more, local state is `start` and the passes
+since; for models that carry state from pass to pass a copy on another worker, renewed now and then, keeps those few. No
+pass is ever part of a longer history on the scheduler: parameters are sent as plain data, and data that is let go takes
+the history of what was made from it along.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+import crowdrank
+from crowdrank.engine.base import Arrays, ShardModel
+from crowdrank.engine.local import LocalPasses
+from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, split
+from crowdrank.engine.sums import Run, added, joined, parts, subtrees
+from crowdrank.errors import ClusterError, UsageError
+from crowdrank.judgments.table import Judgments, counted
+
+T = TypeVar("T")
+Future = Any
+"""A Dask future: what it stands for lives on a worker."""
+State = tuple[list[Arrays], list[Arrays]]
+"""What a pass leaves on a worker: the local state of a part's shards, and the sums of its subtrees."""
+
+ATTEMPTS = 5
+"""So often the same work is begun again after workers died, before it is held to be what kills them."""
+COPY_EVERY = 16
+"""Passes between copies of local state onto another worker, where a model carries it."""
+PATIENCE = 30.0
+"""Seconds to wait for a scheduler, and for workers to come (back)."""
+
+
+class DaskEngine:
+    """Runs passes on a Dask cluster.
+
+    Args:
+        address: of a scheduler, as in `tcp://10.0.0.1:8786`; by default a cluster of processes is started here.
+        workers: how many processes to start here; as many as there are cores, unless said.
+        threads: of each of them.
+        shard_size: judgments in a shard, about.
+        dashboard: whether the cluster started here serves Dask's dashboard, on a free port.
+
+    The cluster starts when it is first needed, and ends with `close` or the end of a `with`.
+
+    >>> from crowdrank import DawidSkene, simulate
+    >>> world = simulate(queries=5, documents=6, seed=1)
+    >>> with DaskEngine(workers=1, dashboard=False) as engine:
+    ...     there = DawidSkene().fit(world.judgments, engine=engine)
+    >>> there.consensus_.documents.equals(DawidSkene().fit(world.judgments).consensus_.documents)
+    True
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        workers: int | None = None,
+        threads: int = 1,
+        shard_size: int = JUDGMENTS_PER_SHARD,
+        dashboard: bool = True,
+    ) -> None:
+        for name, value in (("workers", workers), ("threads", threads), ("shard_size", shard_size)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is a number from 1 up, not {value}.")
+        if address is not None and workers is not None:
+            raise UsageError(f"workers are started here only; those of {address} are what they are.")
+        self.address, self.workers, self.threads = address, workers, threads
+        self.shard_size, self.dashboard = shard_size, dashboard
+        self._client: Any = None
+        self._cluster: Any = None
+
+    def __repr__(self) -> str:
+        return f"DaskEngine({self.address or ''!r})" if self.address else f"DaskEngine(workers={self.workers})"
+
+    def open(self, model: ShardModel, judgments: Judgments, gold: NDArray[Any] | None = None) -> DaskPasses:
+        """Cut the judgments into shards, deal them out to the workers, and start the model on each."""
+        return self.passes(model, split(judgments, gold, model.locality, self.shard_size))
+
+    def passes(self, model: ShardModel, shards: Sequence[Any]) -> DaskPasses:
+        """Start a model on shards of any kind."""
+        return DaskPasses(self, model, shards)
+
+    @property
+    def client(self) -> Any:
+        """Dask's client; the cluster is started, or the scheduler called, when it is first asked for."""
+        if self._client is None:
+            self._client = self._called() if self.address is not None else self._started()
+            try:
+                self._require_workers()
+            except BaseException:
+                self.close()
+                raise
+        return self._client
+
+    def _started(self) -> Any:
+        distributed = _distributed()
+        self._cluster = distributed.LocalCluster(
+            n_workers=self.workers or os.cpu_count() or 1,
+            threads_per_worker=self.threads,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0" if self.dashboard else None,
+            silence_logs=logging.CRITICAL,  # what matters of it we say ourselves
+        )
+        return distributed.Client(self._cluster, set_as_default=False, direct_to_workers=True)
+
+    def _called(self) -> Any:
+        distributed = _distributed()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of other versions of other packages
+                return distributed.Client(self.address, set_as_default=False, timeout=PATIENCE / 3)
+        except (OSError, ValueError) as problem:
+            raise ClusterError(
+                f"No Dask scheduler answers at {self.address} ({problem}); start one with `dask scheduler`, or leave "
+                "the address out for a cluster on this machine."
+            ) from problem
+
+    def _require_workers(self) -> None:
+        """Workers are there, and run this crowdrank."""
+        from pydoc import locate  # imports by name, and is everywhere: what is not there is None
+
+        self.wait_for_workers(1)
+        found = self._client.run(locate, "crowdrank.__version__")
+        for worker, version in found.items():
+            require_version(version, worker)
+
+    def wait_for_workers(self, n: int, timeout: float = PATIENCE) -> None:
+        """Wait until `n` workers are there."""
+        try:
+            self.client.wait_for_workers(n, timeout=timeout)
+        except TimeoutError as problem:
+            raise ClusterError(
+                f"The Dask scheduler at {self.scheduler} has no workers; start some with "
+                f"`dask worker {self.scheduler}`."
+            ) from problem
+
+    @property
+    def scheduler(self) -> str:
+        """The scheduler's address."""
+        return str(self.client.scheduler.address)
+
+    @property
+    def about(self) -> str:
+        """What runs where, in a sentence.
+
+        It names the dashboard, where passes can be watched.
+        """
+        n = counted(len(self.client.nthreads()), "worker")
+        watched = f"; watch them at {self.client.dashboard_link}" if self.client.dashboard_link else ""
+        return f"Dask: {n} at {self.scheduler}{watched}."
+
+    def require_scheduler(self, problem: BaseException) -> None:
+        """Say so where the scheduler is gone."""
+        reason = getattr(problem, "reason", "")
+        if self._client is None or self._client.status != "running" or "scheduler-connection-lost" in reason:
+            raise ClusterError(f"The Dask scheduler at {self.address or 'this machine'} is gone.") from problem
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the cluster, if it was started here, and let go of it."""
+        client, cluster, self._client, self._cluster = self._client, self._cluster, None, None
+        if client is not None:
+            client.close(timeout=PATIENCE / 6)
+        if cluster is not None:
+            cluster.close(timeout=PATIENCE / 6)
+
+
+class DaskPasses:
+    """A model opened on shards that live on workers."""
+
+    def __init__(self, engine: DaskEngine, model: ShardModel, shards: Sequence[Any]) -> None:
+        self.engine, self.client, self.shards = engine, engine.client, shards
+        self.model, self.carries = _bare(model), model.carries
+        workers = sorted(self.client.nthreads())
+        self.n_workers = len(workers)
+        self.runs = parts(len(shards), self.n_workers)
+        # How the state came about: what it was, and the passes since.
+        self.base: list[list[Arrays] | Future | None] = [None] * len(self.runs)
+        self.thetas: list[Arrays | None] = []
+        self.data: list[Future] = [None] * len(self.runs)
+        self.state: list[Future] = [None] * len(self.runs)
+
+        def begin() -> None:
+            for number, worker in zip(range(len(self.runs)), workers * 2, strict=False):
+                self._make(number, worker)
+            self._gathered([self.client.submit(_nothing, state, pure=False) for state in self.state])
+
+        self._lasting(begin)
+
+    # What the loop asks for.
+
+    def accumulate(self, theta: Arrays | None) -> Arrays:
+        """One pass over all shards; the sum of their statistics."""
+
+        def one() -> tuple[list[Future], Arrays]:
+            sent = self._sent(theta)
+            passed, sums = [], {}
+            for run, data, state in zip(self.runs, self.data, self.state, strict=True):
+                trees = subtrees(len(self.shards), run)
+                lengths = [last - first for first, last in trees]
+                done = self.client.submit(_pass, self.model, data, state, sent, lengths, pure=False)
+                passed.append(done)
+                sums |= {tree: self.client.submit(_sum, done, place, pure=False) for place, tree in enumerate(trees)}
+            total = joined(sums, (0, len(self.shards)), lambda a, b: self.client.submit(added, a, b, pure=False))
+            return passed, self._gathered([total])[0]
+
+        passed, total = self._lasting(one)
+        self.state = passed
+        self._remember(theta)
+        return total
+
+    def finish(self, theta: Arrays) -> Arrays:
+        """The rows of all shards, in the order of the items."""
+
+        def one() -> list[Arrays]:
+            sent = self._sent(theta)
+            held = zip(self.data, self.state, strict=True)
+            return self._gathered([self.client.submit(_finish, self.model, *pair, sent, pure=False) for pair in held])
+
+        rows = self._lasting(one)
+        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+    def local_state(self) -> list[Arrays]:
+        """Each shard's local state."""
+
+        def one() -> list[list[Arrays]]:
+            return self._gathered([self.client.submit(_local, state, pure=False) for state in self.state])
+
+        return [local for part in self._lasting(one) for local in part]
+
+    def restore(self, local: list[Arrays]) -> None:
+        """Put local state back."""
+        self.base, self.thetas = [local[first:last] for first, last in self.runs], []
+
+        def again() -> None:
+            for number in range(len(self.runs)):
+                self._make_state(number)
+
+        self._lasting(again)
+
+    # How it lasts.
+
+    def _remember(self, theta: Arrays | None) -> None:
+        """What it takes to make the state once more."""
+        if not self.carries:
+            self.base, self.thetas = [None] * len(self.runs), [theta]
+            return
+        self.thetas.append(theta)
+        if len(self.thetas) >= COPY_EVERY and len(self.client.nthreads()) > 1:
+            self._copy()
+
+    def _copy(self) -> None:
+        """Copies of the state, each on another worker than the state itself."""
+
+        def one() -> list[Future]:
+            holders = self.client.who_has(self.state)
+            copies = []
+            for state in self.state:
+                others = sorted(set(self.client.nthreads()) - set(holders[state.key]))
+                copies.append(self.client.submit(_copied, state, workers=others, pure=False))
+            self._gathered([self.client.submit(_nothing, made, pure=False) for made in copies])
+            return copies
+
+        self.base = list(self._lasting(one))
+        self.thetas = []
+
+    def _lasting(self, work: Callable[[], T]) -> T:
+        """The work, begun again where workers died meanwhile."""
+        from distributed import KilledWorker
+        from distributed.client import FutureCancelledError
+        from distributed.comm import CommClosedError
+
+        for attempt in range(ATTEMPTS):
+            try:
+                if attempt:
+                    self._mend()
+                return work()
+            except (FutureCancelledError, KilledWorker, CommClosedError, TimeoutError) as problem:
+                self.engine.require_scheduler(problem)
+                last = problem
+        raise ClusterError(
+            f"Workers of the Dask cluster died {ATTEMPTS} times over the same work ({last}); give them more memory, or "
+            "more of them."
+        ) from last
+
+    def _mend(self) -> None:
+        """Make again what died with its worker."""
+        # A cluster of ours starts another worker at once, which is worth waiting for: two parts on one take twice as
+        # long, pass for pass.
+        own = self.engine.address is None
+        self.engine.wait_for_workers(self.n_workers if own else 1)
+        held = self.client.who_has([future for future in (*self.data, *self.state) if future is not None])
+        load = Counter({worker: 0 for worker in self.client.nthreads()})
+        for data in self.data:
+            load.update(held[data.key][:1] if data is not None else [])
+        lost_copies = False
+        for number, (data, state) in enumerate(zip(self.data, self.state, strict=True)):
+            if data is None or not held[data.key]:
+                worker = min(load, key=lambda worker: (load[worker], worker))
+                load[worker] += 1
+                self._make(number, worker)
+                lost_copies = True
+            elif state is None or not held[state.key]:
+                self._make_state(number)
+        if lost_copies and self.carries and len(load) > 1 and self.thetas:
+            self._copy()
+
+    def _make(self, number: int, worker: str) -> None:
+        """Send a part's shards to a worker, and make its state there."""
+        first, last = self.runs[number]
+        (self.data[number],) = self.client.scatter([list(self.shards[first:last])], workers=[worker], hash=False)
+        self._make_state(number)
+
+    def _make_state(self, number: int) -> None:
+        base = self.base[number]
+        if isinstance(base, list):
+            (base,) = self.client.scatter([(base, [])], hash=False)
+        told = [self._sent(theta, everywhere=False) for theta in self.thetas]
+        self.state[number] = self.client.submit(
+            _made, self.model, crowdrank.__version__, self.data[number], base, told, pure=False
+        )
+
+    def _sent(self, theta: Arrays | None, everywhere: bool = True) -> Future:
+        """Parameters as data on the workers."""
+        return self.client.scatter([theta], broadcast=everywhere, hash=False)[0]
+
+    def _gathered(self, futures: list[Future]) -> list[Any]:
+        try:
+            return self.client.gather(futures)  # type: ignore[no-any-return]
+        except KeyboardInterrupt:
+            self.client.cancel(futures)
+            raise
+
+
+# What runs on workers.
+
+
+def _made(model: ShardModel, version: str, shards: list[Any], base: State | None, thetas: list[Arrays | None]) -> State:
+    """A part's state from what it was and the passes since."""
+    from distributed import get_worker
+
+    require_version(crowdrank.__version__, get_worker().address, version)
+    passes = LocalPasses(model, shards, _threads(), None if base is None else base[0])
+    for theta in thetas:
+        passes.accumulate(theta)
+    return passes.local, []
+
+
+def _pass(model: ShardModel, shards: list[Any], state: State, theta: Arrays | None, lengths: list[int]) -> State:
+    """One pass over a part: new local state, and the sums of its subtrees."""
+    local, sums, first, threads = [], [], 0, _threads()
+    for length in lengths:
+        last = first + length
+        passes = LocalPasses(model, shards[first:last], threads, state[0][first:last])
+        sums.append(passes.accumulate(theta))
+        local += passes.local
+        first = last
+    return local, sums
+
+
+def _finish(model: ShardModel, shards: list[Any], state: State, theta: Arrays) -> Arrays:
+    return LocalPasses(model, shards, _threads(), state[0]).finish(theta)
+
+
+def _sum(state: State, place: int) -> Arrays:
+    return state[1][place]
+
+
+def _local(state: State) -> list[Arrays]:
+    return state[0]
+
+
+def _copied(state: State) -> State:
+    """The state without its sums."""
+    return state[0], []
+
+
+def _nothing(done: Any) -> None:
+    """Whether something is there, without moving it."""
+
+
+def _threads() -> int:
+    from distributed import get_worker
+
+    return int(get_worker().state.nthreads)
+
+
+def require_version(version: str | None, worker: str, wanted: str | None = None) -> None:
+    """Refuse a worker with another crowdrank: its sums would be of other models.
+
+    >>> require_version("0.0.1", "tcp://10.0.0.2:40331", "0.1.0")
+    Traceback (most recent call last):
+    crowdrank.errors.ClusterError: The worker at tcp://10.0.0.2:40331 runs crowdrank 0.0.1, and this is 0.1.0; install
+    the same version on all.
+    """
+    wanted = wanted or crowdrank.__version__
+    if version == wanted:
+        return
+    runs = f"runs crowdrank {version}" if version else "has no crowdrank"
+    raise ClusterError(f"The worker at {worker} {runs}, and this is {wanted}; install the same version on all.")
+
+
+def _bare(model: ShardModel) -> ShardModel:
+    """The model's settings alone: what it learnt ends in an underscore, and no pass reads it."""
+    bare = copy.copy(model)
+    for name in [name for name in vars(bare) if name.endswith("_")]:
+        delattr(bare, name)
+    return bare
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as problem:
+        raise UsageError(
+            f"The Dask engine needs a package that is not here ({problem.name}); pip install crowdrank[dask]."
+        ) from problem
+    return distributed
