@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import crowdrank
-from crowdrank import Aggregator, DaskEngine, DawidSkene, Judgments, LocalEngine, simulate
+from crowdrank import Aggregator, DaskEngine, DawidSkene, Judgments, LocalEngine, read_judgments, simulate
 from crowdrank.consensus import METHODS, model_class
 from crowdrank.engine import dask as dask_module
 from crowdrank.engine.sums import joined, parts, subtrees, tree_sum
@@ -34,7 +34,7 @@ def cluster() -> Iterator[DaskEngine]:
 
 @pytest.fixture(scope="module")
 def labels() -> Judgments:
-    return simulate(queries=12, documents=8, seed=3).judgments
+    return read_judgments(simulate(queries=12, documents=8, seed=3).judgments)
 
 
 def fitted(method: str, labels: Judgments, engine: Any, **options: Any) -> Aggregator:
@@ -42,7 +42,7 @@ def fitted(method: str, labels: Judgments, engine: Any, **options: Any) -> Aggre
     if "n_iter" in model.get_params():
         model.set_params(n_iter=4, tol=0.0)
     if method == "auto":
-        model.set_params(candidates=("average", "dawid-skene"), folds=2)
+        model.set_params(candidates=("average", "majority"), folds=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model.fit(labels, engine=engine, **options)

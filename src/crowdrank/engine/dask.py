@@ -40,6 +40,8 @@ ATTEMPTS = 5
 """So often the same work is begun again after workers died, before it is held to be what kills them."""
 COPY_EVERY = 16
 """Passes between copies of local state onto another worker, where a model carries it."""
+SERVES = 4
+"""So many workers take the parameters from one."""
 PATIENCE = 30.0
 """Seconds to wait for a scheduler, and for workers to come (back)."""
 
@@ -196,6 +198,7 @@ class DaskPasses:
         # How the state came about: what it was, and the passes since.
         self.base: list[list[Arrays] | Future | None] = [None] * len(self.runs)
         self.thetas: list[Arrays | None] = []
+        self.places = [""] * len(self.runs)
         self.data: list[Future] = [None] * len(self.runs)
         self.state: list[Future] = [None] * len(self.runs)
 
@@ -212,9 +215,8 @@ class DaskPasses:
         """One pass over all shards; the sum of their statistics."""
 
         def one() -> tuple[list[Future], Arrays]:
-            sent = self._sent(theta)
             passed, sums = [], {}
-            for run, data, state in zip(self.runs, self.data, self.state, strict=True):
+            for run, data, state, sent in zip(self.runs, self.data, self.state, self._sent_to_all(theta), strict=True):
                 trees = subtrees(len(self.shards), run)
                 lengths = [last - first for first, last in trees]
                 done = self.client.submit(_pass, self.model, data, state, sent, lengths, pure=False)
@@ -232,9 +234,8 @@ class DaskPasses:
         """The rows of all shards, in the order of the items."""
 
         def one() -> list[Arrays]:
-            sent = self._sent(theta)
-            held = zip(self.data, self.state, strict=True)
-            return self._gathered([self.client.submit(_finish, self.model, *pair, sent, pure=False) for pair in held])
+            held = zip(self.data, self.state, self._sent_to_all(theta), strict=True)
+            return self._gathered([self.client.submit(_finish, self.model, *part, pure=False) for part in held])
 
         rows = self._lasting(one)
         return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
@@ -272,7 +273,7 @@ class DaskPasses:
         """Copies of the state, each on another worker than the state itself."""
 
         def one() -> list[Future]:
-            holders = self.client.who_has(self.state)
+            holders = self._holders(self.state)
             copies = []
             for state in self.state:
                 others = sorted(set(self.client.nthreads()) - set(holders[state.key]))
@@ -285,8 +286,7 @@ class DaskPasses:
 
     def _lasting(self, work: Callable[[], T]) -> T:
         """The work, begun again where workers died meanwhile."""
-        from distributed import KilledWorker
-        from distributed.client import FutureCancelledError
+        from distributed import CancelledError, KilledWorker
         from distributed.comm import CommClosedError
 
         for attempt in range(ATTEMPTS):
@@ -294,7 +294,7 @@ class DaskPasses:
                 if attempt:
                     self._mend()
                 return work()
-            except (FutureCancelledError, KilledWorker, CommClosedError, TimeoutError) as problem:
+            except (CancelledError, KilledWorker, CommClosedError, TimeoutError) as problem:
                 self.engine.require_scheduler(problem)
                 last = problem
         raise ClusterError(
@@ -308,7 +308,7 @@ class DaskPasses:
         # long, pass for pass.
         own = self.engine.address is None
         self.engine.wait_for_workers(self.n_workers if own else 1)
-        held = self.client.who_has([future for future in (*self.data, *self.state) if future is not None])
+        held = self._holders([*self.data, *self.state])
         load = Counter({worker: 0 for worker in self.client.nthreads()})
         for data in self.data:
             load.update(held[data.key][:1] if data is not None else [])
@@ -324,9 +324,16 @@ class DaskPasses:
         if lost_copies and self.carries and len(load) > 1 and self.thetas:
             self._copy()
 
+    def _holders(self, futures: list[Future]) -> dict[str, list[str]]:
+        """By the name of each future the workers that hold what it stands for; none, where they died."""
+        keys = [future.key for future in futures if future is not None]
+        held = self.client.sync(self.client.scheduler.who_has, keys=keys)
+        return {key: sorted(held.get(key, ())) for key in keys}
+
     def _make(self, number: int, worker: str) -> None:
         """Send a part's shards to a worker, and make its state there."""
         first, last = self.runs[number]
+        self.places[number] = worker
         (self.data[number],) = self.client.scatter([list(self.shards[first:last])], workers=[worker], hash=False)
         self._make_state(number)
 
@@ -334,14 +341,26 @@ class DaskPasses:
         base = self.base[number]
         if isinstance(base, list):
             (base,) = self.client.scatter([(base, [])], hash=False)
-        told = [self._sent(theta, everywhere=False) for theta in self.thetas]
+        told = [self._sent(theta) for theta in self.thetas]
         self.state[number] = self.client.submit(
             _made, self.model, crowdrank.__version__, self.data[number], base, told, pure=False
         )
 
-    def _sent(self, theta: Arrays | None, everywhere: bool = True) -> Future:
-        """Parameters as data on the workers."""
-        return self.client.scatter([theta], broadcast=everywhere, hash=False)[0]
+    def _sent(self, theta: Arrays | None) -> Future:
+        """Parameters as data on some worker, from where others take them."""
+        return self.client.scatter([theta], hash=False)[0]
+
+    def _sent_to_all(self, theta: Arrays | None) -> list[Future]:
+        """Where each part takes the parameters from: from worker to worker, so that none serves more than a few.
+
+        Dask's own broadcast waits for ever where a worker dies meanwhile.
+        """
+        sources = [self._sent(theta)]
+        for number in range(1, (len(self.runs) + SERVES - 2) // SERVES):
+            onward = sources[(number - 1) // SERVES]
+            worker = [self.places[number]]
+            sources.append(self.client.submit(_same, onward, workers=worker, allow_other_workers=True, pure=False))
+        return [sources[max(0, number - 1) // SERVES] for number in range(len(self.runs))]
 
     def _gathered(self, futures: list[Future]) -> list[Any]:
         try:
@@ -392,6 +411,10 @@ def _local(state: State) -> list[Arrays]:
 def _copied(state: State) -> State:
     """The state without its sums."""
     return state[0], []
+
+
+def _same(theta: Arrays | None) -> Arrays | None:
+    return theta
 
 
 def _nothing(done: Any) -> None:
