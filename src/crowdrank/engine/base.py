@@ -10,15 +10,20 @@ The first argument is always one shard, and nothing else touches data. An engine
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from crowdrank.engine.shards import Shard
+from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
 Arrays = dict[str, NDArray[Any]]
 """Named arrays: a shard's local state, statistics, a model's parameters (theta), rows of a result."""
+Sink = Callable[[int, Arrays], Arrays]
+"""Takes the rows of the shard at a place where they are made, and returns little; picklable."""
 
 
 class ShardModel(Protocol):
@@ -27,6 +32,13 @@ class ShardModel(Protocol):
     @property
     def locality(self) -> str:
         """`item`: any split of the items will do; `query`: a query's items stay together."""
+
+    @property
+    def carries(self) -> tuple[str, ...] | None:
+        """The arrays of local state that a pass reads of the one before; None: all of them.
+
+        The others can be had again: by `start`, or by one more pass with the same theta.
+        """
 
     def start(self, shard: Shard) -> Arrays:
         """The shard's local state before the first pass."""
@@ -50,15 +62,20 @@ class Passes(Protocol):
     def finish(self, theta: Arrays) -> Arrays:
         """The rows of all shards, in the order of the items."""
 
-    def local_state(self) -> list[Arrays]:
+    def finish_to(self, theta: Arrays, sink: Sink) -> list[Arrays]:
+        """Give the rows of every shard to `sink` where they are; what it returned, in the order of the shards."""
+
+    def local_state(self) -> Iterable[Arrays]:
         """Each shard's local state, for a checkpoint."""
 
-    def restore(self, local: list[Arrays]) -> None:
+    def restore(self, local: Iterable[Arrays]) -> None:
         """Put local state back."""
 
 
 class Engine(Protocol):
     """Where the passes run."""
 
-    def open(self, model: ShardModel, judgments: Judgments, gold: NDArray[Any] | None = None) -> Passes:
-        """Cut the judgments into shards and start the model on each."""
+    def open(
+        self, model: ShardModel, judgments: Judgments | ShardedJudgments, gold: NDArray[Any] | ShardGold | None = None
+    ) -> Passes:
+        """Cut the judgments into shards, where they are not in shards already, and start the model on each."""
