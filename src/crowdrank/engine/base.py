@@ -10,7 +10,7 @@ The first argument is always one shard, and nothing else touches data. An engine
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -62,7 +62,7 @@ class Passes(Protocol):
     def finish(self, theta: Arrays) -> Arrays:
         """The rows of all shards, in the order of the items."""
 
-    def finish_to(self, theta: Arrays, sink: Sink) -> list[Arrays]:
+    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
         """Give the rows of every shard to `sink` where they are; what it returned, in the order of the shards."""
 
     def local_state(self) -> Iterable[Arrays]:

@@ -78,13 +78,13 @@ class LocalPasses:
         """The rows of all shards, in the order of the items."""
         return together(self.finish_to(theta, lambda place, rows: rows))
 
-    def finish_to(self, theta: Arrays, sink: Sink) -> list[Arrays]:
+    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
         """Give the rows of every shard to `sink`; what it returned, in the order of the shards."""
 
         def one(number: int) -> Arrays:
             return sink(number, self.model.finish(self.shards[number], self.local[number], theta))
 
-        return list(self._each(one))
+        return self._each(one)
 
     def local_state(self) -> list[Arrays]:
         """Each shard's local state."""
@@ -125,13 +125,13 @@ class StreamedPasses:
         """The rows of all shards, in the order of the items: all in memory."""
         return together(self.finish_to(theta, lambda place, rows: rows))
 
-    def finish_to(self, theta: Arrays, sink: Sink) -> list[Arrays]:
+    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
         """Give the rows of every shard to `sink`; what it returned, in the order of the shards."""
 
         def one(place: int) -> Arrays:
             return sink(place, finished(self.model, self.shards.load(place), self.carried, place, theta))
 
-        return list(self._each(one))
+        return self._each(one)
 
     def local_state(self) -> Iterator[Arrays]:
         """What each shard carries, loaded one at a time."""
@@ -152,7 +152,6 @@ class CarriedState:
 
     def __init__(self, model: ShardModel, folder: str | Path, n_shards: int) -> None:
         self.model, self.turns, self.n_shards = model, 0, n_shards
-        self.complete = True  # whether what is carried is all that a pass makes
         self.folder = Path(tempfile.mkdtemp(prefix="state-", dir=folder))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
@@ -174,7 +173,6 @@ class CarriedState:
         """Keep what a shard carries out of the pass that is being made."""
         carries = self.model.carries
         kept = local if carries is None else {name: local[name] for name in carries if name in local}
-        self.complete = self.complete and len(kept) == len(local)
         if kept:
             np.savez(self._path(place, self.turns + 1), **kept)  # type: ignore[arg-type]
 
@@ -191,7 +189,7 @@ class CarriedState:
 def finished(model: ShardModel, shard: Shard, carried: CarriedState, place: int, theta: Arrays) -> Arrays:
     """The rows of a shard; what was not carried of its local state is made again by one more pass."""
     local = carried.local(place, shard)
-    if not carried.complete:
+    if model.carries is not None:
         local, _ = model.accumulate(shard, local, theta)
     return model.finish(shard, local, theta)
 
@@ -227,8 +225,9 @@ def added(statistics: Iterable[Arrays]) -> Arrays:
     return total or {}
 
 
-def together(rows: list[Arrays]) -> Arrays:
+def together(shards: Iterable[Arrays]) -> Arrays:
     """The rows of shards one after the other."""
+    rows = list(shards)
     return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
 

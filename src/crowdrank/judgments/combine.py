@@ -232,10 +232,12 @@ def _padded(column: pa.Array, n: int) -> pa.Array:
 
 
 def scale_out(scale: Scale | None) -> list[list[Any]] | None:
+    """A scale as JSON holds it."""
     return None if scale is None else [list(scale.names), list(scale.values)]
 
 
 def scale_in(stored: list[list[Any]]) -> Scale:
+    """The scale that :func:`scale_out` put into JSON."""
     names, values = stored
     return Scale(tuple(names), tuple(values))
 

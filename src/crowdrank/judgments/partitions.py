@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -444,7 +444,7 @@ def _first_told(
 def _write_piece(table: pa.Table, bounds: NDArray[np.int64], path: Path) -> None:
     (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, stop in pairwise(bounds):
             writer.write_batch(batch.slice(start, stop - start))
 
 
@@ -490,7 +490,7 @@ def agree(dealt: Iterable[Dealt], rules: Rules, makers: _Scales, folder: Path) -
     common: Scale | None = None
     if makers.rules is None:
         given = [answer for answers, first in seen for answer, row in zip(answers, first, strict=False) if row >= 0]
-        scales = (makers.scale or encoder.spanning(a for a in given if not encoder.is_too_large(a)),)
+        scales: tuple[Scale, ...] = (makers.scale or encoder.spanning(a for a in given if not encoder.is_too_large(a)),)
     else:
         heard = np.flatnonzero(roll.used)  # whoever is left out needs no scale
         scales, maps, common, scale_of[heard] = makers.rules.assign(
@@ -660,15 +660,13 @@ def _piece(part: Part, number: int, agreed: Agreed, rules: Rules, folder: Path, 
         _check_families(np.asarray(batch["family"]), families_onto, assessor, row, agreed.stored, encoder, keep)
     if (grade <= MISSING).any():
         cells = [*agreed.answers[part.number], None]
+
+        def bad(at: int) -> InputError:
+            which, scale = answer[at], scales[scale_of[at]]
+            return _bad_answer(encoder, int(row[at]), cells[which], int(grade[at]), scale, inferred=False)
+
         for code, reason in ((MISSING, "no grade"), (OFF_SCALE, "grade off the scale")):
-            bad_rows.check(
-                grade == code,
-                keep,
-                reason,
-                lambda at, code=code: _bad_answer(
-                    encoder, int(row[at]), cells[answer[at]], code, scales[scale_of[at]], inferred=False
-                ),
-            )
+            bad_rows.check(grade == code, keep, reason, bad)
     query = batch["query"] if "query" in batch.schema.names else pa.array([NO_QUERY] * len(row), pa.string())
     piece = {"query": query, "document": batch["document"]}
     if not keep.all():
@@ -761,8 +759,8 @@ def _say_large(gathered: Sequence[Gathered], shard_size: int, by: str) -> None:
     size, query = max((one.largest for one in gathered), key=lambda largest: largest[0])
     if by == "query" and size > shard_size:
         warnings.warn(
-            f"The query {shown(query)} has {counted(size, 'judgment')}, more than a shard of {shard_size:,} is meant to "
-            f"hold: its shard takes that much more memory; where no model compares documents of a query, "
+            f"The query {shown(query)} has {counted(size, 'judgment')}, more than a shard of {shard_size:,} is meant "
+            f"to hold: its shard takes that much more memory; where no model compares documents of a query, "
             f"by='document' spreads it.",
             DataWarning,
             stacklevel=3,

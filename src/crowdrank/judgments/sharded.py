@@ -337,7 +337,7 @@ def shard_path(folder: str | Path, kind: str, number: int, suffix: str) -> Path:
 
 def write_shard(folder: str | Path, number: int, judgments: Judgments) -> StoredShard:
     """Write a shard: judgments with assessors coded as in all shards."""
-    codes = [
+    codes: list[NDArray[Any]] = [
         judgments.assessor,
         judgments.grade,
         np.diff(judgments.offsets).astype(np.int32),
