@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from crowdrank.evaluation.comparison import compare as compare
     from crowdrank.evaluation.evaluate import evaluate as evaluate
     from crowdrank.judgments.gold import Gold as Gold
+    from crowdrank.judgments.partitions import read_partitions as read_partitions
     from crowdrank.judgments.read import Features as Features
     from crowdrank.judgments.read import read_features as read_features
     from crowdrank.judgments.read import read_gold as read_gold
     from crowdrank.judgments.read import read_judgments as read_judgments
     from crowdrank.judgments.read import read_run as read_run
+    from crowdrank.judgments.sharded import ShardedJudgments as ShardedJudgments
     from crowdrank.judgments.table import Judgments as Judgments
     from crowdrank.pipeline.run import run as run
     from crowdrank.rankers.base import Ranker as Ranker
@@ -101,6 +103,7 @@ _HOMES = {
     "Rasch": "consensus.rasch",
     "Remapped": "training.remapped",
     "Remapper": "training.remap",
+    "ShardedJudgments": "judgments.sharded",
     "TreeFeatures": "rankers.tree_features",
     "assess": "assessors.report",
     "compare": "evaluation.comparison",
@@ -110,6 +113,7 @@ _HOMES = {
     "read_features": "judgments.read",
     "read_gold": "judgments.read",
     "read_judgments": "judgments.read",
+    "read_partitions": "judgments.partitions",
     "read_run": "judgments.read",
     "run": "pipeline.run",
     "simulate": "simulation.world",

@@ -6,7 +6,6 @@ import os
 import signal
 import warnings
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import crowdrank
-from crowdrank import Aggregator, DaskEngine, DawidSkene, Judgments, LocalEngine, read_judgments, simulate
+from crowdrank import Aggregator, DaskEngine, Judgments, LocalEngine, read_judgments, simulate
 from crowdrank.consensus import METHODS, model_class
 from crowdrank.engine import dask as dask_module
 from crowdrank.engine.sums import joined, parts, subtrees, tree_sum
-from crowdrank.errors import ClusterError, InputError, UsageError
 
 SIZE = 40
 """Judgments in a shard: so few that the small world has many."""
@@ -99,23 +96,6 @@ def test_other_shards_give_the_same_to_rounding(method: str, cluster: DaskEngine
         pd.testing.assert_frame_equal(mine, theirs, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if not model_class(name).carries and name != "auto"])
-def test_a_model_that_carries_nothing_needs_theta_alone(method: str, labels: Judgments) -> None:
-    model = fitted(method, labels, None)
-    prepared = model.prepared(labels)
-    passed = LocalEngine().open(model, prepared)
-    other = {**model.theta_}
-    passed.accumulate(None)
-    first = passed.accumulate(model.maximise(None, LocalEngine().open(model, prepared).accumulate(None)))
-    assert first
-    passed.accumulate(other)
-    fresh = LocalEngine().open(model, prepared)
-    fresh.accumulate(other)
-    for one, two in zip(passed.local_state(), fresh.local_state(), strict=True):
-        for name in one:
-            np.testing.assert_array_equal(one[name], two[name])
-
-
 def test_experts_and_other_threads_too(cluster: DaskEngine) -> None:
     world = simulate(queries=12, documents=8, gold_queries=6, seed=3)
     for method in ("gda", "gda-pairwise"):
@@ -123,9 +103,7 @@ def test_experts_and_other_threads_too(cluster: DaskEngine) -> None:
         assert_same(fitted(method, world.judgments, cluster, gold=world.gold), here)
 
 
-def test_a_checkpoint_of_one_engine_goes_on_on_the_other(
-    cluster: DaskEngine, labels: Judgments, tmp_path: Any
-) -> None:
+def test_a_checkpoint_of_one_engine_goes_on_on_the_other(cluster: DaskEngine, labels: Judgments, tmp_path: Any) -> None:
     def interrupted(iteration: int, most: int, objective: float) -> None:
         if iteration == 2:
             raise KeyboardInterrupt
@@ -141,7 +119,7 @@ def test_a_checkpoint_of_one_engine_goes_on_on_the_other(
 # What goes wrong.
 
 
-@pytest.mark.parametrize("method", ["dawid-skene", "glad", "gda-pairwise"])
+@pytest.mark.parametrize("method", ["dawid-skene", "glad"])
 def test_a_killed_worker_costs_time_and_nothing_else(
     method: str, cluster: DaskEngine, labels: Judgments, monkeypatch: pytest.MonkeyPatch
 ) -> None:

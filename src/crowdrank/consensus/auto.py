@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crowdrank.consensus import METHODS, held_out, model_class
-from crowdrank.consensus.base import Aggregator, as_judgments
+from crowdrank.consensus.base import Aggregator, Table, as_judgments
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Arrays, Engine
@@ -248,7 +248,7 @@ class Auto(Aggregator):
 
     def _fit(
         self,
-        table: Judgments,
+        table: Any,
         gold: Gold | None,
         theta: Arrays | None,
         engine: Engine | None,
@@ -339,7 +339,7 @@ class Auto(Aggregator):
         knows = self.ranking_.states(self.ranking_.theta_) is not None
         return self.ranking_ if knows else self.grades_
 
-    def prepared(self, table: Judgments) -> Judgments:
+    def prepared(self, table: Table) -> Table:
         """As the winner does."""
         return self._assessing.prepared(table)
 

@@ -81,6 +81,7 @@ class DawidSkene(Aggregator):
     """
 
     assessor_arrays: ClassVar[tuple[str, ...]] = ("likelihood",)
+    carries: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

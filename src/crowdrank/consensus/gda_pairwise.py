@@ -85,7 +85,6 @@ class GDAPairwise(Aggregator):
     """
 
     locality: ClassVar[str] = "query"
-    carries: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
     takes_scales: ClassVar[bool] = True

@@ -38,8 +38,8 @@ class GLAD(Aggregator):
     ({'a': 1, 'b': 0}, 2)
     """
 
-    carries: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("ability",)
+    carries: ClassVar[tuple[str, ...]] = ("beta",)
 
     def __init__(
         self,

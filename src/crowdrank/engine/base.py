@@ -10,15 +10,21 @@ The first argument is always one shard, and nothing else touches data. An engine
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, Self, TypeVar
 
 from numpy.typing import NDArray
 
+from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
+S = TypeVar("S")
+T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]
 """Named arrays: a shard's local state, statistics, a model's parameters (theta), rows of a result."""
+Sink = Callable[[int, Arrays], Arrays]
+"""Takes the rows of the shard at a place where they are made, and returns little; picklable."""
 
 
 class ShardModel(Protocol):
@@ -29,8 +35,11 @@ class ShardModel(Protocol):
         """`item`: any split of the items will do; `query`: a query's items stay together."""
 
     @property
-    def carries(self) -> bool:
-        """Whether a pass reads what the one before left; else local state is that of `start` and one theta."""
+    def carries(self) -> tuple[str, ...] | None:
+        """The arrays of local state that a pass reads of the one before; None: all of them.
+
+        The others can be had again: by `start`, or by one more pass with the same theta.
+        """
 
     def start(self, shard: Any) -> Arrays:
         """The shard's local state before the first pass."""
@@ -54,21 +63,29 @@ class Passes(Protocol):
     def finish(self, theta: Arrays) -> Arrays:
         """The rows of all shards, in the order of the items."""
 
-    def local_state(self) -> list[Arrays]:
+    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
+        """Give the rows of every shard to `sink` where they are; what it returned, in the order of the shards."""
+
+    def local_state(self) -> Iterable[Arrays]:
         """Each shard's local state, for a checkpoint."""
 
-    def restore(self, local: list[Arrays]) -> None:
+    def restore(self, local: Iterable[Arrays]) -> None:
         """Put local state back."""
 
 
 class Engine(Protocol):
     """Where the passes run."""
 
-    def open(self, model: ShardModel, judgments: Judgments, gold: NDArray[Any] | None = None) -> Passes:
-        """Cut the judgments into shards and start the model on each."""
+    def open(
+        self, model: ShardModel, judgments: Judgments | ShardedJudgments, gold: NDArray[Any] | ShardGold | None = None
+    ) -> Passes:
+        """Cut the judgments into shards, where they are not in shards already, and start the model on each."""
 
     def passes(self, model: ShardModel, shards: Sequence[Any]) -> Passes:
         """Start a model on shards of any kind: blocks of rows, say, that its functions know how to read."""
+
+    def each(self, work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
+        """`work` on every thing; results in order, as soon as each is there. What is sent to and fro is small."""
 
     def __enter__(self) -> Self:
         """An engine is closed where its `with` ends."""

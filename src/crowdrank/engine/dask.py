@@ -3,10 +3,10 @@
 Every worker holds one part: a run of shards with their local state. A pass is one task for each part; statistics are
 added in the tree of `sums.py`, as the local engine does, so that the same shards give the same bytes.
 
-Workers may die. What they held is made again: shards are sent (or read) once more, local state is `start` and the passes
-since; for models that carry state from pass to pass a copy on another worker, renewed now and then, keeps those few. No
-pass is ever part of a longer history on the scheduler: parameters are sent as plain data, and data that is let go takes
-the history of what was made from it along.
+Workers may die. What they held is made again: shards are sent (or read) once more, local state is `start` and the
+passes since; for models that carry state from pass to pass a copy on another worker, renewed now and then, keeps those
+few. No pass is ever part of a longer history on the scheduler: parameters are sent as plain data, and data that is let
+go takes the history of what was made from it along.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ import copy
 import logging
 import os
 import warnings
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 import crowdrank
-from crowdrank.engine.base import Arrays, ShardModel
-from crowdrank.engine.local import LocalPasses
-from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, split
-from crowdrank.engine.sums import Run, added, joined, parts, subtrees
+from crowdrank.engine.base import Arrays, ShardModel, Sink
+from crowdrank.engine.local import LocalPasses, together
+from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, HeldShards, StoredShards, shards_of
+from crowdrank.engine.sums import added, joined, parts, subtrees
 from crowdrank.errors import ClusterError, UsageError
+from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments, counted
 
+S = TypeVar("S")
 T = TypeVar("T")
 Future = Any
 """A Dask future: what it stands for lives on a worker."""
@@ -40,6 +42,8 @@ ATTEMPTS = 5
 """So often the same work is begun again after workers died, before it is held to be what kills them."""
 COPY_EVERY = 16
 """Passes between copies of local state onto another worker, where a model carries it."""
+AHEAD = 2
+"""So many pieces of work wait for each thread."""
 SERVES = 4
 """So many workers take the parameters from one."""
 PATIENCE = 30.0
@@ -88,13 +92,44 @@ class DaskEngine:
     def __repr__(self) -> str:
         return f"DaskEngine({self.address or ''!r})" if self.address else f"DaskEngine(workers={self.workers})"
 
-    def open(self, model: ShardModel, judgments: Judgments, gold: NDArray[Any] | None = None) -> DaskPasses:
-        """Cut the judgments into shards, deal them out to the workers, and start the model on each."""
-        return self.passes(model, split(judgments, gold, model.locality, self.shard_size))
+    def open(
+        self, model: ShardModel, judgments: Judgments | ShardedJudgments, gold: NDArray[Any] | ShardGold | None = None
+    ) -> DaskPasses:
+        """Deal shards out to the workers, who load those on disk themselves, and start the model on each."""
+        shards = shards_of(judgments, gold, model.locality, self.shard_size)
+        return self.passes(model, shards.shards) if isinstance(shards, HeldShards) else DaskPasses(self, model, shards)
 
     def passes(self, model: ShardModel, shards: Sequence[Any]) -> DaskPasses:
         """Start a model on shards of any kind."""
         return DaskPasses(self, model, shards)
+
+    def each(self, work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
+        """`work` on every thing, on the workers; results in order, as soon as each is there. Few wait: they add up.
+
+        Where a worker dies, Dask itself gives its work to another: it must bear being done again.
+        """
+        held = self.client.submit(_same, work, pure=False)
+        ahead = AHEAD * sum(self.client.nthreads().values())
+        waiting: deque[Future] = deque()
+        try:
+            for thing in things:
+                waiting.append(self.client.submit(_call, held, thing, pure=False))
+                if len(waiting) > ahead:
+                    yield self._result(waiting.popleft())
+            while waiting:
+                yield self._result(waiting.popleft())
+        finally:
+            if waiting:
+                self.client.cancel(list(waiting))
+
+    def _result(self, future: Future) -> Any:
+        from distributed import CancelledError
+
+        try:
+            return future.result()
+        except CancelledError as problem:
+            self.require_scheduler(problem)
+            raise
 
     @property
     def client(self) -> Any:
@@ -189,9 +224,9 @@ class DaskEngine:
 class DaskPasses:
     """A model opened on shards that live on workers."""
 
-    def __init__(self, engine: DaskEngine, model: ShardModel, shards: Sequence[Any]) -> None:
+    def __init__(self, engine: DaskEngine, model: ShardModel, shards: Sequence[Any] | StoredShards) -> None:
         self.engine, self.client, self.shards = engine, engine.client, shards
-        self.model, self.carries = _bare(model), model.carries
+        self.model, self.carries = _bare(model), model.carries != ()
         workers = sorted(self.client.nthreads())
         self.n_workers = len(workers)
         self.runs = parts(len(shards), self.n_workers)
@@ -201,6 +236,7 @@ class DaskPasses:
         self.places = [""] * len(self.runs)
         self.data: list[Future] = [None] * len(self.runs)
         self.state: list[Future] = [None] * len(self.runs)
+        self.whole = True  # the state is all that a pass left, not only what is carried
 
         def begin() -> None:
             for number, worker in zip(range(len(self.runs)), workers * 2, strict=False):
@@ -226,31 +262,40 @@ class DaskPasses:
             return passed, self._gathered([total])[0]
 
         passed, total = self._lasting(one)
-        self.state = passed
+        self.state, self.whole = passed, True
         self._remember(theta)
         return total
 
     def finish(self, theta: Arrays) -> Arrays:
         """The rows of all shards, in the order of the items."""
+        return together(self.finish_to(theta, _given))
 
-        def one() -> list[Arrays]:
-            held = zip(self.data, self.state, self._sent_to_all(theta), strict=True)
-            return self._gathered([self.client.submit(_finish, self.model, *part, pure=False) for part in held])
-
-        rows = self._lasting(one)
-        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-
-    def local_state(self) -> list[Arrays]:
-        """Each shard's local state."""
+    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
+        """Give the rows of every shard to `sink` on its worker; what it returned, in the order of the shards."""
 
         def one() -> list[list[Arrays]]:
-            return self._gathered([self.client.submit(_local, state, pure=False) for state in self.state])
+            made = []
+            for (first, _), *held in zip(self.runs, self.data, self.state, self._sent_to_all(theta), strict=True):
+                made.append(self.client.submit(_finish, self.model, *held, sink, first, not self.whole, pure=False))
+            return self._gathered(made)
 
-        return [local for part in self._lasting(one) for local in part]
+        return iter([rows for part in self._lasting(one) for rows in part])
 
-    def restore(self, local: list[Arrays]) -> None:
+    def local_state(self) -> Iterator[Arrays]:
+        """Each shard's local state; of shards on disk only what is carried, and a part at a time."""
+        some = self.model if isinstance(self.shards, StoredShards) else None
+        for number in range(len(self.runs)):
+
+            def one(number: int = number) -> list[Any]:
+                return self._gathered([self.client.submit(_local, self.state[number], some, pure=False)])
+
+            yield from self._lasting(one)[0]
+
+    def restore(self, local: Iterable[Arrays]) -> None:
         """Put local state back."""
-        self.base, self.thetas = [local[first:last] for first, last in self.runs], []
+        every = list(local)
+        self.base, self.thetas = [every[first:last] for first, last in self.runs], []
+        self.whole = not isinstance(self.shards, StoredShards)
 
         def again() -> None:
             for number in range(len(self.runs)):
@@ -309,7 +354,7 @@ class DaskPasses:
         own = self.engine.address is None
         self.engine.wait_for_workers(self.n_workers if own else 1)
         held = self._holders([*self.data, *self.state])
-        load = Counter({worker: 0 for worker in self.client.nthreads()})
+        load = Counter(dict.fromkeys(self.client.nthreads(), 0))
         for data in self.data:
             load.update(held[data.key][:1] if data is not None else [])
         lost_copies = False
@@ -331,10 +376,14 @@ class DaskPasses:
         return {key: sorted(held.get(key, ())) for key in keys}
 
     def _make(self, number: int, worker: str) -> None:
-        """Send a part's shards to a worker, and make its state there."""
+        """Send a part's shards to a worker, or let it load them, and make the state there."""
         first, last = self.runs[number]
         self.places[number] = worker
-        (self.data[number],) = self.client.scatter([list(self.shards[first:last])], workers=[worker], hash=False)
+        if isinstance(self.shards, StoredShards):
+            places, where = range(first, last), {"workers": [worker], "allow_other_workers": True}
+            self.data[number] = self.client.submit(_loaded, self.shards, places, **where, pure=False)
+        else:
+            (self.data[number],) = self.client.scatter([list(self.shards[first:last])], workers=[worker], hash=False)
         self._make_state(number)
 
     def _make_state(self, number: int) -> None:
@@ -378,7 +427,9 @@ def _made(model: ShardModel, version: str, shards: list[Any], base: State | None
     from distributed import get_worker
 
     require_version(crowdrank.__version__, get_worker().address, version)
-    passes = LocalPasses(model, shards, _threads(), None if base is None else base[0])
+    passes = LocalPasses(model, shards, _threads())
+    if base is not None:
+        passes.local = [{**start, **kept} for start, kept in zip(passes.local, base[0], strict=True)]
     for theta in thetas:
         passes.accumulate(theta)
     return passes.local, []
@@ -396,16 +447,32 @@ def _pass(model: ShardModel, shards: list[Any], state: State, theta: Arrays | No
     return local, sums
 
 
-def _finish(model: ShardModel, shards: list[Any], state: State, theta: Arrays) -> Arrays:
-    return LocalPasses(model, shards, _threads(), state[0]).finish(theta)
+def _finish(
+    model: ShardModel, shards: list[Any], state: State, theta: Arrays, sink: Sink, first: int, again: bool
+) -> list[Arrays]:
+    """The rows of a part, as the sink gives them back; `again`: what was not carried is made by one more pass."""
+    passes = LocalPasses(model, shards, _threads(), state[0])
+    if again and model.carries is not None:
+        passes.accumulate(theta)
+    return list(passes.finish_to(theta, lambda place, rows: sink(first + place, rows)))
+
+
+def _given(place: int, rows: Arrays) -> Arrays:
+    return rows
+
+
+def _loaded(shards: StoredShards, places: range) -> list[Any]:
+    return [shards.load(place) for place in places]
 
 
 def _sum(state: State, place: int) -> Arrays:
     return state[1][place]
 
 
-def _local(state: State) -> list[Arrays]:
-    return state[0]
+def _local(state: State, carrier: ShardModel | None) -> list[Arrays]:
+    """Local state; where a model is given, only what it carries."""
+    names = None if carrier is None else carrier.carries
+    return state[0] if names is None else [{name: one[name] for name in names if name in one} for one in state[0]]
 
 
 def _copied(state: State) -> State:
@@ -413,8 +480,12 @@ def _copied(state: State) -> State:
     return state[0], []
 
 
-def _same(theta: Arrays | None) -> Arrays | None:
-    return theta
+def _same(thing: T) -> T:
+    return thing
+
+
+def _call(work: Callable[[S], T], thing: S) -> T:
+    return work(thing)
 
 
 def _nothing(done: Any) -> None:
