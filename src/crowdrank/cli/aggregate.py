@@ -50,7 +50,8 @@ def aggregate(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keep the state of an unfinished fit in this folder, and go on from it.")
     ] = None,
-    threads: o.Threads = 1,
+    threads: o.Threads = None,
+    engine: o.EngineName = "local",
     reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
     gold_format: o.GoldFormat = None,
@@ -61,13 +62,11 @@ def aggregate(
 ) -> None:
     """Turn judgments into a consensus: what is relevant, how sure, and who is reliable."""
     from crowdrank.consensus.base import MODEL_FILE
-    from crowdrank.engine.local import LocalEngine
     from crowdrank.files import require_folder, require_ours
     from crowdrank.judgments.read import read_gold, read_judgments
     from crowdrank.judgments.write import check_outputs, write_table
 
     model = _model(method, setting or [], unjudgeable_as)
-    engine = LocalEngine(threads)
     check_outputs({"-o": output, "--assessors": assessors, "--posterior": posterior}, [judgments, gold])
     if save is not None:
         require_folder(save)

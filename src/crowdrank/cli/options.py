@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -132,7 +133,30 @@ Reading = dict[str, Any]
 TOLD: Reading = {}
 """Stands in a verb's signature where those options come."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", rich_help_panel=OUTPUT)]
-Threads = Annotated[int, typer.Option(help="How many threads to use.")]
+Threads = Annotated[
+    int | None, typer.Option(help="How many threads to use, or processes with --engine dask.", show_default="1")
+]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="Where it runs: here (local), on a Dask cluster of processes here (dask), or on another "
+        "(dask=tcp://host:port).",
+    ),
+]
+
+
+@contextmanager
+def engine(name: str, threads: int | None) -> Iterator[Any]:
+    """The engine named, for as long as it is needed; of a cluster it is said where it is."""
+    from crowdrank.cli.screen import complain
+    from crowdrank.engine.named import engine_named
+
+    with engine_named(name, threads) as running:
+        if name != "local":
+            complain(running.about)
+        yield running
+
 
 GoldFile = Annotated[
     Path, typer.Option("--gold", help="Expert grades: qrels, LETOR, CSV, Parquet, ...", show_default=False)

@@ -144,7 +144,7 @@ class DaskEngine:
         return self._client
 
     def _started(self) -> Any:
-        distributed = _distributed()
+        distributed = require_dask()
         self._cluster = distributed.LocalCluster(
             n_workers=self.workers or os.cpu_count() or 1,
             threads_per_worker=self.threads,
@@ -155,7 +155,7 @@ class DaskEngine:
         return distributed.Client(self._cluster, set_as_default=False, direct_to_workers=True)
 
     def _called(self) -> Any:
-        distributed = _distributed()
+        distributed = require_dask()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of other versions of other packages
@@ -251,7 +251,8 @@ class DaskPasses:
         """One pass over all shards; the sum of their statistics."""
 
         def one() -> tuple[list[Future], Arrays]:
-            passed, sums = [], {}
+            passed: list[Future] = []
+            sums: dict[Run, Future] = {}
             for run, data, state, sent in zip(self.runs, self.data, self.state, self._sent_to_all(theta), strict=True):
                 trees = subtrees(len(self.shards), run)
                 lengths = [last - first for first, last in trees]
@@ -332,7 +333,7 @@ class DaskPasses:
     def _lasting(self, work: Callable[[], T]) -> T:
         """The work, begun again where workers died meanwhile."""
         from distributed import CancelledError, KilledWorker
-        from distributed.comm import CommClosedError
+        from distributed.comm.core import CommClosedError
 
         for attempt in range(ATTEMPTS):
             try:
@@ -521,7 +522,8 @@ def _bare(model: ShardModel) -> ShardModel:
     return bare
 
 
-def _distributed() -> Any:
+def require_dask() -> Any:
+    """The package `distributed`, or how to get it."""
     try:
         import distributed
     except ImportError as problem:
