@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import signal
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +18,14 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from crowdrank import Aggregator, DaskEngine, Judgments, LocalEngine, read_judgments, simulate
+from crowdrank import Aggregator, DaskEngine, Judgments, LocalEngine, read_judgments, read_partitions, simulate
+from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.engine import dask as dask_module
+from crowdrank.engine.named import engine_named
 from crowdrank.engine.sums import joined, parts, subtrees, tree_sum
 
 SIZE = 40
@@ -34,7 +43,7 @@ def labels() -> Judgments:
     return read_judgments(simulate(queries=12, documents=8, seed=3).judgments)
 
 
-def fitted(method: str, labels: Judgments, engine: Any, **options: Any) -> Aggregator:
+def fitted(method: str, labels: Any, engine: Any, **options: Any) -> Aggregator:
     model = model_class(method)()
     if "n_iter" in model.get_params():
         model.set_params(n_iter=4, tol=0.0)
@@ -53,6 +62,11 @@ def assert_same(one: Aggregator, other: Aggregator) -> None:
     for mine, theirs in zip(tables(one), tables(other), strict=True):
         pd.testing.assert_frame_equal(mine, theirs, check_exact=True)
     assert one.history_ == other.history_ or np.isnan(one.history_).all()
+
+
+def interrupt(iteration: int, most: int, objective: float) -> None:
+    if iteration == 2:
+        raise KeyboardInterrupt
 
 
 # The tree of sums.
@@ -104,16 +118,69 @@ def test_experts_and_other_threads_too(cluster: DaskEngine) -> None:
 
 
 def test_a_checkpoint_of_one_engine_goes_on_on_the_other(cluster: DaskEngine, labels: Judgments, tmp_path: Any) -> None:
-    def interrupted(iteration: int, most: int, objective: float) -> None:
-        if iteration == 2:
-            raise KeyboardInterrupt
-
     for method in ("glad", "dawid-skene"):
         whole = fitted(method, labels, LocalEngine(shard_size=SIZE))
         for first, second in ((cluster, LocalEngine(shard_size=SIZE)), (LocalEngine(shard_size=SIZE), cluster)):
             with pytest.raises(KeyboardInterrupt):
-                fitted(method, labels, first, checkpoint=tmp_path / "kept", progress=interrupted)
+                fitted(method, labels, first, checkpoint=tmp_path / "kept", progress=interrupt)
             assert_same(fitted(method, labels, second, checkpoint=tmp_path / "kept"), whole)
+
+
+# Judgments on disk.
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The world of `labels` in five files."""
+    place = tmp_path_factory.mktemp("partitions")
+    frame = simulate(queries=12, documents=8, seed=3).judgments[["query", "document", "assessor", "grade"]]
+    for number, rows in enumerate(np.array_split(np.arange(len(frame)), 5)):
+        frame.iloc[rows].to_parquet(place / f"{number}.parquet")
+    return place
+
+
+@pytest.mark.parametrize("method", ["dawid-skene", "gda-pairwise"])
+def test_workers_read_deal_and_write(method: str, cluster: DaskEngine, folder: Path, tmp_path: Path) -> None:
+    here = read_partitions(folder, work=tmp_path / "here", shard_size=SIZE)
+    there = read_partitions(folder, work=tmp_path / "there", shard_size=SIZE, engine=cluster)
+    assert here.fingerprint() == there.fingerprint()
+    one = fitted(method, there, cluster, output=tmp_path / "consensus", checkpoint=tmp_path / "kept")
+    assert_same(one, fitted(method, here, LocalEngine(shard_size=SIZE)))
+    assert len(list((tmp_path / "consensus" / "documents").glob("*.parquet"))) == len(there.shards) > 2
+
+
+def test_a_checkpoint_on_disk_goes_on_on_the_cluster(cluster: DaskEngine, folder: Path, tmp_path: Path) -> None:
+    stored = read_partitions(folder, work=tmp_path / "work", shard_size=SIZE)
+    for method in ("glad", "dawid-skene"):
+        with pytest.raises(KeyboardInterrupt):
+            fitted(method, stored, LocalEngine(), checkpoint=tmp_path / "kept", progress=interrupt)
+        there = fitted(method, stored, cluster, checkpoint=tmp_path / "kept")
+        assert_same(there, fitted(method, stored, LocalEngine()))
+
+
+def test_what_passes_the_client_does_not_grow_with_the_judgments(cluster: DaskEngine, tmp_path: Path) -> None:
+    """Twenty times the documents, judged by the same assessors: the same bytes to and from the client."""
+    crossed = []
+    for times in (1, 20):
+        rng = np.random.default_rng(0)
+        n = 500 * times
+        columns = {"query": np.arange(n) // 50, "document": np.arange(n) // 5, "assessor": np.arange(n) % 37}
+        frame = pd.DataFrame({**columns, "grade": rng.integers(0, 3, n)})
+        place = tmp_path / str(times)
+        place.mkdir()
+        for part in range(4):
+            frame.iloc[part::4].to_parquet(place / f"{part}.parquet")
+        before = bytes_through(cluster)
+        stored = read_partitions(place, work=place / "work", shard_size=n // 4, engine=cluster)
+        fitted("dawid-skene", stored, cluster, output=place / "consensus")
+        crossed.append(bytes_through(cluster) - before)
+    assert crossed[1] < 1.5 * crossed[0]
+
+
+def bytes_through(cluster: DaskEngine) -> int:
+    """Bytes that this process, with client and scheduler in it, wrote to and read from sockets and files."""
+    told = Path("/proc/self/io").read_text().split()
+    return int(told[1]) + int(told[3])
 
 
 # What goes wrong.
@@ -147,3 +214,78 @@ def test_what_the_scheduler_remembers_does_not_grow(cluster: DaskEngine, labels:
     fitted("dawid-skene", labels, cluster, progress=count)
     fitted("glad", labels, cluster, progress=count)
     assert max(seen) <= min(seen) + 12
+
+
+def test_another_version_is_refused(cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch, labels: Judgments) -> None:
+    address, known = cluster.scheduler, crowdrank.__version__
+    monkeypatch.setattr(crowdrank, "__version__", "99.0")
+    with pytest.raises(ClusterError, match=f"tcp://.* runs crowdrank {known}, and this is 99.0; install the same"):
+        fitted("majority", labels, DaskEngine(address))
+    with pytest.raises(ClusterError, match="and this is 99.0"):  # a worker that came later
+        fitted("majority", labels, cluster)
+
+
+def test_no_scheduler_is_one_sentence() -> None:
+    with pytest.raises(ClusterError, match=r"No Dask scheduler answers at tcp://127.0.0.1:1 .*start one"):
+        _ = DaskEngine("tcp://127.0.0.1:1").client
+
+
+def test_a_scheduler_that_goes_is_one_sentence(labels: Judgments, tmp_path: Path) -> None:
+    """Another process has the cluster; it is killed in the middle of a fit."""
+    code = "import sys; from distributed import LocalCluster\n"
+    code += "if __name__ == '__main__':\n"
+    code += (
+        "    with LocalCluster(n_workers=1, processes=False, dashboard_address=None, host='127.0.0.1') as cluster:\n"
+    )
+    code += "        print(cluster.scheduler_address, flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as far:
+        assert far.stdout is not None
+        keeper = Checkpoint(tmp_path / "kept", every=0.0)
+
+        def kill(iteration: int, most: int, objective: float) -> None:
+            if iteration == 2:
+                far.kill()
+                far.wait()
+
+        engine = DaskEngine(far.stdout.readline().strip(), shard_size=SIZE)
+        with engine, pytest.raises(ClusterError, match=r"scheduler at tcp://.* is gone; .* the same --checkpoint\.$"):
+            fitted("dawid-skene", labels, engine, checkpoint=keeper, progress=kill)
+    whole = fitted("dawid-skene", labels, LocalEngine(shard_size=SIZE))
+    assert_same(fitted("dawid-skene", labels, LocalEngine(shard_size=SIZE), checkpoint=tmp_path / "kept"), whole)
+
+
+def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match=r"pip install crowdrank\[dask\]"):
+        engine_named("dask")
+
+
+@pytest.mark.parametrize("name", ["dusk", "dask=", "dask=10.0.0.1"])
+def test_no_such_engine(name: str) -> None:
+    with pytest.raises(UsageError, match="dask=tcp://"):
+        engine_named(name)
+
+
+def test_no_workers_and_no_threads_are_refused() -> None:
+    with pytest.raises(UsageError, match="workers is a number from 1 up, not 0"):
+        DaskEngine(workers=0)
+    with pytest.raises(UsageError, match="those of tcp://a:1 are what they are"):
+        DaskEngine("tcp://a:1", workers=2)
+
+
+def test_sentences_of_errors_survive_the_way_here() -> None:
+    problem = InputError("it is bad", source="a.csv", remedy="mend it")
+    assert str(pickle.loads(pickle.dumps(problem))) == str(problem) == "a.csv: it is bad; mend it."
+
+
+def test_the_command_line_runs_on_a_cluster(cluster: DaskEngine, folder: Path, tmp_path: Path) -> None:
+    work, out = str(tmp_path / "work"), str(tmp_path / "out")
+    told = ["aggregate", str(folder), "--engine", f"dask={cluster.scheduler}", "-s", "n_iter=3", "-o", out]
+    refused = CliRunner().invoke(app, told)
+    assert "with --work" in str(refused.exception)
+    done = CliRunner().invoke(app, [*told, "--work", work, "--json"])
+    assert done.exit_code == 0, done.output
+    assert "Dask: 2 workers at tcp://127.0.0.1:" in done.stderr
+    assert json.loads(done.stdout)["iterations"] == 3

@@ -23,6 +23,15 @@ JudgmentsFile = Annotated[
         show_default=False,
     ),
 ]
+JudgmentsFileOrFolder = Annotated[
+    Path,
+    typer.Argument(
+        help="The judgments: CSV, TSV, Parquet, JSON Lines, qrels, or gzip of each; exports of Label Studio, Toloka, "
+        "MTurk, Quepid, OpenSearch; or a folder of Parquet files (any address that fsspec reaches), which stays on "
+        "disk.",
+        show_default=False,
+    ),
+]
 Format = Annotated[
     str | None,
     typer.Option(
@@ -153,7 +162,7 @@ def engine(name: str, threads: int | None) -> Iterator[Any]:
     from crowdrank.engine.named import engine_named
 
     with engine_named(name, threads) as running:
-        if name != "local":
+        if running.about:
             complain(running.about)
         yield running
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -29,13 +28,22 @@ from crowdrank.consensus.stored import (
     DOCUMENTS,
     ShardWriter,
     StoredConsensus,
+    output_of,
     summed,
     write_about,
 )
 from crowdrank.engine.base import Arrays, Engine, Passes
 from crowdrank.engine.local import LocalEngine
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, NotFittedError, UsageError, shown
+from crowdrank.errors import (
+    ClusterError,
+    ConvergenceWarning,
+    DataWarning,
+    InputError,
+    NotFittedError,
+    UsageError,
+    shown,
+)
 from crowdrank.files import replacing, require_folder, require_ours
 from crowdrank.judgments import combine, frames, ids
 from crowdrank.judgments.gold import Gold, ShardGold
@@ -45,7 +53,7 @@ from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments, counted
 from crowdrank.notebook import heading, panel, words
 from crowdrank.parameters import Parametrised
-from crowdrank.progress import Report, reporting
+from crowdrank.progress import ProgressBar, Report, reporting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,7 +179,7 @@ class Aggregator(Parametrised, ABC):
             progress: show a bar when it takes long, or call a function with (iteration, most, objective).
             checkpoint: a folder that keeps the state of an unfinished fit; a fit of the same data goes on from it.
             output: where the consensus of judgments on disk goes, a new folder: a Parquet file of documents for each
-                shard, a table of assessors. By default beside the shards.
+                shard, a table of assessors. By default one beside the shards that goes when Python ends.
 
         """
         self._check()
@@ -226,9 +234,14 @@ class Aggregator(Parametrised, ABC):
             keeper.bind(fingerprint(self, prepared, gold_codes))
         with reporting(progress, type(self).__name__) as report:
             most = self.n_iter if rounds is None else rounds
+            if isinstance(report, ProgressBar):
+                report.stage(type(self).__name__, most)
+                passes.watch(report.within)
             theta, statistics = self._iterate(passes, theta, len(prepared), keeper, report, most)
-        conclude = self._conclude_on_disk if isinstance(prepared, ShardedJudgments) else self._conclude
-        consensus, told = conclude(prepared, passes, theta, statistics, gold_codes)
+            if isinstance(report, ProgressBar):
+                report.stage(f"{type(self).__name__}: writing", 1)
+            conclude = self._conclude_on_disk if isinstance(prepared, ShardedJudgments) else self._conclude
+            consensus, told = conclude(prepared, passes, theta, statistics, gold_codes)
         self.theta_, self.judgments_, self.gold_, self.consensus_ = theta, table, gold, consensus
         if keeper is not None:
             keeper.remove()
@@ -261,14 +274,15 @@ class Aggregator(Parametrised, ABC):
         self, prepared: ShardedJudgments, passes: Passes, theta: Arrays, statistics: Arrays, gold: ShardGold | None
     ) -> tuple[Consensus, list[str]]:
         """As `_conclude`, shard by shard into the folder of the consensus."""
-        output = prepared.output or Path(tempfile.mkdtemp(prefix="consensus-", dir=prepared.folder))
+        output, method = output_of(prepared), type(self).__name__
         with replacing(output, marker=CONSENSUS_FILE) as folder:
             (folder / DOCUMENTS).mkdir(parents=True)
             total = summed(passes.finish_to(theta, ShardWriter(prepared, gold, str(folder / DOCUMENTS))))
             accuracy = None if gold is None else (total["agreed"], total["asked"])
             about = self._assessor_table(prepared, prepared.counts[:, 0], theta, statistics, accuracy)
             pq.write_table(about, folder / ASSESSORS)
-            write_about(folder, type(self).__name__, prepared, grade_labels(prepared), total)
+            labels, n_documents = grade_labels(prepared), int(total["documents"][0])
+            write_about(folder, method, len(prepared), prepared.main_scale, labels, n_documents)
         told = self._cautions(
             prepared.assessors,
             overlapping=lambda: bool(total["overlapping"][0]),
@@ -326,6 +340,11 @@ class Aggregator(Parametrised, ABC):
             if keeper is not None and theta is not None and self.history_:
                 keeper.save(theta, statistics, passes.local_state(), self.history_)
             raise
+        except ClusterError as problem:
+            if keeper is None or not keeper.path.exists():
+                raise
+            kept_there = f"the fit is kept in {keeper.path} and goes on from there with the same --checkpoint"
+            raise ClusterError(f"{str(problem).rstrip('.')}; {kept_there}.") from problem
         assert theta is not None
         return theta, statistics
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -50,7 +51,7 @@ class Consensus:
     backend: str = "pandas"
 
     def __repr__(self) -> str:
-        documents, assessors = len(self.document_table), len(self.assessor_table)
+        documents, assessors = self.n_documents, len(self.assessor_table)
         return f"<Consensus by {self.method}: {counted(documents, 'document')}, {counted(assessors, 'assessor')}>"
 
     def _repr_html_(self) -> str:
@@ -59,6 +60,15 @@ class Consensus:
             there = [name for name in names if name in table.column_names]
             parts.append(rows_of(table.select(there).slice(0, ROWS).to_pylist(), there, len(table)))
         return panel(*parts)
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents."""
+        return len(self.document_table)
+
+    def document_parts(self) -> Iterator[pa.Table]:
+        """The rows of the documents in parts; here, in one."""
+        yield self.document_table
 
     @property
     def share_names(self) -> list[str]:

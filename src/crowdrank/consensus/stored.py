@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +24,7 @@ from crowdrank.engine.base import Arrays
 from crowdrank.errors import InputError
 from crowdrank.judgments.combine import scale_in, scale_out
 from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.sharded import ShardedJudgments, shard_path
 from crowdrank.judgments.table import Judgments, counted
 
@@ -43,7 +47,7 @@ class StoredConsensus(Consensus):
             assessors = pq.read_table(folder / ASSESSORS)
             told = {
                 "folder": folder,
-                "n_documents": about["documents"],
+                "_documents": about["documents"],
                 "method": about["method"],
                 "assessor_table": assessors,
                 "scale": scale_in(about["scale"]),
@@ -58,7 +62,12 @@ class StoredConsensus(Consensus):
             object.__setattr__(self, name, value)
 
     folder: Path
-    n_documents: int
+    _documents: int
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents, without reading them."""
+        return self._documents
 
     def __repr__(self) -> str:
         documents, assessors = counted(self.n_documents, "document"), counted(len(self.assessor_table), "assessor")
@@ -124,14 +133,25 @@ def summed(shards: Iterable[Arrays]) -> Arrays:
     return total
 
 
-def write_about(folder: Path, method: str, judgments: ShardedJudgments, labels: tuple[Any, ...], total: Arrays) -> None:
+def output_of(judgments: ShardedJudgments) -> Path:
+    """The folder that the consensus goes to: as told, or a new one beside the shards that goes when Python ends."""
+    if judgments.output is not None:
+        return judgments.output
+    folder = Path(tempfile.mkdtemp(prefix="consensus-", dir=judgments.folder))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def write_about(
+    folder: Path, method: str, n_judgments: int, scale: Scale, labels: tuple[Any, ...], n_documents: int
+) -> None:
     """Write what makes the folder known as a consensus."""
     about = {
         "crowdrank": crowdrank.__version__,
         "method": method,
-        "documents": int(total["documents"][0]),
-        "judgments": len(judgments),
-        "scale": scale_out(judgments.main_scale),
+        "documents": n_documents,
+        "judgments": n_judgments,
+        "scale": scale_out(scale),
         "labels": list(labels),
     }
     (folder / CONSENSUS_FILE).write_text(json.dumps(about, indent=2))

@@ -66,6 +66,9 @@ class Passes(Protocol):
     def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
         """Give the rows of every shard to `sink` where they are; what it returned, in the order of the shards."""
 
+    def watch(self, told: Callable[[float], None]) -> None:
+        """Call a function with the share of a pass that is done, whenever it has grown."""
+
     def local_state(self) -> Iterable[Arrays]:
         """Each shard's local state, for a checkpoint."""
 
@@ -75,6 +78,10 @@ class Passes(Protocol):
 
 class Engine(Protocol):
     """Where the passes run."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether that may be on other machines, which do not see temporary files here."""
 
     def open(
         self, model: ShardModel, judgments: Judgments | ShardedJudgments, gold: NDArray[Any] | ShardGold | None = None

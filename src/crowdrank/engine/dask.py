@@ -17,6 +17,7 @@ import os
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
 from typing import Any, Self, TypeVar
 
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ import crowdrank
 from crowdrank.engine.base import Arrays, ShardModel, Sink
 from crowdrank.engine.local import LocalPasses, together
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, HeldShards, StoredShards, shards_of
-from crowdrank.engine.sums import added, joined, parts, subtrees
+from crowdrank.engine.sums import Run, added, joined, parts, subtrees
 from crowdrank.errors import ClusterError, UsageError
 from crowdrank.judgments.gold import ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
@@ -91,6 +92,11 @@ class DaskEngine:
 
     def __repr__(self) -> str:
         return f"DaskEngine({self.address or ''!r})" if self.address else f"DaskEngine(workers={self.workers})"
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether workers may be on other machines."""
+        return self.address is not None
 
     def open(
         self, model: ShardModel, judgments: Judgments | ShardedJudgments, gold: NDArray[Any] | ShardGold | None = None
@@ -236,6 +242,7 @@ class DaskPasses:
         self.places = [""] * len(self.runs)
         self.data: list[Future] = [None] * len(self.runs)
         self.state: list[Future] = [None] * len(self.runs)
+        self.told: Callable[[float], None] | None = None
         self.whole = True  # the state is all that a pass left, not only what is carried
 
         def begin() -> None:
@@ -259,6 +266,7 @@ class DaskPasses:
                 done = self.client.submit(_pass, self.model, data, state, sent, lengths, pure=False)
                 passed.append(done)
                 sums |= {tree: self.client.submit(_sum, done, place, pure=False) for place, tree in enumerate(trees)}
+            self._tell_of(passed)
             total = joined(sums, (0, len(self.shards)), lambda a, b: self.client.submit(added, a, b, pure=False))
             return passed, self._gathered([total])[0]
 
@@ -266,6 +274,23 @@ class DaskPasses:
         self.state, self.whole = passed, True
         self._remember(theta)
         return total
+
+    def watch(self, told: Callable[[float], None]) -> None:
+        """Call a function with the share of a pass that is done, whenever it has grown."""
+        self.told = told
+
+    def _tell_of(self, passed: list[Future]) -> None:
+        told, done = self.told, count(1)
+        if told is None:
+            return
+
+        def one(_: Future) -> None:
+            share = next(done) / len(passed)
+            if share < 1:  # after the last one the pass itself is told of
+                told(share)
+
+        for future in passed:
+            future.add_done_callback(one)
 
     def finish(self, theta: Arrays) -> Arrays:
         """The rows of all shards, in the order of the items."""

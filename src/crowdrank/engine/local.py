@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,9 @@ class LocalEngine:
     >>> one.consensus_.documents.equals(two.consensus_.documents)
     True
     """
+
+    elsewhere: ClassVar[bool] = False
+    about: ClassVar[str] = ""
 
     threads: int = 1
     shard_size: int = JUDGMENTS_PER_SHARD
@@ -76,10 +79,15 @@ class LocalPasses:
         self, model: ShardModel, shards: Sequence[Any], threads: int, local: list[Arrays] | None = None
     ) -> None:
         self.model, self.shards, self.threads = model, shards, min(threads, len(shards))
+        self.told: Callable[[float], None] | None = None
         self.local = list(self._each(lambda number: model.start(shards[number]))) if local is None else local
 
+    def watch(self, told: Callable[[float], None]) -> None:
+        """Call a function with the share of a pass that is done, whenever it has grown."""
+        self.told = told
+
     def _each(self, work: Callable[[int], T]) -> Iterator[T]:
-        return in_order(work, len(self.shards), self.threads)
+        return watched(in_order(work, len(self.shards), self.threads), len(self.shards), self.told)
 
     def accumulate(self, theta: Arrays | None) -> Arrays:
         """One pass over all shards; the sum of their statistics."""
@@ -121,10 +129,15 @@ class StreamedPasses:
 
     def __init__(self, model: ShardModel, shards: Shards, threads: int, folder: str | Path) -> None:
         self.model, self.shards, self.threads = model, shards, min(threads, len(shards))
+        self.told: Callable[[float], None] | None = None
         self.carried = CarriedState(model, folder, len(shards))
 
+    def watch(self, told: Callable[[float], None]) -> None:
+        """Call a function with the share of a pass that is done, whenever it has grown."""
+        self.told = told
+
     def _each(self, work: Callable[[int], T]) -> Iterator[T]:
-        return in_order(work, len(self.shards), self.threads)
+        return watched(in_order(work, len(self.shards), self.threads), len(self.shards), self.told)
 
     def accumulate(self, theta: Arrays | None) -> Arrays:
         """One pass over all shards; the sum of their statistics."""
@@ -229,6 +242,14 @@ def in_order(work: Callable[[int], T], n: int, threads: int) -> Iterator[T]:
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def watched(results: Iterator[T], n: int, told: Callable[[float], None] | None) -> Iterator[T]:
+    """The results, and a word after each of them but the last, after which the pass itself is told of."""
+    for done, result in enumerate(results, start=1):
+        yield result
+        if told is not None and done < n:
+            told(done / n)
 
 
 def together(shards: Iterable[Arrays]) -> Arrays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,20 @@ def is_remote(address: str | Path) -> bool:
     (True, False)
     """
     return "://" in str(address)
+
+
+def address_of(path: str | Path) -> str:
+    """A path as an address: of `s3://bucket`, a Path leaves one slash.
+
+    >>> address_of(Path("s3://bucket/labels"))
+    's3://bucket/labels'
+    """
+    return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])", r"\1://", str(path))
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether an address is one of partitions: a folder here, or whatever is elsewhere."""
+    return is_remote(address_of(path)) or Path(path).is_dir()
 
 
 def partition_files(address: str | Path) -> list[str]:

@@ -254,7 +254,7 @@ def read_partitions(
         ScaleRules.read(scales) if scales is not None else None,
         family_regex(family_pattern),
     )
-    final = Path(work) if work is not None else _temporary()
+    final = Path(work).absolute() if work is not None else _temporary()
     with replacing(final, marker=ABOUT_FILE) as draft:
         draft.mkdir()
         with reporting(progress, "reading") as report:

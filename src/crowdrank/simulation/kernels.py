@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
 
 @njit(cache=True, nogil=True)
-def mixed(number: int) -> int:
+def mixed(number: Any) -> Any:
     """A number's bits well mixed (splitmix64)."""
     h = uint64(number) + uint64(0x9E3779B97F4A7C15)
     h = (h ^ (h >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
