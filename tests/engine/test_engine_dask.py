@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import crowdrank
 from crowdrank import Aggregator, DaskEngine, Judgments, LocalEngine, read_judgments, read_partitions, simulate
 from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS, model_class
@@ -27,6 +28,7 @@ from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.engine import dask as dask_module
 from crowdrank.engine.named import engine_named
 from crowdrank.engine.sums import joined, parts, subtrees, tree_sum
+from crowdrank.errors import ClusterError, InputError, UsageError
 
 SIZE = 40
 """Judgments in a shard: so few that the small world has many."""
@@ -221,7 +223,7 @@ def test_another_version_is_refused(cluster: DaskEngine, monkeypatch: pytest.Mon
     monkeypatch.setattr(crowdrank, "__version__", "99.0")
     with pytest.raises(ClusterError, match=f"tcp://.* runs crowdrank {known}, and this is 99.0; install the same"):
         fitted("majority", labels, DaskEngine(address))
-    with pytest.raises(ClusterError, match="and this is 99.0"):  # a worker that came later
+    with pytest.raises(ClusterError, match=r"and this is 99\.0"):  # a worker that came later
         fitted("majority", labels, cluster)
 
 
@@ -230,17 +232,19 @@ def test_no_scheduler_is_one_sentence() -> None:
         _ = DaskEngine("tcp://127.0.0.1:1").client
 
 
+FAR = """
+import sys
+from distributed import LocalCluster
+with LocalCluster(n_workers=1, processes=False, dashboard_address=None, host="127.0.0.1") as cluster:
+    print(cluster.scheduler_address, flush=True)
+    sys.stdin.read()
+"""
+
+
 def test_a_scheduler_that_goes_is_one_sentence(labels: Judgments, tmp_path: Path) -> None:
     """Another process has the cluster; it is killed in the middle of a fit."""
-    code = "import sys; from distributed import LocalCluster\n"
-    code += "if __name__ == '__main__':\n"
-    code += (
-        "    with LocalCluster(n_workers=1, processes=False, dashboard_address=None, host='127.0.0.1') as cluster:\n"
-    )
-    code += "        print(cluster.scheduler_address, flush=True); sys.stdin.read()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as far:
+    run = [sys.executable, "-c", FAR]
+    with subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as far:
         assert far.stdout is not None
         keeper = Checkpoint(tmp_path / "kept", every=0.0)
 
