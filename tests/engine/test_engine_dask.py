@@ -48,7 +48,7 @@ def labels() -> Judgments:
 def fitted(method: str, labels: Any, engine: Any, **options: Any) -> Aggregator:
     model = model_class(method)()
     if "n_iter" in model.get_params():
-        model.set_params(n_iter=4, tol=0.0)
+        model.set_params(n_iter=3, tol=0.0)
     if method == "auto":
         model.set_params(candidates=("average", "majority"), folds=2)
     with warnings.catch_warnings():
@@ -102,14 +102,10 @@ def test_parts_are_of_one_size_and_few_subtrees(n: int, among: int) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_shards_give_the_same_bytes(method: str, cluster: DaskEngine, labels: Judgments) -> None:
-    assert_same(fitted(method, labels, cluster), fitted(method, labels, LocalEngine(shard_size=SIZE)))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_other_shards_give_the_same_to_rounding(method: str, cluster: DaskEngine, labels: Judgments) -> None:
-    there, here = fitted(method, labels, cluster), fitted(method, labels, LocalEngine())
-    for mine, theirs in zip(tables(there), tables(here), strict=True):
-        pd.testing.assert_frame_equal(mine, theirs, rtol=1e-8, atol=1e-8)
+    there = fitted(method, labels, cluster)
+    assert_same(there, fitted(method, labels, LocalEngine(shard_size=SIZE)))
+    for mine, theirs in zip(tables(there), tables(fitted(method, labels, LocalEngine())), strict=True):
+        pd.testing.assert_frame_equal(mine, theirs, rtol=1e-8, atol=1e-8)  # of other shards: but for rounding
 
 
 def test_experts_and_other_threads_too(cluster: DaskEngine) -> None:
@@ -141,6 +137,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.filterwarnings("ignore:The query")
 @pytest.mark.parametrize("method", ["dawid-skene", "gda-pairwise"])
 def test_workers_read_deal_and_write(method: str, cluster: DaskEngine, folder: Path, tmp_path: Path) -> None:
     here = read_partitions(folder, work=tmp_path / "here", shard_size=SIZE)
@@ -151,6 +148,7 @@ def test_workers_read_deal_and_write(method: str, cluster: DaskEngine, folder: P
     assert len(list((tmp_path / "consensus" / "documents").glob("*.parquet"))) == len(there.shards) > 2
 
 
+@pytest.mark.filterwarnings("ignore:The query")
 def test_a_checkpoint_on_disk_goes_on_on_the_cluster(cluster: DaskEngine, folder: Path, tmp_path: Path) -> None:
     stored = read_partitions(folder, work=tmp_path / "work", shard_size=SIZE)
     for method in ("glad", "dawid-skene"):
@@ -160,29 +158,48 @@ def test_a_checkpoint_on_disk_goes_on_on_the_cluster(cluster: DaskEngine, folder
         assert_same(there, fitted(method, stored, LocalEngine()))
 
 
-def test_what_passes_the_client_does_not_grow_with_the_judgments(cluster: DaskEngine, tmp_path: Path) -> None:
-    """Twenty times the documents, judged by the same assessors: the same bytes to and from the client."""
-    crossed = []
+def test_what_passes_the_client_does_not_grow_with_the_judgments(
+    cluster: DaskEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty times the documents, judged by the same assessors: about the same bytes to and from this process."""
+    crossed = bytes_crossed(monkeypatch)
+    seen = []
     for times in (1, 20):
         rng = np.random.default_rng(0)
-        n = 500 * times
+        n = 2000 * times
         columns = {"query": np.arange(n) // 50, "document": np.arange(n) // 5, "assessor": np.arange(n) % 37}
         frame = pd.DataFrame({**columns, "grade": rng.integers(0, 3, n)})
         place = tmp_path / str(times)
         place.mkdir()
         for part in range(4):
             frame.iloc[part::4].to_parquet(place / f"{part}.parquet")
-        before = bytes_through(cluster)
+        crossed[:] = [0]
         stored = read_partitions(place, work=place / "work", shard_size=n // 4, engine=cluster)
         fitted("dawid-skene", stored, cluster, output=place / "consensus")
-        crossed.append(bytes_through(cluster) - before)
-    assert crossed[1] < 1.5 * crossed[0]
+        seen.append(sum(crossed))
+    assert seen[1] < seen[0] + 20 * 2000 * 2  # where even two bytes a judgment would tell
 
 
-def bytes_through(cluster: DaskEngine) -> int:
-    """Bytes that this process, with client and scheduler in it, wrote to and read from sockets and files."""
-    told = Path("/proc/self/io").read_text().split()
-    return int(told[1]) + int(told[3])
+def bytes_crossed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of the messages that this process, with client and scheduler in it, sends and gets."""
+    from distributed.comm import tcp
+    from distributed.utils import nbytes
+
+    sizes: list[int] = []
+    packed, unpacked = tcp.to_frames, tcp.from_frames
+
+    async def to_frames(*message: Any, **options: Any) -> Any:
+        frames = await packed(*message, **options)
+        sizes.append(sum(map(nbytes, frames)))
+        return frames
+
+    async def from_frames(frames: Any, **options: Any) -> Any:
+        sizes.append(sum(map(nbytes, frames)))
+        return await unpacked(frames, **options)
+
+    monkeypatch.setattr(tcp, "to_frames", to_frames)
+    monkeypatch.setattr(tcp, "from_frames", from_frames)
+    return sizes
 
 
 # What goes wrong.
@@ -197,7 +214,7 @@ def test_a_killed_worker_costs_time_and_nothing_else(
     killed = []
 
     def kill(iteration: int, most: int, objective: float) -> None:
-        if iteration == 3:
+        if iteration == 2:
             victim = cluster.client.run(os.getpid)
             killed.append(victim[max(victim)])
             os.kill(killed[-1], signal.SIGKILL)
@@ -227,7 +244,8 @@ def test_another_version_is_refused(cluster: DaskEngine, monkeypatch: pytest.Mon
         fitted("majority", labels, cluster)
 
 
-def test_no_scheduler_is_one_sentence() -> None:
+def test_no_scheduler_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_module, "PATIENCE", 2.0)
     with pytest.raises(ClusterError, match=r"No Dask scheduler answers at tcp://127.0.0.1:1 .*start one"):
         _ = DaskEngine("tcp://127.0.0.1:1").client
 
@@ -235,7 +253,7 @@ def test_no_scheduler_is_one_sentence() -> None:
 FAR = """
 import sys
 from distributed import LocalCluster
-with LocalCluster(n_workers=1, processes=False, dashboard_address=None, host="127.0.0.1") as cluster:
+with LocalCluster(n_workers=1, processes=False, protocol="tcp", dashboard_address=None) as cluster:
     print(cluster.scheduler_address, flush=True)
     sys.stdin.read()
 """
