@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench format clean
+.PHONY: demo test lint bench bench-scale format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/crowdrank demo
@@ -20,6 +20,10 @@ lint: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks $(ONLY)
+
+# Up to 100M labels: some 15 GB of disk under TMPDIR, half an hour or more.
+bench-scale: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.scale $(SCALE)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

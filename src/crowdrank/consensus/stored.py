@@ -100,7 +100,7 @@ class ShardWriter:
         table = self.judgments.load(place)
         gold = None if self.gold is None else self.gold.of(place, table.n_items)
         path = shard_path(self.folder, "part", self.judgments.shards[place].number, ".parquet")
-        pq.write_table(document_table(table, rows), path)
+        pq.write_table(document_table(table, rows), path, use_dictionary=["query", "grade", "judgments"])
         return {**sums(table, rows["relevance"], gold), "documents": np.array([table.n_items])}
 
 
