@@ -1,4 +1,4 @@
-"""`python -m benchmarks.scale [--small] [--sizes 1e7,1e8] [--threads N] [--folder F]`: growth on disk (`make bench-scale`).
+"""`python -m benchmarks.scale [--small] [--sizes 1e7,1e8] [--only cluster]`: `make bench-scale`.
 
 Draws worlds of 10M and 100M labels with the same 100,000 assessors as partitioned Parquet, deals them into shards, and
 fits Dawid-Skene (10 iterations) and GDA (3 rounds) to them, each step in a process of its own whose peak memory is the
@@ -10,6 +10,7 @@ Seconds are of the clock; processor seconds beside them tell what of it was work
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shutil
 import tempfile
@@ -19,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks import scale_dask
 from benchmarks.measure import Result, at_most, in_own_process, peak_bytes
 
 OUT = Path("build/scale")
@@ -128,7 +130,7 @@ def fit(name: str, work_folder: Path, output: Path, labels: int, scale: Scale) -
         engine = crowdrank.LocalEngine(scale.threads)
         model.fit(judgments, engine=engine, progress=note, output=output)
         written = sum(file.stat().st_size for file in output.rglob("*.parquet"))
-        steps = [(after[0] - one[0], after[1] - one[1]) for one, after in zip(marks, marks[1:], strict=False)]
+        steps = [(after[0] - one[0], after[1] - one[1]) for one, after in itertools.pairwise(marks)]
         best = min(steps, default=(float("nan"), float("nan")))
         ended = time.perf_counter() - marks[-1][0], time.process_time() - marks[-1][1]
         return {
@@ -164,8 +166,30 @@ def one_machine(folder: Path, scale: Scale) -> list[Measured]:
     return found
 
 
-SECTIONS: dict[str, Callable[[Path, Scale], list[Measured]]] = {"one machine": one_machine}
-"""What is measured, in order; a cluster's rows come from a function of its own here."""
+def cluster(folder: Path, scale: Scale) -> list[Measured]:
+    """Dawid-Skene on Dask, on the smallest size: one process, then two."""
+    labels, world = scale.sizes[0], folder / "world"
+    in_own_process(draw, world, labels, scale)
+    found = []
+    for workers in scale_dask.PROCESSES:
+        work = folder / f"shards-{workers}"
+        measured = in_own_process(on_cluster, world, work, labels, workers)
+        found.append(measured)
+        print(line(measured), flush=True)  # noqa: T201
+        shutil.rmtree(work)
+    shutil.rmtree(world)
+    shutil.rmtree(folder / "consensus")
+    return found
+
+
+def on_cluster(world: Path, work: Path, labels: int, workers: int) -> Measured:
+    """One row; its peak memory is that of the process that leads."""
+    return timed(f"{CLUSTER}{workers}", labels, lambda: scale_dask.fit_on_cluster(world, work, labels, workers))
+
+
+CLUSTER = "Dask processes: "
+SECTIONS: dict[str, Callable[[Path, Scale], list[Measured]]] = {"one machine": one_machine, "cluster": cluster}
+"""What is measured, in order."""
 
 
 def line(measured: Measured) -> str:
@@ -205,6 +229,9 @@ def verdicts(found: list[Measured]) -> list[Result]:
         if sizes:
             peak = max(one.peak_bytes for one in sizes)
             results.append(at_most(f"{step}, peak memory in GB", peak / 1e9, MOST_MEMORY / 1e9))
+    on_dask = [one for one in found if one.step.startswith(CLUSTER)]
+    if on_dask:
+        results.append(scale_dask.verdict(*(one.details for one in on_dask), labels=on_dask[0].labels))
     return results
 
 
@@ -238,6 +265,7 @@ def main(arguments: list[str] | None = None) -> list[Measured]:
     parser.add_argument("--sizes", help="numbers of labels, as in 1e6,1e7")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where the worlds are drawn; by default a temporary folder")
+    parser.add_argument("--only", choices=SECTIONS, help="one part of it")
     parser.add_argument("--out", type=Path, default=OUT)
     told = parser.parse_args(arguments)
     scale = SMALL if told.small else Scale(threads=told.threads)
@@ -246,8 +274,9 @@ def main(arguments: list[str] | None = None) -> list[Measured]:
         scale = Scale(sizes, scale.assessors, scale.threads, scale.shard_size, scale.rows_per_file)
     found: list[Measured] = []
     with tempfile.TemporaryDirectory(dir=told.folder) as folder:
-        for section in SECTIONS.values():
-            found += section(Path(folder), scale)
+        for name, section in SECTIONS.items():
+            if told.only in (None, name):
+                found += section(Path(folder), scale)
     results = verdicts(found)
     for result in results:
         print(result.line())  # noqa: T201

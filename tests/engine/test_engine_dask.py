@@ -161,7 +161,7 @@ def test_a_checkpoint_on_disk_goes_on_on_the_cluster(cluster: DaskEngine, folder
 def test_what_passes_the_client_does_not_grow_with_the_judgments(
     cluster: DaskEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twenty times the documents, judged by the same assessors: about the same bytes to and from this process."""
+    """Twenty times the documents, judged by the same assessors: no larger message to or from this process."""
     crossed = bytes_crossed(monkeypatch)
     seen = []
     for times in (1, 20):
@@ -176,15 +176,18 @@ def test_what_passes_the_client_does_not_grow_with_the_judgments(
         crossed[:] = [0]
         stored = read_partitions(place, work=place / "work", shard_size=n // 4, engine=cluster)
         fitted("dawid-skene", stored, cluster, output=place / "consensus")
-        seen.append(sum(crossed))
-    assert seen[1] < seen[0] + 20 * 2000 * 2  # where even two bytes a judgment would tell
+        seen.append(max(crossed))
+    # The codes of a shard alone are 50,000 bytes; queries are numbered by where they appear, eight bytes each.
+    assert seen[1] < seen[0] + 10_000
 
 
 def bytes_crossed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes of the messages that this process, with client and scheduler in it, sends and gets."""
-    from distributed.comm import tcp
-    from distributed.utils import nbytes
+    from distributed.comm import tcp as module
+    from distributed.utils import nbytes as untyped
 
+    tcp: Any = module
+    nbytes: Any = untyped
     sizes: list[int] = []
     packed, unpacked = tcp.to_frames, tcp.from_frames
 

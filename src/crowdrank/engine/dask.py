@@ -247,7 +247,8 @@ class DaskPasses:
 
         def begin() -> None:
             for number, worker in zip(range(len(self.runs)), workers * 2, strict=False):
-                self._make(number, worker)
+                self._send(number, worker)
+                self._make_state(number)
             self._gathered([self.client.submit(_nothing, state, pure=False) for state in self.state])
 
         self._lasting(begin)
@@ -260,10 +261,10 @@ class DaskPasses:
         def one() -> tuple[list[Future], Arrays]:
             passed: list[Future] = []
             sums: dict[Run, Future] = {}
-            for run, data, state, sent in zip(self.runs, self.data, self.state, self._sent_to_all(theta), strict=True):
+            held = zip(self.data, self.state, self._sent_to_all(theta), strict=True)
+            for number, (run, part) in enumerate(zip(self.runs, held, strict=True)):
                 trees = subtrees(len(self.shards), run)
-                lengths = [last - first for first, last in trees]
-                done = self.client.submit(_pass, self.model, data, state, sent, lengths, pure=False)
+                done = self._submitted(number, _pass, self.model, *part, [last - first for first, last in trees])
                 passed.append(done)
                 sums |= {tree: self.client.submit(_sum, done, place, pure=False) for place, tree in enumerate(trees)}
             self._tell_of(passed)
@@ -301,8 +302,9 @@ class DaskPasses:
 
         def one() -> list[list[Arrays]]:
             made = []
-            for (first, _), *held in zip(self.runs, self.data, self.state, self._sent_to_all(theta), strict=True):
-                made.append(self.client.submit(_finish, self.model, *held, sink, first, not self.whole, pure=False))
+            held = zip(self.data, self.state, self._sent_to_all(theta), strict=True)
+            for number, ((first, _), part) in enumerate(zip(self.runs, held, strict=True)):
+                made.append(self._submitted(number, _finish, self.model, *part, sink, first, not self.whole))
             return self._gathered(made)
 
         return iter([rows for part in self._lasting(one) for rows in part])
@@ -344,11 +346,11 @@ class DaskPasses:
         """Copies of the state, each on another worker than the state itself."""
 
         def one() -> list[Future]:
-            holders = self._holders(self.state)
-            copies = []
+            self._gathered([self.client.submit(_nothing, state, pure=False) for state in self.state])
+            holders, workers, copies = self._holders(self.state), set(self.client.nthreads()), []
             for state in self.state:
-                others = sorted(set(self.client.nthreads()) - set(holders[state.key]))
-                copies.append(self.client.submit(_copied, state, workers=others, pure=False))
+                where: Any = {"workers": sorted(workers - set(holders[state.key])), "allow_other_workers": True}
+                copies.append(self.client.submit(_copied, state, **where, pure=False))
             self._gathered([self.client.submit(_nothing, made, pure=False) for made in copies])
             return copies
 
@@ -379,46 +381,51 @@ class DaskPasses:
         # long, pass for pass.
         own = self.engine.address is None
         self.engine.wait_for_workers(self.n_workers if own else 1)
-        held = self._holders([*self.data, *self.state])
+        held = self._holders([*self.data, *self.state, *self.base])
         load = Counter(dict.fromkeys(self.client.nthreads(), 0))
         for data in self.data:
-            load.update(held[data.key][:1] if data is not None else [])
-        lost_copies = False
-        for number, (data, state) in enumerate(zip(self.data, self.state, strict=True)):
-            if data is None or not held[data.key]:
+            load.update(held.get(_key(data), [])[:1])
+        for number, (data, state, base) in enumerate(zip(self.data, self.state, self.base, strict=True)):
+            if not held.get(_key(data)):
                 worker = min(load, key=lambda worker: (load[worker], worker))
                 load[worker] += 1
-                self._make(number, worker)
-                lost_copies = True
-            elif state is None or not held[state.key]:
+                self._send(number, worker)
+            if not held.get(_key(state)):
+                if _key(base) and not held[_key(base)]:
+                    raise ClusterError(
+                        "Two workers of the Dask cluster died at once, with all that was known of a part."
+                    )
                 self._make_state(number)
-        if lost_copies and self.carries and len(load) > 1 and self.thetas:
+        if self.carries and any(_key(base) and not held[_key(base)] for base in self.base):
             self._copy()
 
     def _holders(self, futures: list[Future]) -> dict[str, list[str]]:
         """By the name of each future the workers that hold what it stands for; none, where they died."""
-        keys = [future.key for future in futures if future is not None]
+        keys = [key for key in map(_key, futures) if key]
         held = self.client.sync(self.client.scheduler.who_has, keys=keys)
         return {key: sorted(held.get(key, ())) for key in keys}
 
-    def _make(self, number: int, worker: str) -> None:
-        """Send a part's shards to a worker, or let it load them, and make the state there."""
+    def _send(self, number: int, worker: str) -> None:
+        """Send a part's shards to a worker, or let it load them."""
         first, last = self.runs[number]
         self.places[number] = worker
         if isinstance(self.shards, StoredShards):
-            places, where = range(first, last), {"workers": [worker], "allow_other_workers": True}
-            self.data[number] = self.client.submit(_loaded, self.shards, places, **where, pure=False)
+            self.data[number] = self._submitted(number, _loaded, self.shards, range(first, last))
         else:
             (self.data[number],) = self.client.scatter([list(self.shards[first:last])], workers=[worker], hash=False)
-        self._make_state(number)
+
+    def _submitted(self, number: int, work: Callable[..., Any], *arguments: Any) -> Future:
+        """Work on a part, where the part is; elsewhere if that worker is gone."""
+        where: Any = {"workers": [self.places[number]], "allow_other_workers": True}
+        return self.client.submit(work, *arguments, **where, pure=False)
 
     def _make_state(self, number: int) -> None:
         base = self.base[number]
         if isinstance(base, list):
             (base,) = self.client.scatter([(base, [])], hash=False)
         told = [self._sent(theta) for theta in self.thetas]
-        self.state[number] = self.client.submit(
-            _made, self.model, crowdrank.__version__, self.data[number], base, told, pure=False
+        self.state[number] = self._submitted(
+            number, _made, self.model, crowdrank.__version__, self.data[number], base, told
         )
 
     def _sent(self, theta: Arrays | None) -> Future:
@@ -433,8 +440,7 @@ class DaskPasses:
         sources = [self._sent(theta)]
         for number in range(1, (len(self.runs) + SERVES - 2) // SERVES):
             onward = sources[(number - 1) // SERVES]
-            worker = [self.places[number]]
-            sources.append(self.client.submit(_same, onward, workers=worker, allow_other_workers=True, pure=False))
+            sources.append(self._submitted(number, _same, onward))
         return [sources[max(0, number - 1) // SERVES] for number in range(len(self.runs))]
 
     def _gathered(self, futures: list[Future]) -> list[Any]:
@@ -516,6 +522,11 @@ def _call(work: Callable[[S], T], thing: S) -> T:
 
 def _nothing(done: Any) -> None:
     """Whether something is there, without moving it."""
+
+
+def _key(thing: Any) -> str:
+    """The name of a future; of anything else, nothing."""
+    return str(getattr(thing, "key", ""))
 
 
 def _threads() -> int:

@@ -150,7 +150,8 @@ class Lesson:
         made.set_params(**{"objective": "DCG@10", "gains": self.settings.gains, "seed": self.settings.seed, **told})
         features = self.material.taken(rows)
         known = (features, grades, features.query)
-        return made.fit(self._some(self._seen(made.kind)), self.material.features, known, progress=self.report)
+        seen = self._some(self._seen(made.kind))
+        return made.fit(seen, self.material.features, known, progress=self.report, engine=self.opinions.cluster)
 
     def steering(self, kind: str) -> LabelFeatures:
         """The labels that steer a remapper."""
@@ -234,7 +235,8 @@ def remapped_linear_model(kind: str) -> Learn:
         target, weight = told.folded()
         # The remapper's ridge was for the labels that steered it.
         mu = made.mu_ * len(told.labels) / len(lesson.steering(kind))
-        return GLS(mu).fit(known, target[found], query=known.query, sample_weight=weight[found])
+        told_of = {"query": known.query, "sample_weight": weight[found]}
+        return GLS(mu).fit(known, target[found], **told_of, engine=lesson.opinions.cluster)
 
     return learn
 
