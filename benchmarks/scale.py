@@ -172,13 +172,11 @@ def cluster(folder: Path, scale: Scale) -> list[Measured]:
     in_own_process(draw, world, labels, scale)
     found = []
     for workers in scale_dask.PROCESSES:
-        work = folder / f"shards-{workers}"
-        measured = in_own_process(on_cluster, world, work, labels, workers)
+        measured = in_own_process(on_cluster, world, folder / "shards", labels, workers)
         found.append(measured)
         print(line(measured), flush=True)  # noqa: T201
-        shutil.rmtree(work)
-    shutil.rmtree(world)
-    shutil.rmtree(folder / "consensus")
+    for place in ("world", "shards", "consensus"):
+        shutil.rmtree(folder / place)
     return found
 
 

@@ -96,6 +96,9 @@ class Aggregator(Parametrised, ABC):
     """Names of the arrays of local state that a pass reads of the one before; None: all. The others are not kept where
     local state is on disk: `start`, or a pass with the same theta, makes them again."""
 
+    _threads: int = 1
+    """While a fit runs: how many threads an M-step may take."""
+
     n_iter: int
     tol: float
     unjudgeable_as: str
@@ -237,7 +240,11 @@ class Aggregator(Parametrised, ABC):
             if isinstance(report, ProgressBar):
                 report.stage(type(self).__name__, most)
                 passes.watch(report.within)
-            theta, statistics = self._iterate(passes, theta, len(prepared), keeper, report, most)
+            self._threads = passes.threads
+            try:
+                theta, statistics = self._iterate(passes, theta, len(prepared), keeper, report, most)
+            finally:
+                del self._threads
             if isinstance(report, ProgressBar):
                 report.stage(f"{type(self).__name__}: writing", 1)
             conclude = self._conclude_on_disk if isinstance(prepared, ShardedJudgments) else self._conclude

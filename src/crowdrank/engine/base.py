@@ -55,7 +55,14 @@ class ShardModel(Protocol):
 
 
 class Passes(Protocol):
-    """A model opened on judgments: the local state lives here, beside its shards."""
+    """A model opened on judgments: the local state lives here, beside its shards.
+
+    Attributes:
+        threads: how many threads there are for what is done between passes, when those of the passes rest.
+
+    """
+
+    threads: int
 
     def accumulate(self, theta: Arrays | None) -> Arrays:
         """One pass over all shards; the sum of their statistics."""

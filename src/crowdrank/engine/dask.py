@@ -233,8 +233,11 @@ class DaskPasses:
     def __init__(self, engine: DaskEngine, model: ShardModel, shards: Sequence[Any] | StoredShards) -> None:
         self.engine, self.client, self.shards = engine, engine.client, shards
         self.model, self.carries = _bare(model), model.carries != ()
-        workers = sorted(self.client.nthreads())
+        cores = self.client.nthreads()
+        workers = sorted(cores)
         self.n_workers = len(workers)
+        # Between passes the workers rest: where they are here, their cores are free; else this machine is ours.
+        self.threads = min(sum(cores.values()), os.cpu_count() or 1)
         self.runs = parts(len(shards), self.n_workers)
         # How the state came about: what it was, and the passes since.
         self.base: list[list[Arrays] | Future | None] = [None] * len(self.runs)

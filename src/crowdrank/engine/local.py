@@ -78,7 +78,7 @@ class LocalPasses:
     def __init__(
         self, model: ShardModel, shards: Sequence[Any], threads: int, local: list[Arrays] | None = None
     ) -> None:
-        self.model, self.shards, self.threads = model, shards, min(threads, len(shards))
+        self.model, self.shards, self.threads = model, shards, threads
         self.told: Callable[[float], None] | None = None
         self.local = list(self._each(lambda number: model.start(shards[number]))) if local is None else local
 
@@ -87,7 +87,9 @@ class LocalPasses:
         self.told = told
 
     def _each(self, work: Callable[[int], T]) -> Iterator[T]:
-        return watched(in_order(work, len(self.shards), self.threads), len(self.shards), self.told)
+        return watched(
+            in_order(work, len(self.shards), min(self.threads, len(self.shards))), len(self.shards), self.told
+        )
 
     def accumulate(self, theta: Arrays | None) -> Arrays:
         """One pass over all shards; the sum of their statistics."""
@@ -128,7 +130,7 @@ class StreamedPasses:
     """
 
     def __init__(self, model: ShardModel, shards: Shards, threads: int, folder: str | Path) -> None:
-        self.model, self.shards, self.threads = model, shards, min(threads, len(shards))
+        self.model, self.shards, self.threads = model, shards, threads
         self.told: Callable[[float], None] | None = None
         self.carried = CarriedState(model, folder, len(shards))
 
@@ -137,7 +139,9 @@ class StreamedPasses:
         self.told = told
 
     def _each(self, work: Callable[[int], T]) -> Iterator[T]:
-        return watched(in_order(work, len(self.shards), self.threads), len(self.shards), self.told)
+        return watched(
+            in_order(work, len(self.shards), min(self.threads, len(self.shards))), len(self.shards), self.told
+        )
 
     def accumulate(self, theta: Arrays | None) -> Arrays:
         """One pass over all shards; the sum of their statistics."""

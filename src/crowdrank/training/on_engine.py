@@ -72,7 +72,7 @@ def blocks(offsets: Any, of_documents: Arrays, of_labels: Arrays, size: int = LA
 
     >>> cut = blocks(np.array([0, 2, 3, 5]), {"X": np.zeros((3, 1))}, {"y": np.arange(5)}, size=2)
     >>> [(len(block["X"]), block["item"].tolist()) for block in cut]
-    [(1, [0, 0]), (2, [0, 1, 1])]
+    [(2, [0, 0, 1]), (1, [0, 0])]
     """
     n_blocks = max(1, int(offsets[-1]) // size)
     ends = np.unique(np.searchsorted(offsets, np.linspace(0, offsets[-1], n_blocks + 1)))
