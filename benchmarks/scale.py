@@ -1,4 +1,4 @@
-"""`python -m benchmarks.scale [--small] [--sizes 1e7,1e8] [--threads N] [--folder F]`: growth on disk (`make bench-scale`).
+"""`python -m benchmarks.scale [--small] [--sizes 1e7,1e8] [--threads N]`: growth on disk (`make bench-scale`).
 
 Draws worlds of 10M and 100M labels with the same 100,000 assessors as partitioned Parquet, deals them into shards, and
 fits Dawid-Skene (10 iterations) and GDA (3 rounds) to them, each step in a process of its own whose peak memory is the
@@ -15,7 +15,8 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def fit(name: str, work_folder: Path, output: Path, labels: int, scale: Scale) -
         engine = crowdrank.LocalEngine(scale.threads)
         model.fit(judgments, engine=engine, progress=note, output=output)
         written = sum(file.stat().st_size for file in output.rglob("*.parquet"))
-        steps = [(after[0] - one[0], after[1] - one[1]) for one, after in zip(marks, marks[1:], strict=False)]
+        steps = [(after[0] - one[0], after[1] - one[1]) for one, after in pairwise(marks)]
         best = min(steps, default=(float("nan"), float("nan")))
         ended = time.perf_counter() - marks[-1][0], time.process_time() - marks[-1][1]
         return {
@@ -243,7 +244,7 @@ def main(arguments: list[str] | None = None) -> list[Measured]:
     scale = SMALL if told.small else Scale(threads=told.threads)
     if told.sizes:
         sizes = tuple(int(float(size)) for size in told.sizes.split(","))
-        scale = Scale(sizes, scale.assessors, scale.threads, scale.shard_size, scale.rows_per_file)
+        scale = replace(scale, sizes=sizes)
     found: list[Measured] = []
     with tempfile.TemporaryDirectory(dir=told.folder) as folder:
         for section in SECTIONS.values():

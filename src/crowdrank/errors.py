@@ -37,6 +37,10 @@ class NotFittedError(CrowdrankError, AttributeError):
     """A result was asked of a model that has not been fitted."""
 
 
+class OnDiskError(CrowdrankError, AttributeError):
+    """Something was asked of judgments on disk that only judgments in memory have."""
+
+
 class ConvergenceWarning(UserWarning):
     """A model stopped at its largest number of iterations; its estimates may still move."""
 
