@@ -1,4 +1,4 @@
-"""`python -m benchmarks.scale [--small] [--sizes 1e7,1e8] [--only cluster]`: `make bench-scale`.
+"""`python -m benchmarks.scale [--small] [--sizes 1e7,1e8] [--threads N] [--only cluster]`: `make bench-scale`.
 
 Draws worlds of 10M and 100M labels with the same 100,000 assessors as partitioned Parquet, deals them into shards, and
 fits Dawid-Skene (10 iterations) and GDA (3 rounds) to them, each step in a process of its own whose peak memory is the
@@ -10,13 +10,13 @@ Seconds are of the clock; processor seconds beside them tell what of it was work
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,7 @@ def fit(name: str, work_folder: Path, output: Path, labels: int, scale: Scale) -
         engine = crowdrank.LocalEngine(scale.threads)
         model.fit(judgments, engine=engine, progress=note, output=output)
         written = sum(file.stat().st_size for file in output.rglob("*.parquet"))
-        steps = [(after[0] - one[0], after[1] - one[1]) for one, after in itertools.pairwise(marks)]
+        steps = [(after[0] - one[0], after[1] - one[1]) for one, after in pairwise(marks)]
         best = min(steps, default=(float("nan"), float("nan")))
         ended = time.perf_counter() - marks[-1][0], time.process_time() - marks[-1][1]
         return {
@@ -269,7 +269,7 @@ def main(arguments: list[str] | None = None) -> list[Measured]:
     scale = SMALL if told.small else Scale(threads=told.threads)
     if told.sizes:
         sizes = tuple(int(float(size)) for size in told.sizes.split(","))
-        scale = Scale(sizes, scale.assessors, scale.threads, scale.shard_size, scale.rows_per_file)
+        scale = replace(scale, sizes=sizes)
     found: list[Measured] = []
     with tempfile.TemporaryDirectory(dir=told.folder) as folder:
         for name, section in SECTIONS.items():

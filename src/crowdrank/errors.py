@@ -46,6 +46,10 @@ class ClusterError(CrowdrankError, RuntimeError):
     """The cluster that the passes run on cannot be used, or is gone."""
 
 
+class OnDiskError(CrowdrankError, AttributeError):
+    """Something was asked of judgments on disk that only judgments in memory have."""
+
+
 class ConvergenceWarning(UserWarning):
     """A model stopped at its largest number of iterations; its estimates may still move."""
 

@@ -215,7 +215,7 @@ class Aggregator(Parametrised, ABC):
         self._require_fitted()
         if rounds is not None and rounds < 0:
             raise UsageError(f"rounds is a number from 0 up, or None for as many as it takes, not {rounds}.")
-        table = combine.combine(self.judgments_, as_judgments(judgments, self.judgments_))
+        table = combine.combine(as_judgments(self.judgments_), as_judgments(judgments, self.judgments_))
         theta = self.adopted(self, table)
         return self._fit(table, self.gold_, theta, engine, progress, None, None if theta is None else rounds)
 
@@ -466,7 +466,7 @@ class Aggregator(Parametrised, ABC):
         if not self.on_nodes:
             consensus = self.infer(judgments)
             return consensus.document_table.select(["query", "document", *consensus.share_names])
-        table = self.judgments_ if judgments is None else as_judgments(judgments, self.judgments_)
+        table = as_judgments(self.judgments_ if judgments is None else judgments, self.judgments_)
         prepared, theta, passes = self._opened(table)
         passes.accumulate(theta)
         shares = np.concatenate([self.line_posterior(local) for local in passes.local_state()])
@@ -557,6 +557,7 @@ class Aggregator(Parametrised, ABC):
     def save(self, path: str | Path) -> None:
         """Write the fitted model into a folder: model.json and Parquet tables."""
         self._require_fitted()
+        as_judgments(self.judgments_)  # refuses those that stayed on disk, with their consensus
         about = {
             "crowdrank": crowdrank.__version__,
             "model": type(self).__name__,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from crowdrank.errors import InputError
+from crowdrank.errors import InputError, OnDiskError
 from crowdrank.judgments import combine
 from crowdrank.judgments.grades import Scale, one_of
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments, ReadReport, counted
@@ -60,6 +60,15 @@ class ShardedJudgments:
     steps: tuple[str, ...] = ()  # what `load` does to a shard
     whole_queries: bool = True  # whether each query is in one shard
     output: Path | None = None  # where a consensus of these is written
+
+    def __getattr__(self, name: str) -> Any:
+        # Only what is not found otherwise comes here.
+        if name in _IN_MEMORY:
+            raise OnDiskError(
+                f"These judgments stay on disk, and have no '{name}'; load shards one at a time, or read_judgments "
+                f"where memory holds them all."
+            )
+        raise AttributeError(name)
 
     # What is asked of judgments in memory and here alike.
 
@@ -424,6 +433,7 @@ def _judgeable(judgments: Judgments) -> Judgments:
     )
 
 
+_IN_MEMORY = {field.name for field in fields(Judgments)} | {"frame", "to_arrow", "where", "positions", "query_offsets"}
 _STEPS = {
     "one-scale": Judgments.on_one_scale,
     "lowest": lambda judgments: judgments.with_unjudgeable("lowest"),
