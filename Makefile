@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench format docs results notebooks picture release clean
+.PHONY: demo test lint bench bench-scale format docs results notebooks picture release clean
 
 demo: $(VENV)/.installed
 	$(BIN)/crowdrank demo
@@ -42,6 +42,10 @@ picture: demo $(VENV)/.installed-dev
 # Wheel and sdist, checked in an environment of their own.
 release: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.release
+
+# Up to 100M labels: some 15 GB of disk under TMPDIR, half an hour or more.
+bench-scale: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.scale $(SCALE)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

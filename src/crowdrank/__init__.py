@@ -32,15 +32,18 @@ if TYPE_CHECKING:
     from crowdrank.consensus.votes import FamilyMean as FamilyMean
     from crowdrank.consensus.votes import Highest as Highest
     from crowdrank.consensus.votes import MajorityVote as MajorityVote
+    from crowdrank.engine.dask import DaskEngine as DaskEngine
     from crowdrank.engine.local import LocalEngine as LocalEngine
     from crowdrank.evaluation.comparison import compare as compare
     from crowdrank.evaluation.evaluate import evaluate as evaluate
     from crowdrank.judgments.gold import Gold as Gold
+    from crowdrank.judgments.partitions import read_partitions as read_partitions
     from crowdrank.judgments.read import Features as Features
     from crowdrank.judgments.read import read_features as read_features
     from crowdrank.judgments.read import read_gold as read_gold
     from crowdrank.judgments.read import read_judgments as read_judgments
     from crowdrank.judgments.read import read_run as read_run
+    from crowdrank.judgments.sharded import ShardedJudgments as ShardedJudgments
     from crowdrank.judgments.table import Judgments as Judgments
     from crowdrank.pipeline.run import run as run
     from crowdrank.rankers.base import Ranker as Ranker
@@ -72,6 +75,7 @@ _HOMES = {
     "BoostedRemapper": "training.boosted",
     "Budget": "collection.requests",
     "Consensus": "consensus.result",
+    "DaskEngine": "engine.dask",
     "DawidSkene": "consensus.dawid_skene",
     "Ensemble": "rankers.ensemble",
     "FamilyMean": "consensus.votes",
@@ -99,6 +103,7 @@ _HOMES = {
     "Rasch": "consensus.rasch",
     "Remapped": "training.remapped",
     "Remapper": "training.remap",
+    "ShardedJudgments": "judgments.sharded",
     "TreeFeatures": "rankers.tree_features",
     "assess": "assessors.report",
     "compare": "evaluation.comparison",
@@ -108,6 +113,7 @@ _HOMES = {
     "read_features": "judgments.read",
     "read_gold": "judgments.read",
     "read_judgments": "judgments.read",
+    "read_partitions": "judgments.partitions",
     "read_run": "judgments.read",
     "run": "pipeline.run",
     "simulate": "simulation.world",

@@ -6,6 +6,8 @@ A traceback on bad input is a bug.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class CrowdrankError(Exception):
     """Base of every error that a user can cause; its text is one sentence with the remedy."""
@@ -24,6 +26,9 @@ class InputError(CrowdrankError, ValueError):
         where = ", ".join(part for part in (source, place, f"column '{column}'" if column else "") if part)
         super().__init__(f"{where}{': ' if where else ''}{problem}{'; ' if remedy else ''}{remedy}.")
 
+    def __reduce__(self) -> tuple[Any, ...]:  # it may come from another process: the sentence is made once
+        return Exception.__new__, (type(self), str(self)), self.__dict__
+
 
 class UsageError(CrowdrankError, ValueError):
     """An option or argument has a value that means nothing."""
@@ -35,6 +40,14 @@ class OutputError(CrowdrankError, OSError):
 
 class NotFittedError(CrowdrankError, AttributeError):
     """A result was asked of a model that has not been fitted."""
+
+
+class ClusterError(CrowdrankError, RuntimeError):
+    """The cluster that the passes run on cannot be used, or is gone."""
+
+
+class OnDiskError(CrowdrankError, AttributeError):
+    """Something was asked of judgments on disk that only judgments in memory have."""
 
 
 class ConvergenceWarning(UserWarning):

@@ -45,21 +45,35 @@ class ProgressBar:
         self._bar: Any = None
         self._task: Any = None
         self._opening = threading.Lock()
+        self._done, self._most = 0.0, 1
 
     def __enter__(self) -> ProgressBar:
         return self
 
     def __call__(self, iteration: int, most: int, objective: float) -> None:
         """Say how far the work is."""
+        said = self.title if math.isnan(objective) else f"{self.title} ({objective:.5f})"
+        self._done, self._most = float(iteration), most
+        self._show(0.0, description=said)
+
+    def stage(self, title: str, most: int) -> None:
+        """Say what is done now, in how many steps."""
+        self.title, self._done, self._most = title, 0.0, most
+        self._show(0.0, description=title)
+
+    def within(self, share: float) -> None:
+        """Say how much of the next step is done, from 0 to 1."""
+        self._show(share)
+
+    def _show(self, share: float, **more: Any) -> None:
         if _quiet:
             return
         with self._opening:  # fits side by side tell of their progress from threads of their own
             if self._bar is None:
                 if time.monotonic() - self._began < self.after:
                     return
-                self._open(most)
-        said = self.title if math.isnan(objective) else f"{self.title} ({objective:.5f})"
-        self._bar.update(self._task, total=most, completed=iteration, description=said)
+                self._open(self._most)
+        self._bar.update(self._task, total=self._most, completed=self._done + share, **more)
 
     def _open(self, most: int) -> None:
         from rich.console import Console

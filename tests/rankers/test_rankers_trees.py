@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdrank import GLS, Ensemble, LambdaMART, TreeFeatures, read_features
+from crowdrank import GLS, Ensemble, LambdaMART, LocalEngine, TreeFeatures, read_features
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.data import Floats, gather
@@ -257,10 +257,10 @@ def test_proposition_1_training_error_is_never_worse(seed: int) -> None:
         return float((weight * (score - y) ** 2).sum())
 
     trees = extended.trees_.predict(X)
-    level, slope = Normal(np.column_stack([trees - np.average(trees, weights=weight)]), y, weight), 0.0
-    coef, intercept = level(slope)
+    normal = Normal.over(trees[:, None], y, weight, LocalEngine())
+    coef, intercept = normal(0.0)
     # The best linear function of the forest's score is at least as good as the score itself.
-    by_trees = (trees - np.average(trees, weights=weight)) * coef[0] + intercept
+    by_trees = normal.standard(trees[:, None]) @ coef + intercept
     assert error(extended.predict(X)) <= min(error(plain.predict(X)), error(by_trees), error(trees)) + 1e-6
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
+from crowdrank.cli.folders import aggregate_folder, refuse_for_folders
 from crowdrank.cli.screen import say, say_json, show_cells, show_table
 from crowdrank.consensus import model_class
 from crowdrank.errors import UsageError
@@ -23,11 +24,16 @@ SHOWN = ["query", "document", "relevance", "sd", "lower", "upper", "grade", "jud
 
 @o.reads_judgments()
 def aggregate(
-    judgments: o.JudgmentsFile,
+    judgments: o.JudgmentsFileOrFolder,
     method: o.Method = "dawid-skene",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The consensus: .csv, .tsv, .parquet or .jsonl.", rich_help_panel=o.OUTPUT),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The consensus: .csv, .tsv, .parquet or .jsonl; of a folder of judgments, a new folder.",
+            rich_help_panel=o.OUTPUT,
+        ),
     ] = None,
     assessors: Annotated[
         Path | None, typer.Option(help="Write the table of assessors here.", rich_help_panel=o.OUTPUT)
@@ -50,7 +56,15 @@ def aggregate(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keep the state of an unfinished fit in this folder, and go on from it.")
     ] = None,
-    threads: o.Threads = 1,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a folder of judgments: keep their shards in this new folder, and use them again. By default they "
+            "are in a temporary one.",
+        ),
+    ] = None,
+    threads: o.Threads = None,
+    engine: o.EngineName = "local",
     reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
     gold_format: o.GoldFormat = None,
@@ -61,21 +75,33 @@ def aggregate(
 ) -> None:
     """Turn judgments into a consensus: what is relevant, how sure, and who is reliable."""
     from crowdrank.consensus.base import MODEL_FILE
-    from crowdrank.engine.local import LocalEngine
     from crowdrank.files import require_folder, require_ours
+    from crowdrank.judgments.addresses import is_folder
     from crowdrank.judgments.read import read_gold, read_judgments
     from crowdrank.judgments.write import check_outputs, write_table
 
     model = _model(method, setting or [], unjudgeable_as)
-    engine = LocalEngine(threads)
+    expert_options = o.gold_options(gold_format, gold_columns, gold_grades, gold_unjudgeable, "lowest")
+    if is_folder(judgments):
+        only_files = {"--posterior": posterior, "--save": save, "--format": reading["format"]}
+        refuse_for_folders({**only_files, "--separator": reading["separator"]})
+        with o.engine(engine, threads) as running:
+            on_disk = aggregate_folder(
+                model, judgments, output, assessors, work, running, reading, checkpoint, gold, expert_options
+            )
+        written = {"output": output, "assessors_output": assessors}
+        _show({**_summary(method, model, on_disk, written), **_chosen(model)}, model, on_disk, json)
+        return
+    if work is not None:
+        raise UsageError(f"--work is for a folder of Parquet files, and {judgments} is none; leave it out.")
     check_outputs({"-o": output, "--assessors": assessors, "--posterior": posterior}, [judgments, gold])
     if save is not None:
         require_folder(save)
         require_ours(save, MODEL_FILE)
     table = read_judgments(judgments, **reading)
-    expert_options = o.gold_options(gold_format, gold_columns, gold_grades, gold_unjudgeable, "lowest")
     known = read_gold(gold, **expert_options) if gold else None
-    model.fit(table, gold=known, engine=engine, progress=True, checkpoint=checkpoint)
+    with o.engine(engine, threads) as running:
+        model.fit(table, gold=known, engine=running, progress=True, checkpoint=checkpoint)
     consensus = model.consensus_
     if output is not None:
         write_table(consensus.document_table, output)
@@ -87,10 +113,15 @@ def aggregate(
         model.save(save)
     written = {"output": output, "assessors_output": assessors, "posterior": posterior, "saved": save}
     summary = {**_summary(method, model, table, written), **_chosen(model)}
+    _show(summary, model, table, json)
+
+
+def _show(summary: dict[str, Any], model: Aggregator, table: Any, json: bool) -> None:
     if json:
         say_json(summary)
         return
-    show_table(consensus.document_table.select(SHOWN))
+    first = next(model.consensus_.document_parts())
+    show_table(first.select(SHOWN), of=model.consensus_.n_documents)
     _show_choice(summary)
     _say_summary(summary, repr(table))
 
@@ -117,7 +148,7 @@ def _summary(method: str, model: Aggregator, table: Any, written: dict[str, Path
     report = table.report
     return {
         "method": method,
-        "documents": len(model.consensus_.document_table),
+        "documents": model.consensus_.n_documents,
         "assessors": len(model.consensus_.assessor_table),
         "judgments": len(table),
         "rows": report.rows,
@@ -170,13 +201,13 @@ def _say_summary(summary: dict[str, Any], what: str) -> None:
     if summary["unjudgeable"]:
         used = {"lowest": "counted as the lowest grade", "drop": "left out", "model": "taken as an answer of its own"}
         left_out.append(f"{summary['unjudgeable']:,} 'cannot judge' {used[summary['unjudgeable_as']]}")
-    parts = [f"{summary['method']} on {what.strip('<>').removeprefix('Judgments: ')}", *left_out]
+    parts = [f"{summary['method']} on {what.strip('<>').partition(': ')[2]}", *left_out]
     if "families" in summary:
         sizes = ", ".join(f"{size:,}" for size in summary["families"])
         parts.append(f"families found, of {sizes} assessors" if sizes else "no families found")
     if summary["iterations"] > 1 and "choice" not in summary:
         parts.append(f"{'converged' if summary['converged'] else 'stopped'} after {summary['iterations']} iterations")
-    written = [summary[name] for name in ("assessors_output", "posterior", "saved", "output") if summary[name]]
+    written = [summary[name] for name in ("assessors_output", "posterior", "saved", "output") if summary.get(name)]
     if written:
         parts.append(f"written to {', '.join(written)}")
     say("; ".join(parts) + ".")

@@ -28,7 +28,8 @@ def assessors(
         typer.Option("--output", "-o", help="The report: .csv, .tsv, .parquet or .jsonl.", rich_help_panel=o.OUTPUT),
     ] = None,
     gold: o.MaybeGoldFile = None,
-    threads: o.Threads = 1,
+    threads: o.Threads = None,
+    engine: o.EngineName = "local",
     reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
     gold_format: o.GoldFormat = None,
@@ -39,17 +40,16 @@ def assessors(
     """Say who is reliable: informativeness, slope, bias, honeypots, and flags with their evidence."""
     from crowdrank.assessors.agreement import krippendorff_alpha
     from crowdrank.assessors.report import assess
-    from crowdrank.engine.local import LocalEngine
     from crowdrank.judgments.read import read_gold, read_judgments
     from crowdrank.judgments.write import check_output, write_table
 
     model = model_class(method)().set_params(unjudgeable_as=unjudgeable_as)
-    engine = LocalEngine(threads)
     if output is not None:
         check_output(output)
     table = read_judgments(judgments, **reading)
     known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, None, "lowest")) if gold else None
-    report = assess(model.fit(table, gold=known, engine=engine, progress=True))
+    with o.engine(engine, threads) as running:
+        report = assess(model.fit(table, gold=known, engine=running, progress=True))
     alpha = krippendorff_alpha(table)
     if output is not None:
         write_table(report.table, output)

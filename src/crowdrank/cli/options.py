@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -32,6 +33,15 @@ JudgmentsFile = Annotated[
     typer.Argument(
         help="The judgments: CSV, TSV, Parquet, JSON Lines, qrels, or gzip of each; exports of Label Studio, Toloka, "
         "MTurk, Quepid, OpenSearch.",
+        show_default=False,
+    ),
+]
+JudgmentsFileOrFolder = Annotated[
+    Path,
+    typer.Argument(
+        help="The judgments: CSV, TSV, Parquet, JSON Lines, qrels, or gzip of each; exports of Label Studio, Toloka, "
+        "MTurk, Quepid, OpenSearch; or a folder of Parquet files (any address that fsspec reaches), which stays on "
+        "disk.",
         show_default=False,
     ),
 ]
@@ -149,7 +159,30 @@ Reading = dict[str, Any]
 TOLD: Reading = {}
 """Stands in a verb's signature where those options come."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", rich_help_panel=OUTPUT)]
-Threads = Annotated[int, typer.Option(help="How many threads to use.")]
+Threads = Annotated[
+    int | None, typer.Option(help="How many threads to use, or processes with --engine dask.", show_default="1")
+]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="Where it runs: here (local), on a Dask cluster of processes here (dask), or on another "
+        "(dask=tcp://host:port).",
+    ),
+]
+
+
+@contextmanager
+def engine(name: str, threads: int | None) -> Iterator[Any]:
+    """The engine named, for as long as it is needed; of a cluster it is said where it is."""
+    from crowdrank.cli.screen import complain
+    from crowdrank.engine.named import engine_named
+
+    with engine_named(name, threads) as running:
+        if running.about:
+            complain(running.about)
+        yield running
+
 
 GoldFile = Annotated[
     Path, typer.Option("--gold", help="Expert grades: qrels, LETOR, CSV, Parquet, ...", show_default=False)

@@ -65,6 +65,7 @@ def run(
         typer.Option("--refit/--no-refit", help="Let the chosen one learn once more, from everything (the default)."),
     ] = None,
     threads: Annotated[int | None, typer.Option(help="As many as the machine has, unless given.")] = None,
+    engine: o.EngineName = "local",
     seed: Annotated[int | None, typer.Option(help="Of splits and of whatever is drawn.")] = None,
     format: o.Format = None,
     columns: o.Columns = None,
@@ -136,7 +137,9 @@ def run(
     if files.output is None:
         raise UsageError("Name a folder for the results with --output.")
     try:
-        done = run_all(*files.read(), output=files.output, progress=True, **settings)
+        with o.engine(engine, threads) as running:
+            cluster = None if engine == "local" else running
+            done = run_all(*files.read(), output=files.output, progress=True, engine=cluster, **settings)
         show_run(done, files.output, json=json)
     except KeyboardInterrupt:
         refuse(f"Interrupted; what was finished is kept in {files.output}: the same command goes on from it.")

@@ -48,14 +48,15 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-def show_table(table: pa.Table, title: str = "", first: int = 10) -> None:
-    """The first rows of a table."""
+def show_table(table: pa.Table, title: str = "", first: int = 10, of: int | None = None) -> None:
+    """The first rows of a table, which may be the first part of one with `of` rows."""
     cells = [[_cell(row[name]) for name in table.column_names] for row in table.slice(0, first).to_pylist()]
     numbers = ("int", "uint", "float", "double")
     left = [not str(field.type).startswith(numbers) for field in table.schema]
     show_cells(table.column_names, cells, left, title)
-    if len(table) > first:
-        say(f"... and {len(table) - first:,} rows more")
+    rows = len(table) if of is None else of
+    if rows > min(first, len(table)):
+        say(f"... and {rows - min(first, len(table)):,} rows more")
 
 
 def show_cells(names: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bool], title: str = "") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,17 +12,21 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank.consensus import METHODS, held_out, model_class
-from crowdrank.consensus.base import Aggregator, as_judgments
+from crowdrank.consensus.base import Aggregator, Table, as_judgments
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.consensus.result import Consensus
+from crowdrank.consensus.stored import ASSESSORS, CONSENSUS_FILE, DOCUMENTS, StoredConsensus, output_of, write_about
 from crowdrank.engine.base import Arrays, Engine
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, UsageError
+from crowdrank.files import replacing
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments, counted
 from crowdrank.progress import Report, reporting
 
@@ -248,7 +252,7 @@ class Auto(Aggregator):
 
     def _fit(
         self,
-        table: Judgments,
+        table: Any,
         gold: Gold | None,
         theta: Arrays | None,
         engine: Engine | None,
@@ -259,16 +263,23 @@ class Auto(Aggregator):
         """Choose, then fit the winners to everything; what was known before is not needed for that."""
         if checkpoint is not None:
             raise UsageError("Auto keeps no checkpoint, being many short fits; fit the method of your choice with one.")
-        usable = table.on_one_scale()
+        # On disk the choice is made by a sample of whole queries.
+        on_disk = isinstance(table, ShardedJudgments)
+        usable = (table.sample() if on_disk else table).on_one_scale()
         usable = usable.with_unjudgeable("drop") if self.unjudgeable_as == "drop" else usable
         with reporting(progress, type(self).__name__) as report:
             by_rank, by_grade = self._choose(usable, engine, report)
-        self.ranking_ = self._model(by_rank).fit(table, gold, engine=engine)
+        everything = replace(table, output=None) if on_disk else table
+        self.ranking_ = self._model(by_rank).fit(everything, gold, engine=engine, progress=progress is True)
         same = by_grade == by_rank
-        self.grades_ = self.ranking_ if same else self._model(by_grade).fit(table, gold, engine=engine)
+        again = self._model(by_grade)
+        self.grades_ = self.ranking_ if same else again.fit(everything, gold, engine=engine, progress=progress is True)
         self.converged_ = self.ranking_.converged_ and self.grades_.converged_
         self.theta_, self.judgments_, self.gold_ = self._assessing.theta_, table, gold
-        self.consensus_ = joined(self.ranking_.consensus_, self.grades_.consensus_)
+        if on_disk:
+            self.consensus_ = joined_on_disk(self.ranking_.consensus_, self.grades_.consensus_, table)
+        else:
+            self.consensus_ = joined(self.ranking_.consensus_, self.grades_.consensus_)
         return self
 
     def _choose(self, judgments: Judgments, engine: Engine | None, report: Report) -> tuple[Candidate, Candidate]:
@@ -339,7 +350,7 @@ class Auto(Aggregator):
         knows = self.ranking_.states(self.ranking_.theta_) is not None
         return self.ranking_ if knows else self.grades_
 
-    def prepared(self, table: Judgments) -> Judgments:
+    def prepared(self, table: Table) -> Table:
         """As the winner does."""
         return self._assessing.prepared(table)
 
@@ -502,11 +513,30 @@ def reason(scores: Scores, ranked: list[str], graded: list[str], trial: Trial) -
 
 def joined(ranking: Consensus, grades: Consensus) -> Consensus:
     """Relevance from the one, grades from the other; assessors from the one that knows how informative they are."""
-    graded = {"grade", *grades.share_names}
-    columns = {
-        name: (grades if name in graded else ranking).document_table[name]
-        for name in ranking.document_table.column_names
-    }
+    documents = _documents(ranking.document_table, grades.document_table, grades.share_names)
+    return Consensus("Auto", documents, _assessors(ranking, grades), grades.scale, grades.labels, grades.backend)
+
+
+def _documents(ranking: pa.Table, grades: pa.Table, shares: list[str]) -> pa.Table:
+    graded = {"grade", *shares}
+    return pa.table({name: (grades if name in graded else ranking)[name] for name in ranking.column_names})
+
+
+def _assessors(ranking: Consensus, grades: Consensus) -> pa.Table:
     informed = "informativeness" in ranking.assessor_table.column_names
-    assessors = (ranking if informed else grades).assessor_table
-    return Consensus("Auto", pa.table(columns), assessors, grades.scale, grades.labels, grades.backend)
+    return (ranking if informed else grades).assessor_table
+
+
+def joined_on_disk(ranking: Consensus, grades: Consensus, judgments: ShardedJudgments) -> StoredConsensus:
+    """As `joined`, a file at a time into the folder of the consensus."""
+    assert isinstance(ranking, StoredConsensus)
+    assert isinstance(grades, StoredConsensus)
+    output = output_of(judgments)
+    with replacing(output, marker=CONSENSUS_FILE) as folder:
+        (folder / DOCUMENTS).mkdir(parents=True)
+        for one, other in zip(ranking.document_files(), grades.document_files(), strict=True):
+            tables = [pq.read_table(path) for path in (one, other)]
+            pq.write_table(_documents(tables[0], tables[1], grades.share_names), folder / DOCUMENTS / one.name)
+        pq.write_table(_assessors(ranking, grades), folder / ASSESSORS)
+        write_about(folder, "Auto", len(judgments), grades.scale, grades.labels, grades.n_documents)
+    return StoredConsensus(output)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,21 +20,40 @@ from crowdrank.consensus import METHODS, caution, crowdkit, kernels, model_class
 from crowdrank.consensus.checkpoints import Checkpoint, fingerprint
 from crowdrank.consensus.information import information
 from crowdrank.consensus.latent import NODES
-from crowdrank.consensus.result import TIE, Consensus, grade_labels, share_names
+from crowdrank.consensus.result import TIE, Consensus, document_table, grade_labels, item_ids, share_names
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
+from crowdrank.consensus.stored import (
+    ASSESSORS,
+    CONSENSUS_FILE,
+    DOCUMENTS,
+    ShardWriter,
+    StoredConsensus,
+    output_of,
+    summed,
+    write_about,
+)
 from crowdrank.engine.base import Arrays, Engine, Passes
 from crowdrank.engine.local import LocalEngine
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, NotFittedError, UsageError, shown
-from crowdrank.files import replacing
+from crowdrank.errors import (
+    ClusterError,
+    ConvergenceWarning,
+    DataWarning,
+    InputError,
+    NotFittedError,
+    UsageError,
+    shown,
+)
+from crowdrank.files import replacing, require_folder, require_ours
 from crowdrank.judgments import combine, frames, ids
-from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.gold import Gold, ShardGold
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.read import read_gold, read_judgments
+from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments, counted
 from crowdrank.notebook import heading, panel, words
 from crowdrank.parameters import Parametrised
-from crowdrank.progress import Report, reporting
+from crowdrank.progress import ProgressBar, Report, reporting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,8 +63,8 @@ ROUNDS = 10
 """Iterations over everything after judgments were added."""
 MODEL_FILE = "model.json"
 """The file by which a folder is known as a saved model."""
-SHOWN_ROWS = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable")
-"""What a model may say of a document besides its grade, in the order of the columns."""
+Table = TypeVar("Table", Judgments, ShardedJudgments)
+"""Judgments in memory or on disk."""
 
 
 class Aggregator(Parametrised, ABC):
@@ -71,6 +92,12 @@ class Aggregator(Parametrised, ABC):
     """Whether assessors may use different scales; otherwise each needs a map to one."""
     assessor_arrays: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays of theta whose first axis is the assessors."""
+    carries: ClassVar[tuple[str, ...] | None] = None
+    """Names of the arrays of local state that a pass reads of the one before; None: all. The others are not kept where
+    local state is on disk: `start`, or a pass with the same theta, makes them again."""
+
+    _threads: int = 1
+    """While a fit runs: how many threads an M-step may take."""
 
     n_iter: int
     tol: float
@@ -82,7 +109,7 @@ class Aggregator(Parametrised, ABC):
     history_: list[float]
     n_iter_: int
     converged_: bool
-    judgments_: Judgments
+    judgments_: Judgments  # or ShardedJudgments, where they stayed on disk
     gold_: Gold | None
 
     # What a model states.
@@ -141,21 +168,27 @@ class Aggregator(Parametrised, ABC):
         engine: Engine | None = None,
         progress: bool | Report = False,
         checkpoint: str | Path | Checkpoint | None = None,
+        output: str | Path | None = None,
     ) -> Self:
         """Estimate the consensus.
 
         Args:
-            judgments: `Judgments`, a path, or a DataFrame (query, document, assessor, grade; or task, worker, label).
+            judgments: `Judgments`, a path, or a DataFrame (query, document, assessor, grade; or task, worker, label);
+                or `ShardedJudgments`, which stay on disk.
             gold: expert grades (`Gold`, a path, a DataFrame, or a Series of labels indexed by task); their items are
                 held at them.
             init: a fitted model of the same class to start from.
             engine: where the passes run; by default here, in one thread.
             progress: show a bar when it takes long, or call a function with (iteration, most, objective).
             checkpoint: a folder that keeps the state of an unfinished fit; a fit of the same data goes on from it.
+            output: where the consensus of judgments on disk goes, a new folder: a Parquet file of documents for each
+                shard, a table of assessors. By default one beside the shards that goes when Python ends.
 
         """
         self._check()
-        table = as_judgments(judgments)
+        table: Any = judgments if isinstance(judgments, ShardedJudgments) else as_judgments(judgments)
+        if output is not None:
+            table = _writing_to(table, Path(output))
         known = as_gold(gold, table)
         theta = None if init is None else self.adopted(init, table)
         return self._fit(table, known, theta, engine, progress, checkpoint)
@@ -182,13 +215,13 @@ class Aggregator(Parametrised, ABC):
         self._require_fitted()
         if rounds is not None and rounds < 0:
             raise UsageError(f"rounds is a number from 0 up, or None for as many as it takes, not {rounds}.")
-        table = combine.combine(self.judgments_, as_judgments(judgments, self.judgments_))
+        table = combine.combine(as_judgments(self.judgments_), as_judgments(judgments, self.judgments_))
         theta = self.adopted(self, table)
         return self._fit(table, self.gold_, theta, engine, progress, None, None if theta is None else rounds)
 
     def _fit(
         self,
-        table: Judgments,
+        table: Any,
         gold: Gold | None,
         theta: Arrays | None,
         engine: Engine | None,
@@ -196,25 +229,31 @@ class Aggregator(Parametrised, ABC):
         checkpoint: str | Path | Checkpoint | None,
         rounds: int | None = None,
     ) -> Self:
-        prepared = self.prepared(table)
-        gold_codes = None if gold is None else gold.for_items(prepared)
-        if gold_codes is not None and (gold_codes < 0).all():
-            raise InputError(
-                "no expert grade is of a judged document", remedy="check that both name queries and documents alike"
-            )
+        prepared: Any = self.prepared(table)
+        gold_codes: Any = None if gold is None else gold_of(gold, prepared)
         passes = (engine or LocalEngine()).open(self, prepared, gold_codes)
         keeper = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         if keeper is not None:
             keeper.bind(fingerprint(self, prepared, gold_codes))
         with reporting(progress, type(self).__name__) as report:
             most = self.n_iter if rounds is None else rounds
-            theta, statistics = self._iterate(passes, theta, len(prepared), keeper, report, most)
-        rows = passes.finish(theta)
-        self.theta_, self.judgments_, self.gold_ = theta, table, gold
-        self.consensus_ = self._consensus(prepared, rows, theta, statistics, gold_codes)
+            if isinstance(report, ProgressBar):
+                report.stage(type(self).__name__, most)
+                passes.watch(report.within)
+            self._threads = passes.threads
+            try:
+                theta, statistics = self._iterate(passes, theta, len(prepared), keeper, report, most)
+            finally:
+                del self._threads
+            if isinstance(report, ProgressBar):
+                report.stage(f"{type(self).__name__}: writing", 1)
+            conclude = self._conclude_on_disk if isinstance(prepared, ShardedJudgments) else self._conclude
+            consensus, told = conclude(prepared, passes, theta, statistics, gold_codes)
+        self.theta_, self.judgments_, self.gold_, self.consensus_ = theta, table, gold, consensus
         if keeper is not None:
             keeper.remove()
-        self._caution(prepared, rows["relevance"], gold_codes)
+        for sentence in told:
+            warnings.warn(sentence, DataWarning, stacklevel=3)
         if not self.converged_ and rounds is None:
             warnings.warn(
                 f"{type(self).__name__} stopped after {self.n_iter_} iterations and had not converged; "
@@ -224,15 +263,62 @@ class Aggregator(Parametrised, ABC):
             )
         return self
 
-    def _caution(self, prepared: Judgments, relevance: NDArray[np.float64], gold: NDArray[np.int8] | None) -> None:
-        alone = caution.no_overlap(prepared) if gold is None and self.assessor_arrays else None
-        told = [alone] if alone is not None or not self.on_a_line else [caution.disconnected(prepared, gold)]
-        if gold is not None:
-            told.append(caution.against_experts(prepared, gold))
+    def _conclude(
+        self, prepared: Judgments, passes: Passes, theta: Arrays, statistics: Arrays, gold: NDArray[np.int8] | None
+    ) -> tuple[Consensus, list[str]]:
+        """The consensus, and what has to be said of it."""
+        rows = passes.finish(theta)
+        told = self._cautions(
+            prepared.assessors,
+            overlapping=lambda: bool((np.diff(prepared.offsets) > 1).any()),
+            groups=lambda: caution.groups_of(prepared, gold),
+            by_relevance=lambda: caution.moments(caution.mean_grades(prepared), rows["relevance"]),
+            by_experts=None if gold is None else lambda: caution.by_experts(prepared, gold),
+        )
+        return self._consensus(prepared, rows, theta, statistics, gold), told
+
+    def _conclude_on_disk(
+        self, prepared: ShardedJudgments, passes: Passes, theta: Arrays, statistics: Arrays, gold: ShardGold | None
+    ) -> tuple[Consensus, list[str]]:
+        """As `_conclude`, shard by shard into the folder of the consensus."""
+        output, method = output_of(prepared), type(self).__name__
+        with replacing(output, marker=CONSENSUS_FILE) as folder:
+            (folder / DOCUMENTS).mkdir(parents=True)
+            total = summed(passes.finish_to(theta, ShardWriter(prepared, gold, str(folder / DOCUMENTS))))
+            accuracy = None if gold is None else (total["agreed"], total["asked"])
+            about = self._assessor_table(prepared, prepared.counts[:, 0], theta, statistics, accuracy)
+            pq.write_table(about, folder / ASSESSORS)
+            labels, n_documents = grade_labels(prepared), int(total["documents"][0])
+            write_about(folder, method, len(prepared), prepared.main_scale, labels, n_documents)
+        told = self._cautions(
+            prepared.assessors,
+            overlapping=lambda: bool(total["overlapping"][0]),
+            groups=lambda: total["groups"],
+            by_relevance=lambda: total["by_relevance"],
+            by_experts=None if gold is None else lambda: total["by_experts"],
+        )
+        return StoredConsensus(output), told
+
+    def _cautions(
+        self,
+        assessors: pa.Array,
+        overlapping: Callable[[], bool],
+        groups: Callable[[], NDArray[np.int64]],
+        by_relevance: Callable[[], NDArray[np.float64]],
+        by_experts: Callable[[], NDArray[np.float64]] | None,
+    ) -> list[str]:
+        """What had to be taken on trust; only what this model trusts in is looked at."""
+        told: list[str | None] = []
+        alone = by_experts is None and bool(self.assessor_arrays) and not overlapping()
+        if alone:
+            told.append(caution.NO_OVERLAP)
+        elif self.on_a_line:
+            told.append(caution.told_of_groups(groups()[:-1], assessors))
+        if by_experts is not None:
+            told.append(caution.AGAINST_EXPERTS if caution.against(by_experts()) else None)
         elif self.assessor_arrays:
-            told.append(caution.reversed_ranking(prepared, relevance))
-        for sentence in filter(None, told):
-            warnings.warn(sentence, DataWarning, stacklevel=4)
+            told.append(caution.REVERSED if caution.against(by_relevance()) else None)
+        return [sentence for sentence in told if sentence is not None]
 
     def _iterate(
         self, passes: Passes, theta: Arrays | None, n: int, keeper: Checkpoint | None, report: Report, most: int
@@ -261,6 +347,11 @@ class Aggregator(Parametrised, ABC):
             if keeper is not None and theta is not None and self.history_:
                 keeper.save(theta, statistics, passes.local_state(), self.history_)
             raise
+        except ClusterError as problem:
+            if keeper is None or not keeper.path.exists():
+                raise
+            kept_there = f"the fit is kept in {keeper.path} and goes on from there with the same --checkpoint"
+            raise ClusterError(f"{str(problem).rstrip('.')}; {kept_there}.") from problem
         assert theta is not None
         return theta, statistics
 
@@ -269,7 +360,7 @@ class Aggregator(Parametrised, ABC):
             return True
         return len(self.history_) > 1 and abs(self.history_[-1] - self.history_[-2]) < self.tol
 
-    def prepared(self, table: Judgments) -> Judgments:
+    def prepared(self, table: Table) -> Table:
         """The judgments as the model takes them: which scales, and what 'cannot judge' means."""
         as_they_are = self.takes_scales and not table.maps_to_one_scale
         return (table if as_they_are else table.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
@@ -375,12 +466,12 @@ class Aggregator(Parametrised, ABC):
         if not self.on_nodes:
             consensus = self.infer(judgments)
             return consensus.document_table.select(["query", "document", *consensus.share_names])
-        table = self.judgments_ if judgments is None else as_judgments(judgments, self.judgments_)
+        table = as_judgments(self.judgments_ if judgments is None else judgments, self.judgments_)
         prepared, theta, passes = self._opened(table)
         passes.accumulate(theta)
         shares = np.concatenate([self.line_posterior(local) for local in passes.local_state()])
         places = {f"{node + 0.0:.2f}": share for node, share in zip(NODES, shares.T, strict=True)}
-        return pa.table({**_item_ids(prepared), **places})
+        return pa.table({**item_ids(prepared), **places})
 
     def grade_curves(self, assessor: Any = None) -> Any:
         """How each assessor answers: the probability of each grade where a document's relevance is known.
@@ -417,23 +508,32 @@ class Aggregator(Parametrised, ABC):
     def _consensus(
         self, judgments: Judgments, rows: Arrays, theta: Arrays, statistics: Arrays, gold: NDArray[Any] | None
     ) -> Consensus:
-        scale, labels, states = judgments.main_scale, grade_labels(judgments), self.states(theta)
-        documents: dict[str, Any] = {
-            **_item_ids(judgments),
-            **{name: rows[name] for name in SHOWN_ROWS if name in rows},
-            "grade": pa.array(labels).take(pa.array(np.minimum(rows["grade"], len(labels) - 1))),
-            **dict(zip(share_names(scale), rows["p"].T, strict=True)),
-            "judgments": np.diff(judgments.offsets),
-        }
+        labels = grade_labels(judgments)
+        counts = np.bincount(judgments.assessor, minlength=judgments.n_assessors)
+        accuracy = None if gold is None else _agreements(judgments, gold)
+        about = self._assessor_table(judgments, counts, theta, statistics, accuracy)
+        documents = document_table(judgments, rows)
+        return Consensus(type(self).__name__, documents, about, judgments.main_scale, labels, judgments.backend)
+
+    def _assessor_table(
+        self,
+        judgments: Judgments | ShardedJudgments,
+        counts: NDArray[np.int64],
+        theta: Arrays,
+        statistics: Arrays,
+        on_gold: tuple[NDArray[np.float64], NDArray[np.float64]] | None,
+    ) -> pa.Table:
+        """One row per assessor; `on_gold` are their judgments that agree with the experts', and all on those items."""
+        states = self.states(theta)
         about: dict[str, Any] = {
             "assessor": judgments.assessors,
             **_family_names(judgments),
-            "judgments": np.bincount(judgments.assessor, minlength=judgments.n_assessors),
+            "judgments": counts,
             **self.assessor_columns(theta, statistics),
             **({} if states is None else {"informativeness": information(*states)[0]}),
-            **({} if gold is None else _accuracy(judgments, gold)),
+            **({} if on_gold is None else _accuracy(judgments, *on_gold)),
         }
-        return Consensus(type(self).__name__, pa.table(documents), pa.table(about), scale, labels, judgments.backend)
+        return pa.table(about)
 
     def discrete_rows(self, posterior: NDArray[np.float64], values: NDArray[np.float64]) -> Arrays:
         """The rows of a result whose truth is one of the grades, from its posterior (n_items, n_grades)."""
@@ -457,6 +557,7 @@ class Aggregator(Parametrised, ABC):
     def save(self, path: str | Path) -> None:
         """Write the fitted model into a folder: model.json and Parquet tables."""
         self._require_fitted()
+        as_judgments(self.judgments_)  # refuses those that stayed on disk, with their consensus
         about = {
             "crowdrank": crowdrank.__version__,
             "model": type(self).__name__,
@@ -522,6 +623,8 @@ def as_judgments(judgments: Any, known: Judgments | None = None) -> Judgments:
     """`Judgments` as they are; a path or a DataFrame is read, its labels as those `known` before."""
     if isinstance(judgments, Judgments):
         return judgments
+    if isinstance(judgments, ShardedJudgments):
+        raise UsageError("These judgments are on disk, in shards; this needs judgments in memory: see read_judgments.")
     if crowdkit.is_task_frame(judgments):
         return crowdkit.read_tasks(judgments, known)
     if known is None or len(known.scales) > 1:
@@ -540,14 +643,7 @@ def as_gold(gold: Any, judgments: Judgments) -> Gold | None:
     return read_gold(gold)
 
 
-def _item_ids(judgments: Judgments) -> dict[str, pa.Array]:
-    return {
-        "query": judgments.queries.take(pa.array(judgments.item_query)),
-        "document": judgments.documents.take(pa.array(judgments.item_document)),
-    }
-
-
-def _family_names(judgments: Judgments) -> dict[str, pa.Array]:
+def _family_names(judgments: Judgments | ShardedJudgments) -> dict[str, pa.Array]:
     """The family of each assessor by name, where any has one."""
     if judgments.families is None or judgments.assessor_family is None or not len(judgments.families):
         return {}
@@ -555,13 +651,44 @@ def _family_names(judgments: Judgments) -> dict[str, pa.Array]:
     return {"family": judgments.families.take(pa.array(np.maximum(family, 0), mask=family < 0))}
 
 
-def _accuracy(judgments: Judgments, gold: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def _agreements(judgments: Judgments, gold: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of each assessor the judgments that agree with the experts', and all on the items that experts graded."""
     agreed, asked = np.zeros(judgments.n_assessors), np.zeros(judgments.n_assessors)
     kernels.count_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold, agreed, asked)
+    return agreed, asked
+
+
+def _accuracy(
+    judgments: Judgments | ShardedJudgments, agreed: NDArray[np.float64], asked: NDArray[np.float64]
+) -> dict[str, NDArray[Any]]:
     on_main = np.array([scale == judgments.main_scale for scale in judgments.scales])[judgments.assessor_scale]
     agreed, asked = agreed * on_main, asked * on_main  # experts grade on the main scale
     share = np.divide(agreed, asked, out=np.full(len(asked), np.nan), where=asked > 0)
     return {"gold_judgments": asked.astype(np.int64), "gold_accuracy": share}
+
+
+def gold_of(gold: Gold, judgments: Judgments | ShardedJudgments) -> NDArray[np.int8] | ShardGold:
+    """The expert grades of the judgments' items, as codes; there must be one."""
+    found: NDArray[np.int8] | ShardGold
+    if isinstance(judgments, ShardedJudgments):
+        found = gold.for_shards(judgments)
+        none = len(found) == 0
+    else:
+        found = gold.for_items(judgments)
+        none = bool((found < 0).all())
+    if none:
+        raise InputError(
+            "no expert grade is of a judged document", remedy="check that both name queries and documents alike"
+        )
+    return found
+
+
+def _writing_to(table: Judgments | ShardedJudgments, output: Path) -> ShardedJudgments:
+    if isinstance(table, ShardedJudgments):
+        require_folder(output)
+        require_ours(output, CONSENSUS_FILE)
+        return replace(table, output=output)
+    raise UsageError("output is where the consensus of judgments on disk goes; these are in memory: see consensus_.")
 
 
 def _told(scales: tuple[Scale, ...]) -> str:

@@ -55,6 +55,7 @@ class BWA(Aggregator):
     shrinks: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("shape", "rate", "bias", "doubt")
+    carries: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

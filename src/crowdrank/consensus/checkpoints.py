@@ -6,18 +6,18 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.engine.base import Arrays
 from crowdrank.errors import InputError
 from crowdrank.files import replacing
+from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
 
@@ -27,7 +27,7 @@ class State:
 
     theta: Arrays
     statistics: Arrays
-    local: list[Arrays]
+    local: Iterable[Arrays]
     history: list[float]
 
 
@@ -53,9 +53,9 @@ class Checkpoint:
         try:
             about = json.loads((self.path / "checkpoint.json").read_text())
             parts = [
-                arrays_from_table(pq.read_table(self.path / f"{name}.parquet"))
-                for name in ("theta", "statistics", *(f"local-{n}" for n in range(about["shards"])))
+                arrays_from_table(pq.read_table(self.path / f"{name}.parquet")) for name in ("theta", "statistics")
             ]
+            local = _StoredLocals(self.path, about["shards"])
         except (OSError, KeyError, ValueError) as problem:
             raise InputError(
                 f"it is not a checkpoint ({problem})", source=str(self.path), remedy="name a new folder"
@@ -66,21 +66,25 @@ class Checkpoint:
                 source=str(self.path),
                 remedy="name another folder, or delete it",
             )
-        return State(parts[0], parts[1], parts[2:], about["history"])
+        return State(parts[0], parts[1], local, about["history"])
 
-    def offer(self, theta: Arrays, statistics: Arrays, local: Callable[[], list[Arrays]], history: list[float]) -> None:
+    def offer(
+        self, theta: Arrays, statistics: Arrays, local: Callable[[], Iterable[Arrays]], history: list[float]
+    ) -> None:
         """Write the state if it is time."""
         if time.monotonic() - self._written >= self.every:
             self.save(theta, statistics, local(), history)
 
-    def save(self, theta: Arrays, statistics: Arrays, local: list[Arrays], history: list[float]) -> None:
+    def save(self, theta: Arrays, statistics: Arrays, local: Iterable[Arrays], history: list[float]) -> None:
         """Write the state; the one before stays until this one is whole."""
-        parts = {"theta": theta, "statistics": statistics, **{f"local-{n}": arrays for n, arrays in enumerate(local)}}
-        about = {"fingerprint": self._fingerprint, "shards": len(local), "history": history}
         with replacing(self.path, marker="checkpoint.json") as folder:
             folder.mkdir()
-            for name, arrays in parts.items():
+            shards = 0
+            for shards, arrays in enumerate(local, start=1):  # one at a time: they may come from disk
+                pq.write_table(arrays_to_table(arrays), folder / f"local-{shards - 1}.parquet")
+            for name, arrays in (("theta", theta), ("statistics", statistics)):
                 pq.write_table(arrays_to_table(arrays), folder / f"{name}.parquet")
+            about = {"fingerprint": self._fingerprint, "shards": shards, "history": history}
             (folder / "checkpoint.json").write_text(json.dumps(about))
         self._written = time.monotonic()
 
@@ -90,10 +94,28 @@ class Checkpoint:
             shutil.rmtree(self.path)
 
 
-def fingerprint(model: Any, judgments: Judgments, gold: NDArray[Any] | None) -> str:
+class _StoredLocals:
+    """The local state of each shard, read one at a time."""
+
+    def __init__(self, path: Path, n_shards: int) -> None:
+        self.files = [path / f"local-{n}.parquet" for n in range(n_shards)]
+        missing = [file.name for file in self.files if not file.exists()]
+        if missing:
+            raise FileNotFoundError(f"there is no {missing[0]}")
+
+    def __iter__(self) -> Iterator[Arrays]:
+        return (arrays_from_table(pq.read_table(file)) for file in self.files)
+
+
+def fingerprint(model: Any, judgments: Judgments | ShardedJudgments, gold: Any) -> str:
     """What must be the same for a fit to go on from a checkpoint: model, settings but the iterations, data."""
     settings = {k: v for k, v in model.get_params().items() if k not in ("n_iter", "tol", "interval")}
     digest = hashlib.blake2b(repr((type(model).__name__, settings, judgments.scales)).encode())
+    if isinstance(judgments, ShardedJudgments):
+        digest.update(judgments.fingerprint().encode())
+        for array in (array for known in ([] if gold is None else gold.known) for array in known):
+            digest.update(array.tobytes())
+        return digest.hexdigest()
     for array in (judgments.offsets, judgments.assessor, judgments.grade, judgments.item_query, gold):
         digest.update(b"-" if array is None else array.tobytes())
     return digest.hexdigest()

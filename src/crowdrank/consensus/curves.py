@@ -25,6 +25,8 @@ FIRST_WIDTH = 0.7
 """The variance first thought of the Gaussians."""
 SWEEPS = 1_000
 """Rounds of Hildreth's method at most; it stops when the slopes are in order to nine digits."""
+BLOCK = 1_024
+"""So many assessors take a Newton step together: what is made of them on the way stays in the cache."""
 
 
 def features(difficulties: NDArray[np.float64], tied_variance: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -85,6 +87,29 @@ def newton_step(
     """
     # counts (n_assessors, n_answers, n_states), curves and mean (n_assessors, n_features * n_answers),
     # precision (n_assessors, that, that) or (that, that)
+    parts = [slice(start, start + BLOCK) for start in range(0, len(curves), BLOCK)]
+    stepped = [
+        _newton_step(
+            counts[part],
+            curves[part],
+            states,
+            mean[part],
+            precision[part] if precision.ndim == 3 else precision,
+            None if missing is None else missing[part],
+        )
+        for part in parts
+    ]
+    return np.concatenate([one for one, _ in stepped]), np.concatenate([spread for _, spread in stepped])
+
+
+def _newton_step(
+    counts: NDArray[np.float64],
+    curves: NDArray[np.float64],
+    states: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    precision: NDArray[np.float64],
+    missing: NDArray[np.bool_] | None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     shares = answer_curves(curves, states, missing)
     slope, curvature = _derivatives(counts, shares, states)
     off = curves - mean

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.engine.base import Arrays
+from crowdrank.engine.local import in_order
 from crowdrank.engine.shards import Shard
+from crowdrank.engine.sums import tree_sum
 from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,8 +37,12 @@ def prior_matrix(prior: float | tuple[float, float], n_grades: int) -> NDArray[n
     return matrix
 
 
+ASSESSORS_AT_ONCE = 1 << 13
+"""Sums over more assessors than this are made in parts, always the same, whatever the threads."""
+
+
 def learn_pseudo_counts(
-    counts: NDArray[np.float64], before: NDArray[np.float64], right: int = 0
+    counts: NDArray[np.float64], before: NDArray[np.float64], right: int = 0, threads: int = 1
 ) -> NDArray[np.float64]:
     """The Dirichlet from which the assessors' answers are drawn, by Minka's fixed point from a guess.
 
@@ -49,13 +55,27 @@ def learn_pseudo_counts(
     counts = np.concatenate([counts, prior_matrix(WEAK, n_answers)[None, :, right : right + n_true]])
     pseudo = before
     for _ in range(20):
-        seen, asked = kernels.dirichlet_sums(counts, pseudo)
+        seen, asked = _dirichlet_sums(counts, pseudo, threads)
         after = np.clip(pseudo * seen / asked, 1e-3, 1e3)
         at_rest = np.abs(after / pseudo - 1).max() < 1e-3
         pseudo = after
         if at_rest:
             break
     return pseudo
+
+
+def _dirichlet_sums(
+    counts: NDArray[np.float64], pseudo: NDArray[np.float64], threads: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Minka's two sums over the assessors, who may be very many: most of the work between two passes."""
+    n_parts = -(-len(counts) // ASSESSORS_AT_ONCE)
+
+    def one(part: int) -> Arrays:
+        some = counts[part * ASSESSORS_AT_ONCE : (part + 1) * ASSESSORS_AT_ONCE]
+        return dict(zip(("seen", "asked"), kernels.dirichlet_sums(some, pseudo), strict=True))
+
+    total = tree_sum(in_order(one, n_parts, min(threads, n_parts)), n_parts)
+    return total["seen"], total["asked"]
 
 
 class DawidSkene(Aggregator):
@@ -81,6 +101,7 @@ class DawidSkene(Aggregator):
     """
 
     assessor_arrays: ClassVar[tuple[str, ...]] = ("likelihood",)
+    carries: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -140,7 +161,7 @@ class DawidSkene(Aggregator):
         """The Dirichlet prior of an assessor's answers g to true grade c, as [g, c]."""
         if self.prior == "learned":
             before = prior_matrix(WEAK, counts.shape[1]) if theta is None else theta["pseudo"]
-            return learn_pseudo_counts(counts, before)
+            return learn_pseudo_counts(counts, before, threads=self._threads)
         assert not isinstance(self.prior, str)
         return prior_matrix(self.prior, counts.shape[1])
 
@@ -226,7 +247,7 @@ class OneCoinDawidSkene(DawidSkene):
         right = np.trace(counts, axis1=1, axis2=2)
         answers = np.stack([right, counts.sum(axis=(1, 2)) - right], axis=1)[:, :, None]  # as of one true grade
         before = np.array([[1.0], [0.5]]) if theta is None else _right_and_wrong(theta["pseudo"])[:, None]
-        right_and_wrong = learn_pseudo_counts(answers, before)[:, 0]
+        right_and_wrong = learn_pseudo_counts(answers, before, threads=self._threads)[:, 0]
         own = np.eye(n_grades, dtype=bool)
         right_share, wrong_share = right_and_wrong[0] / n_grades, right_and_wrong[1] / (n_grades * (n_grades - 1))
         matrix: NDArray[np.float64] = np.where(own, right_share, wrong_share)

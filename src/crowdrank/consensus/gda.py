@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from crowdrank.consensus import curves as curves_of
 from crowdrank.consensus import kernels
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus.base import Aggregator, Table
 from crowdrank.consensus.curves import answer_curves, careful_curves
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
 from crowdrank.consensus.families import find_families
@@ -33,7 +32,8 @@ from crowdrank.engine.shards import Shard
 from crowdrank.errors import UsageError
 from crowdrank.judgments import ids
 from crowdrank.judgments.grades import one_of
-from crowdrank.judgments.table import UNJUDGEABLE, Judgments
+from crowdrank.judgments.sharded import ShardedJudgments
+from crowdrank.judgments.table import Judgments
 
 UNJUDGEABLE_SHARE = 0.05
 """The share of documents first thought to be such that nobody can judge them."""
@@ -89,6 +89,7 @@ class GDA(Aggregator):
     on_a_line: ClassVar[bool] = True
     on_nodes: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("curves", "likelihood", "scale_of")
+    carries: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -115,23 +116,22 @@ class GDA(Aggregator):
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
 
-    def _fit(self, table: Judgments, *rest: Any) -> Self:
+    def _fit(self, table: Any, *rest: Any) -> Self:
         if self.families == "auto":
-            found = find_families(self.prepared(replace(table, families=None, assessor_family=None)))
-            table = _in_families(table, table.assessors, found)
+            # On disk they are looked for in a sample of whole queries.
+            seen = table.sample() if isinstance(table, ShardedJudgments) else table
+            found = find_families(self.prepared(seen.with_families(None, None)))
+            table = _in_families(table, seen.assessors, found)
         return super()._fit(table, *rest)
 
-    def prepared(self, table: Judgments) -> Judgments:
+    def prepared(self, table: Table) -> Table:
         """The families as told, found or none; as an answer of its own, 'cannot judge' comes after the grades."""
         prepared = super().prepared(table)
         if self.families == "none":
-            prepared = replace(prepared, families=None, assessor_family=None)
+            prepared = prepared.with_families(None, None)
         if self.families == "auto" and prepared.families is None and hasattr(self, "judgments_"):
             prepared = _in_families(prepared, self.judgments_.assessors, self.judgments_.family_of)
-        if not self._models_unjudgeable:
-            return prepared
-        answer = np.where(prepared.grade == UNJUDGEABLE, max(map(len, prepared.scales)), prepared.grade)
-        return replace(prepared, grade=answer.astype(np.int8))
+        return prepared.with_unjudgeable_answer() if self._models_unjudgeable else prepared
 
     @property
     def _models_unjudgeable(self) -> bool:
@@ -406,11 +406,11 @@ class GDA(Aggregator):
             raise UsageError(f"family_correlation is a number from 0 to 1, not {self.family_correlation!r}.")
 
 
-def _in_families(table: Judgments, assessors: pa.Array, family: NDArray[np.int32]) -> Judgments:
+def _in_families(table: Table, assessors: pa.Array, family: NDArray[np.int32]) -> Table:
     """The judgments with the families (n_assessors,) of those `assessors`; others, and who is alone, have none."""
     place = ids.match(assessors, table.assessors)
     shared = np.bincount(family)[family] > 1
     number = np.where(shared, np.cumsum(np.bincount(family) > 1)[family] - 1, -1)
     of = np.where(place < 0, -1, number[np.maximum(place, 0)]).astype(np.int32)
     names = pa.array([f"family {one + 1}" for one in range(int(number.max(initial=-1)) + 1)], pa.string())
-    return replace(table, families=names, assessor_family=of)
+    return table.with_families(names, of)

@@ -39,6 +39,7 @@ class GLAD(Aggregator):
     """
 
     assessor_arrays: ClassVar[tuple[str, ...]] = ("ability",)
+    carries: ClassVar[tuple[str, ...]] = ("beta",)
 
     def __init__(
         self,

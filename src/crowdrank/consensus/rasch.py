@@ -68,6 +68,7 @@ class Rasch(Aggregator):
     on_a_line: ClassVar[bool] = True
     on_nodes: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("thresholds", "scale_of")
+    carries: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,14 +11,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank.engine.base import Arrays
 from crowdrank.judgments import frames
 from crowdrank.judgments.grades import Scale
+from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments, counted
 from crowdrank.notebook import ROWS, heading, panel, rows_of
 
 TIE = 1e-9
 """Shares closer than this are tied: rounding must not choose a grade."""
 
+SHOWN_ROWS = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable")
+"""What a model may say of a document besides its grade, in the order of the columns."""
 SHOWN_OF_DOCUMENTS = ("query", "document", "relevance", "lower", "upper", "grade", "judgments")
 SHOWN_OF_ASSESSORS = ("assessor", "family", "judgments", "informativeness", "accuracy", "ability", "precision")
 """What a notebook shows of them."""
@@ -46,7 +51,7 @@ class Consensus:
     backend: str = "pandas"
 
     def __repr__(self) -> str:
-        documents, assessors = len(self.document_table), len(self.assessor_table)
+        documents, assessors = self.n_documents, len(self.assessor_table)
         return f"<Consensus by {self.method}: {counted(documents, 'document')}, {counted(assessors, 'assessor')}>"
 
     def _repr_html_(self) -> str:
@@ -55,6 +60,15 @@ class Consensus:
             there = [name for name in names if name in table.column_names]
             parts.append(rows_of(table.select(there).slice(0, ROWS).to_pylist(), there, len(table)))
         return panel(*parts)
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents."""
+        return len(self.document_table)
+
+    def document_parts(self) -> Iterator[pa.Table]:
+        """The rows of the documents in parts; here, in one."""
+        yield self.document_table
 
     @property
     def share_names(self) -> list[str]:
@@ -72,6 +86,27 @@ class Consensus:
         return frames.from_arrow(self.assessor_table, self.backend)
 
 
+def item_ids(judgments: Judgments) -> dict[str, pa.Array]:
+    """The query and the document of each item."""
+    return {
+        "query": judgments.queries.take(pa.array(judgments.item_query)),
+        "document": judgments.documents.take(pa.array(judgments.item_document)),
+    }
+
+
+def document_table(judgments: Judgments, rows: Arrays) -> pa.Table:
+    """One row per item of the judgments, from the rows that a model made of them."""
+    labels = grade_labels(judgments)
+    documents: dict[str, Any] = {
+        **item_ids(judgments),
+        **{name: rows[name] for name in SHOWN_ROWS if name in rows},
+        "grade": pa.array(labels).take(pa.array(np.minimum(rows["grade"], len(labels) - 1))),
+        **dict(zip(share_names(judgments.main_scale), rows["p"].T, strict=True)),
+        "judgments": np.diff(judgments.offsets),
+    }
+    return pa.table(documents)
+
+
 def share_names(scale: Scale) -> list[str]:
     """The names of the columns with the probability of each grade.
 
@@ -81,9 +116,9 @@ def share_names(scale: Scale) -> list[str]:
     return [f"p{int(value)}" for value in scale.values]
 
 
-def grade_labels(judgments: Judgments) -> tuple[Any, ...]:
+def grade_labels(judgments: Judgments | ShardedJudgments) -> tuple[Any, ...]:
     """What each grade is called: as in the frame it came from, or its number, or its name."""
-    if judgments.labels is not None:
+    if isinstance(judgments, Judgments) and judgments.labels is not None:
         return judgments.labels
     scale = judgments.main_scale
     return tuple(int(value) for value in scale.values) if scale.numeric else scale.names

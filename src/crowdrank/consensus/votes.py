@@ -29,6 +29,7 @@ class _Vote(Aggregator):
 
     n_iter: ClassVar[int] = 1  # type: ignore[misc]
     tol: ClassVar[float] = 0.0  # type: ignore[misc]
+    carries: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *, unjudgeable_as: str = "lowest", interval: float = 0.95) -> None:
         self.unjudgeable_as = unjudgeable_as

@@ -10,15 +10,21 @@ The first argument is always one shard, and nothing else touches data. An engine
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, Self, TypeVar
 
 from numpy.typing import NDArray
 
-from crowdrank.engine.shards import Shard
+from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
+S = TypeVar("S")
+T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]
 """Named arrays: a shard's local state, statistics, a model's parameters (theta), rows of a result."""
+Sink = Callable[[int, Arrays], Arrays]
+"""Takes the rows of the shard at a place where they are made, and returns little; picklable."""
 
 
 class ShardModel(Protocol):
@@ -28,21 +34,35 @@ class ShardModel(Protocol):
     def locality(self) -> str:
         """`item`: any split of the items will do; `query`: a query's items stay together."""
 
-    def start(self, shard: Shard) -> Arrays:
+    @property
+    def carries(self) -> tuple[str, ...] | None:
+        """The arrays of local state that a pass reads of the one before; None: all of them.
+
+        The others can be had again: by `start`, or by one more pass with the same theta.
+        """
+
+    def start(self, shard: Any) -> Arrays:
         """The shard's local state before the first pass."""
 
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def accumulate(self, shard: Any, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """One pass: new local state and statistics. With no theta yet, only count what `start` set.
 
         Arrays of `local` that a pass reads are left as they are, so that an interrupted pass can be made again.
         """
 
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def finish(self, shard: Any, local: Arrays, theta: Arrays) -> Arrays:
         """What the result shows of this shard, one row per item."""
 
 
 class Passes(Protocol):
-    """A model opened on judgments: the local state lives here, beside its shards."""
+    """A model opened on judgments: the local state lives here, beside its shards.
+
+    Attributes:
+        threads: how many threads there are for what is done between passes, when those of the passes rest.
+
+    """
+
+    threads: int
 
     def accumulate(self, theta: Arrays | None) -> Arrays:
         """One pass over all shards; the sum of their statistics."""
@@ -50,15 +70,39 @@ class Passes(Protocol):
     def finish(self, theta: Arrays) -> Arrays:
         """The rows of all shards, in the order of the items."""
 
-    def local_state(self) -> list[Arrays]:
+    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
+        """Give the rows of every shard to `sink` where they are; what it returned, in the order of the shards."""
+
+    def watch(self, told: Callable[[float], None]) -> None:
+        """Call a function with the share of a pass that is done, whenever it has grown."""
+
+    def local_state(self) -> Iterable[Arrays]:
         """Each shard's local state, for a checkpoint."""
 
-    def restore(self, local: list[Arrays]) -> None:
+    def restore(self, local: Iterable[Arrays]) -> None:
         """Put local state back."""
 
 
 class Engine(Protocol):
     """Where the passes run."""
 
-    def open(self, model: ShardModel, judgments: Judgments, gold: NDArray[Any] | None = None) -> Passes:
-        """Cut the judgments into shards and start the model on each."""
+    @property
+    def elsewhere(self) -> bool:
+        """Whether that may be on other machines, which do not see temporary files here."""
+
+    def open(
+        self, model: ShardModel, judgments: Judgments | ShardedJudgments, gold: NDArray[Any] | ShardGold | None = None
+    ) -> Passes:
+        """Cut the judgments into shards, where they are not in shards already, and start the model on each."""
+
+    def passes(self, model: ShardModel, shards: Sequence[Any]) -> Passes:
+        """Start a model on shards of any kind: blocks of rows, say, that its functions know how to read."""
+
+    def each(self, work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
+        """`work` on every thing; results in order, as soon as each is there. What is sent to and fro is small."""
+
+    def __enter__(self) -> Self:
+        """An engine is closed where its `with` ends."""
+
+    def __exit__(self, *problem: object) -> None:
+        """Let go of whatever runs."""

@@ -1,26 +1,35 @@
-"""Passes in threads on this machine. The kernels release the GIL; sums are made in the order of the shards."""
+"""Passes in threads on this machine. The kernels release the GIL; sums are made in one fixed tree (`sums.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import shutil
+import tempfile
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank.engine.base import Arrays, ShardModel
-from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, Shard, split
+from crowdrank.engine.base import Arrays, ShardModel, Sink
+from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, HeldShards, Shard, Shards, shards_of
+from crowdrank.engine.sums import tree_sum
 from crowdrank.errors import UsageError
+from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """Runs passes in `threads` threads.
+    """Runs passes in `threads` threads; judgments on disk are streamed, a shard a thread at a time.
 
     >>> from crowdrank import DawidSkene, simulate
     >>> world = simulate(queries=5, documents=6, seed=1)
@@ -29,6 +38,9 @@ class LocalEngine:
     True
     """
 
+    elsewhere: ClassVar[bool] = False
+    about: ClassVar[str] = ""
+
     threads: int = 1
     shard_size: int = JUDGMENTS_PER_SHARD
 
@@ -36,25 +48,48 @@ class LocalEngine:
         if self.threads < 1:
             raise UsageError(f"--threads takes a number from 1 up, not {self.threads}.")
 
-    def open(self, model: ShardModel, judgments: Judgments, gold: NDArray[Any] | None = None) -> LocalPasses:
-        """Cut the judgments into shards and start the model on each."""
-        return LocalPasses(model, split(judgments, gold, model.locality, self.shard_size), self.threads)
+    def open(
+        self, model: ShardModel, judgments: Judgments | ShardedJudgments, gold: NDArray[Any] | ShardGold | None = None
+    ) -> LocalPasses | StreamedPasses:
+        """Cut the judgments into shards, where they are not in shards already, and start the model on each."""
+        shards = shards_of(judgments, gold, model.locality, self.shard_size)
+        if isinstance(shards, HeldShards):
+            return self.passes(model, shards.shards)
+        return StreamedPasses(model, shards, self.threads, shards.judgments.folder)
+
+    def passes(self, model: ShardModel, shards: Sequence[Any]) -> LocalPasses:
+        """Start a model on shards of any kind."""
+        return LocalPasses(model, shards, self.threads)
+
+    def each(self, work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
+        """`work` on every thing; results in order, as soon as each is there."""
+        return in_order(lambda place: work(things[place]), len(things), self.threads)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        """Nothing is held."""
 
 
 class LocalPasses:
     """A model opened on shards in memory."""
 
-    def __init__(self, model: ShardModel, shards: list[Shard], threads: int) -> None:
-        self.model, self.shards, self.threads = model, shards, min(threads, len(shards))
-        self.local = list(self._each(lambda number: model.start(shards[number])))
+    def __init__(
+        self, model: ShardModel, shards: Sequence[Any], threads: int, local: list[Arrays] | None = None
+    ) -> None:
+        self.model, self.shards, self.threads = model, shards, threads
+        self.told: Callable[[float], None] | None = None
+        self.local = list(self._each(lambda number: model.start(shards[number]))) if local is None else local
+
+    def watch(self, told: Callable[[float], None]) -> None:
+        """Call a function with the share of a pass that is done, whenever it has grown."""
+        self.told = told
 
     def _each(self, work: Callable[[int], T]) -> Iterator[T]:
-        """`work` on every shard; results in the order of the shards, as soon as each is there."""
-        if self.threads == 1:
-            yield from map(work, range(len(self.shards)))
-            return
-        with ThreadPoolExecutor(self.threads) as pool:
-            yield from pool.map(work, range(len(self.shards)))
+        return watched(
+            in_order(work, len(self.shards), min(self.threads, len(self.shards))), len(self.shards), self.told
+        )
 
     def accumulate(self, theta: Arrays | None) -> Arrays:
         """One pass over all shards; the sum of their statistics."""
@@ -62,28 +97,173 @@ class LocalPasses:
         def one(number: int) -> tuple[Arrays, Arrays]:
             return self.model.accumulate(self.shards[number], self.local[number], theta)
 
-        passed, total = [], None
-        for local, statistics in self._each(one):
-            passed.append(local)
-            total = statistics if total is None else _added(total, statistics)
+        passed: list[Arrays] = []
+        total = tree_sum(_noted(self._each(one), passed), len(self.shards))
         self.local = passed
-        return total or {}
+        return total
 
     def finish(self, theta: Arrays) -> Arrays:
         """The rows of all shards, in the order of the items."""
-        rows = list(self._each(lambda number: self.model.finish(self.shards[number], self.local[number], theta)))
-        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+        return together(self.finish_to(theta, lambda place, rows: rows))
+
+    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
+        """Give the rows of every shard to `sink`; what it returned, in the order of the shards."""
+
+        def one(number: int) -> Arrays:
+            return sink(number, self.model.finish(self.shards[number], self.local[number], theta))
+
+        return self._each(one)
 
     def local_state(self) -> list[Arrays]:
         """Each shard's local state."""
         return self.local
 
-    def restore(self, local: list[Arrays]) -> None:
+    def restore(self, local: Iterable[Arrays]) -> None:
         """Put local state back."""
-        self.local = local
+        self.local = list(local)
 
 
-def _added(total: Arrays, more: Arrays) -> Arrays:
-    for name, values in more.items():
-        total[name] += values
-    return total
+class StreamedPasses:
+    """A model opened on shards on disk: each is loaded for a pass and let go; what the model carries is kept there too.
+
+    What a model does not carry from pass to pass is not kept but made again.
+    """
+
+    def __init__(self, model: ShardModel, shards: Shards, threads: int, folder: str | Path) -> None:
+        self.model, self.shards, self.threads = model, shards, threads
+        self.told: Callable[[float], None] | None = None
+        self.carried = CarriedState(model, folder, len(shards))
+
+    def watch(self, told: Callable[[float], None]) -> None:
+        """Call a function with the share of a pass that is done, whenever it has grown."""
+        self.told = told
+
+    def _each(self, work: Callable[[int], T]) -> Iterator[T]:
+        return watched(
+            in_order(work, len(self.shards), min(self.threads, len(self.shards))), len(self.shards), self.told
+        )
+
+    def accumulate(self, theta: Arrays | None) -> Arrays:
+        """One pass over all shards; the sum of their statistics."""
+
+        def one(place: int) -> Arrays:
+            shard = self.shards.load(place)
+            local, statistics = self.model.accumulate(shard, self.carried.local(place, shard), theta)
+            self.carried.keep(place, local)
+            return statistics
+
+        total = tree_sum(self._each(one), len(self.shards))
+        self.carried.turn()
+        return total
+
+    def finish(self, theta: Arrays) -> Arrays:
+        """The rows of all shards, in the order of the items: all in memory."""
+        return together(self.finish_to(theta, lambda place, rows: rows))
+
+    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
+        """Give the rows of every shard to `sink`; what it returned, in the order of the shards."""
+
+        def one(place: int) -> Arrays:
+            return sink(place, finished(self.model, self.shards.load(place), self.carried, place, theta))
+
+        return self._each(one)
+
+    def local_state(self) -> Iterator[Arrays]:
+        """What each shard carries, loaded one at a time."""
+        return map(self.carried.load, range(len(self.shards)))
+
+    def restore(self, local: Iterable[Arrays]) -> None:
+        """Put back what each shard carries."""
+        for place, arrays in enumerate(local):
+            self.carried.keep(place, arrays)
+        self.carried.turn()
+
+
+class CarriedState:
+    """What a model carries from pass to pass in each shard, on disk; that of the last whole pass stays until the next.
+
+    A model that carries nothing needs no file.
+    """
+
+    def __init__(self, model: ShardModel, folder: str | Path, n_shards: int) -> None:
+        self.model, self.turns, self.n_shards = model, 0, n_shards
+        self.folder = Path(tempfile.mkdtemp(prefix="state-", dir=folder))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def local(self, place: int, shard: Shard) -> Arrays:
+        """The local state of a shard before its next pass, as far as the pass reads it."""
+        if self.turns and self.model.carries is None:
+            return self.load(place)
+        return {**self.model.start(shard), **self.load(place)}
+
+    def load(self, place: int) -> Arrays:
+        """What a shard carries after the last whole pass."""
+        path = self._path(place, self.turns)
+        if not path.exists():
+            return {}
+        with np.load(path) as kept:
+            return {name: kept[name] for name in kept.files}
+
+    def keep(self, place: int, local: Arrays) -> None:
+        """Keep what a shard carries out of the pass that is being made."""
+        carries = self.model.carries
+        kept = local if carries is None else {name: local[name] for name in carries if name in local}
+        if kept:
+            np.savez(self._path(place, self.turns + 1), **kept)  # type: ignore[arg-type]
+
+    def turn(self) -> None:
+        """The pass is whole: what it left is what holds."""
+        for place in range(self.n_shards):
+            self._path(place, self.turns).unlink(missing_ok=True)
+        self.turns += 1
+
+    def _path(self, place: int, turn: int) -> Path:
+        return self.folder / f"local-{place:05d}-{turn % 2}.npz"
+
+
+def finished(model: ShardModel, shard: Shard, carried: CarriedState, place: int, theta: Arrays) -> Arrays:
+    """The rows of a shard; what was not carried of its local state is made again by one more pass."""
+    local = carried.local(place, shard)
+    if model.carries is not None:
+        local, _ = model.accumulate(shard, local, theta)
+    return model.finish(shard, local, theta)
+
+
+def in_order(work: Callable[[int], T], n: int, threads: int) -> Iterator[T]:
+    """`work` on 0..n-1; results in that order as soon as each is there. Few wait: a result may be large."""
+    if threads == 1:
+        yield from map(work, range(n))
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[T]] = deque()
+        try:
+            for place in range(n):
+                waiting.append(pool.submit(work, place))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def watched(results: Iterator[T], n: int, told: Callable[[float], None] | None) -> Iterator[T]:
+    """The results, and a word after each of them but the last, after which the pass itself is told of."""
+    for done, result in enumerate(results, start=1):
+        yield result
+        if told is not None and done < n:
+            told(done / n)
+
+
+def together(shards: Iterable[Arrays]) -> Arrays:
+    """The rows of shards one after the other."""
+    rows = list(shards)
+    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+
+def _noted(passed: Iterable[tuple[Arrays, Arrays]], locals_: list[Arrays]) -> Iterator[Arrays]:
+    """The statistics of passes; their local state is put into the list."""
+    for local, statistics in passed:
+        locals_.append(local)
+        yield statistics

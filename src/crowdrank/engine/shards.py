@@ -1,13 +1,18 @@
-"""Cutting judgments into shards: whole items, or whole queries, in order."""
+"""Cutting judgments into shards: whole items, or whole queries, in order; or shards that are on disk already."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank.errors import UsageError
+from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
 JUDGMENTS_PER_SHARD = 1 << 18
@@ -90,3 +95,81 @@ def _bounds(judgments: Judgments, locality: str, size: int) -> NDArray[np.int64]
         return np.unique(np.searchsorted(judgments.offsets, wanted))
     starts = judgments.query_offsets
     return np.unique(starts[np.searchsorted(judgments.offsets[starts], wanted)])
+
+
+class Shards(Protocol):
+    """Shards by their place, each loaded when it is asked for; picklable, so that a task elsewhere can load its own."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def load(self, place: int) -> Shard:
+        """The shard at a place."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldShards:
+    """Shards in memory."""
+
+    shards: list[Shard]
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def load(self, place: int) -> Shard:
+        """The shard at a place."""
+        return self.shards[place]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredShards:
+    """Shards on disk."""
+
+    judgments: ShardedJudgments
+    gold: ShardGold | None = None
+
+    def __len__(self) -> int:
+        return len(self.judgments.shards)
+
+    @cached_property
+    def _first_items(self) -> list[int]:
+        return [0, *np.cumsum([shard.items for shard in self.judgments.shards]).tolist()]
+
+    @cached_property
+    def _family(self) -> NDArray[np.int32]:
+        return self.judgments.family_of
+
+    def load(self, place: int) -> Shard:
+        """The shard at a place; plain reads, so that what is not worked on takes no memory."""
+        table = self.judgments.load(place, ids=False)
+        return Shard(
+            first_item=self._first_items[place],
+            offsets=table.offsets,
+            assessor=table.assessor,
+            grade=table.grade,
+            item_query=self.judgments.query_numbers(place)[table.item_query],
+            gold=np.full(table.n_items, -1, np.int8) if self.gold is None else self.gold.of(place, table.n_items),
+            family=self._family,
+            scale_of=table.assessor_scale,
+            scale_sizes=tuple(len(scale) for scale in table.scales),
+            values=np.array(table.main_scale.values),
+        )
+
+
+def shards_of(
+    judgments: Judgments | ShardedJudgments,
+    gold: NDArray[np.int8] | ShardGold | None = None,
+    locality: str = "item",
+    size: int = JUDGMENTS_PER_SHARD,
+) -> HeldShards | StoredShards:
+    """The shards of judgments: cut now, or as they are on disk."""
+    if isinstance(judgments, Judgments):
+        assert not isinstance(gold, ShardGold)
+        return HeldShards(split(judgments, gold, locality, size))
+    assert gold is None or isinstance(gold, ShardGold)
+    if locality == "query" and not judgments.whole_queries:
+        raise UsageError(
+            "These shards hold parts of queries (by='document', or there is no column for queries), and the model "
+            "compares the documents of a query; read the partitions by='query'."
+        )
+    return StoredShards(judgments, gold)

@@ -216,9 +216,9 @@ def save(judgments: Judgments, path: str | Path) -> None:
         columns["families"] = _padded(judgments.families, n)
         columns["assessor_family"] = _padded(pa.array(judgments.assessor_family), n)
     about = {
-        "scales": [_scale_out(scale) for scale in judgments.scales],
+        "scales": [scale_out(scale) for scale in judgments.scales],
         "scale_maps": judgments.scale_maps,
-        "common_scale": _scale_out(judgments.common_scale),
+        "common_scale": scale_out(judgments.common_scale),
         "report": asdict(judgments.report),
         "labels": judgments.labels,
         "unjudgeable": judgments.unjudgeable,
@@ -231,11 +231,13 @@ def _padded(column: pa.Array, n: int) -> pa.Array:
     return pa.concat_arrays([column, pa.nulls(n - len(column), column.type)])
 
 
-def _scale_out(scale: Scale | None) -> list[list[Any]] | None:
+def scale_out(scale: Scale | None) -> list[list[Any]] | None:
+    """A scale as JSON holds it."""
     return None if scale is None else [list(scale.names), list(scale.values)]
 
 
-def _scale_in(stored: list[list[Any]]) -> Scale:
+def scale_in(stored: list[list[Any]]) -> Scale:
+    """The scale that :func:`scale_out` put into JSON."""
     names, values = stored
     return Scale(tuple(names), tuple(values))
 
@@ -270,10 +272,10 @@ def load(path: str | Path) -> Judgments:
         offsets=offsets,
         assessor=np.asarray(column["assessor"]),
         grade=np.asarray(column["grade"]),
-        scales=tuple(map(_scale_in, about["scales"])),
+        scales=tuple(map(scale_in, about["scales"])),
         assessor_scale=np.asarray(column["assessor_scale"].drop_null()),
         scale_maps=tuple(None if codes is None else tuple(codes) for codes in about["scale_maps"]),
-        common_scale=None if about["common_scale"] is None else _scale_in(about["common_scale"]),
+        common_scale=None if about["common_scale"] is None else scale_in(about["common_scale"]),
         families=families,
         assessor_family=None if families is None else np.asarray(column["assessor_family"].drop_null()),
         extras={

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -51,10 +51,10 @@ class Encoder:
         if not n and not self.bad_rows.skipped:
             raise no_rows(self.source.name)
         keep = np.ones(n, dtype=bool)
-        query, queries = self._ids(columns.get("query"), "query", keep, n)
-        document, documents = self._ids(columns["document"], "document", keep, n)
-        assessor, assessors = self._ids(columns["assessor"], "assessor", keep, n)
-        excluded = self._exclude(assessor, assessors, keep)
+        query, queries = self.coded_ids(columns.get("query"), "query", keep, n)
+        document, documents = self.coded_ids(columns["document"], "document", keep, n)
+        assessor, assessors = self.coded_ids(columns["assessor"], "assessor", keep, n)
+        excluded = self.leave_out(assessor, assessors, keep)
         families, assessor_family = self._families(columns.get("family"), assessor, assessors, keep)
         self._require_rows(keep)
         scales, maps, common, assessor_scale = self._scales(
@@ -106,14 +106,16 @@ class Encoder:
             "no row can be used", source=self.source.name, remedy=f"every row was left out ({', '.join(reasons)})"
         )
 
-    def _error(self, row: int, role: str, problem: str, remedy: str) -> InputError:
+    def error(self, row: int, role: str, problem: str, remedy: str) -> InputError:
+        """What is wrong with a cell, and where it stands."""
         return InputError(
             problem, source=self.source.name, place=self.source.place(row), column=self.column_of(role), remedy=remedy
         )
 
-    def _ids(
+    def coded_ids(
         self, column: pa.ChunkedArray | None, role: str, keep: NDArray[np.bool_], n: int
     ) -> tuple[NDArray[np.int32], pa.Array]:
+        """The codes of a column of ids, and the ids; rows without one are bad."""
         if column is None:
             return np.zeros(n, np.int32), pa.array([NO_QUERY])
         try:
@@ -123,11 +125,12 @@ class Encoder:
             raise InputError(
                 "the text is not UTF-8", source=self.source.name, column=column_name, remedy="save it as UTF-8"
             ) from problem
-        self.bad_rows.check(codes < 0, keep, f"no {role}", lambda row: self._missing(row, role))
+        self.bad_rows.check(codes < 0, keep, f"no {role}", lambda row: self.missing(row, role))
         return codes, names
 
-    def _missing(self, row: int, role: str) -> InputError:
-        return self._error(row, role, f"the {role} is missing", "fill it in, or use --on-bad-rows skip")
+    def missing(self, row: int, role: str) -> InputError:
+        """What is said of a row without an id or a grade."""
+        return self.error(row, role, f"the {role} is missing", "fill it in, or use --on-bad-rows skip")
 
     def _families(
         self,
@@ -138,7 +141,7 @@ class Encoder:
     ) -> tuple[pa.Array | None, NDArray[np.int32] | None]:
         """The family of each assessor (-1: none): the first that a row tells; a row that tells another is bad."""
         if column is None:
-            return (None, None) if self.family_pattern is None else self._families_by_name(assessors)
+            return (None, None) if self.family_pattern is None else self.families_by_name(assessors)
         family, families = ids.encode(column)
         of = np.full(len(assessors), -1, np.int32)
         told = np.flatnonzero((family >= 0) & keep)[::-1]
@@ -146,20 +149,23 @@ class Encoder:
 
         def contradiction(row: int) -> InputError:
             who, here = assessors[int(assessor[row])].as_py(), families[int(family[row])].as_py()
-            first = families[int(of[assessor[row]])].as_py()
-            return self._error(
-                row,
-                "family",
-                f"the assessor {shown(who)} is of the family {shown(here)} here and of {shown(first)} before",
-                "give each assessor one family",
-            )
+            return self.other_family(row, who, here, families[int(of[assessor[row]])].as_py())
 
         other = (family >= 0) & keep
         other[other] = of[assessor[other]] != family[other]
         self.bad_rows.check(other, keep, "another family", contradiction)
         return families, of
 
-    def _families_by_name(self, assessors: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
+    def other_family(self, row: int, assessor: Any, here: Any, before: Any) -> InputError:
+        """What is said of a row that tells of another family than the first did."""
+        return self.error(
+            row,
+            "family",
+            f"the assessor {shown(assessor)} is of the family {shown(here)} here and of {shown(before)} before",
+            "give each assessor one family",
+        )
+
+    def families_by_name(self, assessors: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
         """The family that an assessor's id tells: what the pattern's first group (or all of it) matches."""
         assert self.family_pattern is not None
         found = [self.family_pattern.match(str(name)) for name in assessors.to_pylist()]
@@ -173,7 +179,8 @@ class Encoder:
             )
         return families, family
 
-    def _exclude(self, assessor: NDArray[np.int32], assessors: pa.Array, keep: NDArray[np.bool_]) -> int:
+    def leave_out(self, assessor: NDArray[np.int32], assessors: pa.Array, keep: NDArray[np.bool_]) -> int:
+        """Take the rows of excluded assessors out of `keep`; how many these are."""
         if not self.exclude:
             return 0
         barred = np.append(ids.match(pa.array(list(self.exclude)), assessors) >= 0, False)[assessor] & keep
@@ -201,27 +208,23 @@ class Encoder:
 
     def _inferred(self, column: pa.ChunkedArray, keep: NDArray[np.bool_]) -> Scale:
         """The scale of the whole numbers that occur; what is no whole number is found later, row by row."""
-        cell, values = _distinct(column)
-        too_large = np.array([(whole_number(value) or 0) >= MOST_GRADES for value in values] + [False])
+        cell, values = distinct(column)
+        too_large = np.array([self.is_too_large(value) for value in values] + [False])
         self.bad_rows.check(
-            too_large[cell],
-            keep,
-            "grade off the scale",
-            lambda row: self._error(
-                row,
-                "grade",
-                f"{shown(values[cell[row]])} is too large for a grade",
-                "give the scale with --grades, or use --on-bad-rows skip",
-            ),
+            too_large[cell], keep, "grade off the scale", lambda row: self.too_large(row, values[cell[row]])
         )
         self._require_rows(keep)
         seen = values
         if not keep.all():
             used = np.bincount(cell[keep] + 1, minlength=len(values) + 1)[1:] > 0
             seen = [value for value, is_used in zip(values, used, strict=True) if is_used]
-        numbers = [whole_number(value) for value in seen if not self._is_unjudgeable(value)]
-        if all(number is None for number in numbers):
+        if all(whole_number(value) is None for value in seen if not self._is_unjudgeable(value)):
             self._refuse_names(cell, values, keep)
+        return self.spanning(seen)
+
+    def spanning(self, seen: Iterable[Any]) -> Scale:
+        """The scale of the whole numbers among the answers that were given."""
+        numbers = [whole_number(value) for value in seen if not self._is_unjudgeable(value)]
         return Scale.spanning(number for number in numbers if number is not None and number >= 0)
 
     def _refuse_names(self, cell: NDArray[np.int32], values: list[Any], keep: NDArray[np.bool_]) -> None:
@@ -231,11 +234,21 @@ class Encoder:
             row = int(np.argmax(words))
             problem = f"{shown(values[cell[row]])} is the name of a grade, and which grade is higher is not known"
             remedy = f"name the grades from least to most relevant with {self.option}grades, as in Bad,Fair,Good"
-            raise self._error(row, "grade", problem, remedy)
+            raise self.error(row, "grade", problem, remedy)
 
     def _is_name(self, value: Any) -> bool:
         number = _number(value)
         return not _is_blank(value) and not self._is_unjudgeable(value) and number != number
+
+    @staticmethod
+    def is_too_large(value: Any) -> bool:
+        """Whether a number cannot be a grade of a scale that is told by its grades."""
+        return (whole_number(value) or 0) >= MOST_GRADES
+
+    def too_large(self, row: int, value: Any) -> InputError:
+        """What is said of such a number."""
+        remedy = "give the scale with --grades, or use --on-bad-rows skip"
+        return self.error(row, "grade", f"{shown(value)} is too large for a grade", remedy)
 
     def _is_unjudgeable(self, value: Any) -> bool:
         return answer(value) in self.unjudgeable
@@ -244,7 +257,7 @@ class Encoder:
         self, column: pa.ChunkedArray, scales: tuple[Scale, ...], scale_of: NDArray[np.int8], keep: NDArray[np.bool_]
     ) -> NDArray[np.int8]:
         codes, told = self._codes(column, scales, scale_of)
-        self.bad_rows.check(codes == MISSING, keep, "no grade", lambda row: self._missing(row, "grade"))
+        self.bad_rows.check(codes == MISSING, keep, "no grade", lambda row: self.missing(row, "grade"))
         self._check_on_scale(codes, told, "grade", scales, scale_of, keep)
         return codes
 
@@ -252,15 +265,16 @@ class Encoder:
         self, column: pa.ChunkedArray, scales: tuple[Scale, ...], scale_of: NDArray[np.int8]
     ) -> tuple[NDArray[np.int8], Callable[[int], Any]]:
         """Positions on the assessors' scales (n,), and what stood in a row; each distinct cell is looked at once."""
-        cell, values = _distinct(column)
+        cell, values = distinct(column)
         table = np.full((len(scales), len(values) + 1), MISSING, np.int8)  # the last column is that of null cells
         for row, scale in enumerate(scales):
             for position, value in enumerate(values):
-                table[row, position] = self._code(scale, value)
+                table[row, position] = self.code(scale, value)
         codes = table[scale_of, cell] if len(scales) > 1 else table[0].take(cell)
         return codes, lambda row: values[cell[row]]
 
-    def _code(self, scale: Scale, value: Any) -> int:
+    def code(self, scale: Scale, value: Any) -> int:
+        """The position of an answer on a scale, or what else it is: UNJUDGEABLE, MISSING, OFF_SCALE."""
         if self._is_unjudgeable(value):
             return UNJUDGEABLE
         code = scale.code(value)  # first of all: a scale may have a grade called None
@@ -281,10 +295,11 @@ class Encoder:
             codes == OFF_SCALE,
             keep,
             f"{role} off the scale",
-            lambda row: self._off_scale(row, role, told(row), scales[scale_of[row]]),
+            lambda row: self.off_scale(row, role, told(row), scales[scale_of[row]]),
         )
 
-    def _off_scale(self, row: int, role: str, value: Any, scale: Scale) -> InputError:
+    def off_scale(self, row: int, role: str, value: Any, scale: Scale) -> InputError:
+        """What is said of an answer that the scale has not."""
         number = whole_number(value)
         told = shown(value if number is None else number)
         if scale.numeric and number is None:
@@ -298,7 +313,7 @@ class Encoder:
             problem = f"the grade {told} is off the scale {scale}"
             remedies = [f"give the whole scale with {self.option}grades", *self._skipping()]
         *most, last = remedies
-        return self._error(row, role, problem, f"{', '.join(most)}, or {last}" if most else last)
+        return self.error(row, role, problem, f"{', '.join(most)}, or {last}" if most else last)
 
     def _skipping(self) -> list[str]:
         """Expert grades are few and trusted: none of them is skipped on the command line."""
@@ -327,14 +342,14 @@ class Encoder:
         at_once = _times_at_once(column)
         if at_once is not None:
             return at_once
-        cell, values = _distinct(column)
+        cell, values = distinct(column)
         blank = np.array([_is_blank(value) for value in values] + [True])
         stamps = np.array([_timestamp(value) for value in values] + ["NaT"], dtype="datetime64[us]")
         self.bad_rows.check(
             (np.isnat(stamps) & ~blank)[cell],
             keep,
             "time not a date",
-            lambda row: self._error(
+            lambda row: self.error(
                 row,
                 "time",
                 f"{shown(values[cell[row]])} is not a time",
@@ -347,14 +362,14 @@ class Encoder:
         at_once = as_floats(column)
         if at_once is not None and not ((at_once < 0) | np.isinf(at_once)).any():
             return at_once
-        cell, values = _distinct(column)
+        cell, values = distinct(column)
         blank = np.array([_is_blank(value) for value in values] + [True])
         numbers = np.array([_number(value) for value in values] + [np.nan])
         self.bad_rows.check(
             (~blank & ~((numbers >= 0) & np.isfinite(numbers)))[cell],
             keep,
             f"{role} not a number",
-            lambda row: self._error(
+            lambda row: self.error(
                 row, role, f"{shown(values[cell[row]])} is not a {role}", "write a number from 0 up, or leave it blank"
             ),
         )
@@ -392,7 +407,7 @@ def answer(value: Any) -> str:
     return str(value).strip().casefold() if number is None else str(number)
 
 
-def _distinct(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[Any]]:
+def distinct(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[Any]]:
     """The distinct values of a column and, per row, which it is (-1: null)."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames, ids, kernels
 from crowdrank.judgments.grades import Scale
+from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments, counted
 
 
@@ -95,4 +96,30 @@ class Gold:
             )
         found = np.full(judgments.n_items, -1, np.int8)
         found[position[position >= 0]] = codes[position >= 0]
+        return found
+
+    def for_shards(self, judgments: ShardedJudgments) -> ShardGold:
+        """As `for_items`, of judgments on disk: what is known in each shard."""
+        known = []
+        for place in range(len(judgments.shards)):
+            codes = self.for_items(judgments.load(place))
+            items = np.flatnonzero(codes >= 0)
+            known.append((items, codes[items]))
+        return ShardGold(tuple(known))
+
+
+@dataclass(frozen=True, eq=False)
+class ShardGold:
+    """The items of each shard that experts graded, and the codes of their grades; of the others nothing is kept."""
+
+    known: tuple[tuple[NDArray[np.int64], NDArray[np.int8]], ...]
+
+    def __len__(self) -> int:
+        return sum(len(items) for items, _ in self.known)
+
+    def of(self, place: int, n_items: int) -> NDArray[np.int8]:
+        """The gold grade of each item of a shard; -1 where there is none."""
+        found = np.full(n_items, -1, np.int8)
+        items, codes = self.known[place]
+        found[items] = codes
         return found

@@ -26,7 +26,7 @@ def encode(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.Array]:
     """
     if pa.types.is_dictionary(column.type):
         return _encode_dictionary(column)
-    codes, names = _coded(in_one_piece(_plain(column)))
+    codes, names = _coded(in_one_piece(plain(column)))
     # Cast only now: a column of long text may be too large for Arrow's plain text, its distinct ids are not.
     names = names if pa.types.is_integer(names.type) else names.cast(pa.string())
     names.validate(full=True)  # a damaged file may hold text that is none
@@ -45,14 +45,8 @@ def _coded(array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
     if len(array) < LONG or array.null_count:
         chunk = array.dictionary_encode()
         return codes_of(chunk), chunk.dictionary
-    hashes, codes = np.empty(len(array), np.uint64), np.empty(len(array), np.int32)
-    first = np.empty(len(array), np.int32)
-    text = None
-    if pa.types.is_integer(array.type):
-        kernels.hash_numbers(np.asarray(array), hashes)
-    else:
-        text = _text_of(array)
-        kernels.hash_text(*text, hashes)
+    codes, first = np.empty(len(array), np.int32), np.empty(len(array), np.int32)
+    text, hashes = None if pa.types.is_integer(array.type) else text_of(array), hashed(array)
     done, n_codes, size = 0, 0, 1 << 14
     while done < len(array):
         keys, values = np.empty(size, np.uint64), np.full(size, -1, np.int32)
@@ -68,7 +62,21 @@ def _coded(array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
     return codes, array.take(pa.array(first))
 
 
-def _text_of(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.uint64]]:
+def hashed(array: pa.Array) -> NDArray[np.uint64]:
+    """A 64-bit hash of each id, the same wherever and whenever it is made; none may be null.
+
+    >>> hashed(pa.array(["a", "b"])).tolist() == hashed(pa.array(["a", "b"], pa.large_string())).tolist()
+    True
+    """
+    hashes = np.empty(len(array), np.uint64)
+    if pa.types.is_integer(array.type):
+        kernels.hash_numbers(np.asarray(array), hashes)
+    else:
+        kernels.hash_text(*text_of(array), hashes)
+    return hashes
+
+
+def text_of(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.uint64]]:
     """The offsets and bytes of a text column, and the eight bytes that start at every byte; no copies."""
     _, offsets, data = array.buffers()
     kind = np.int64 if pa.types.is_large_string(array.type) else np.int32
@@ -127,7 +135,7 @@ def blank_positions(ids: pa.Array) -> NDArray[np.bool_]:
     return np.asarray(blank)
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column as int64 or text, so that ids of one kind have one type wherever they come from."""
     kind = column.type
     if pa.types.is_floating(kind):

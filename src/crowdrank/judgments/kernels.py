@@ -106,6 +106,40 @@ def without(
 
 
 @njit(cache=True, nogil=True)
+def deal_rows(
+    shard: NDArray[np.int32], keep: NDArray[np.bool_], n_shards: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The rows to keep by shard, each shard's in order; where each shard's start."""
+    # shard, keep (n,) -> (m,), (n_shards + 1,)
+    bounds = np.zeros(n_shards + 1, np.int64)
+    for row in range(len(shard)):
+        if keep[row]:
+            bounds[shard[row] + 1] += 1
+    for number in range(n_shards):
+        bounds[number + 1] += bounds[number]
+    order, place = np.empty(bounds[-1], np.int32), bounds[:-1].copy()
+    for row in range(len(shard)):
+        if keep[row]:
+            order[place[shard[row]]] = row
+            place[shard[row]] += 1
+    return order, bounds
+
+
+@njit(cache=True, nogil=True)
+def maybe_blank(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The rows whose text is empty or begins with what may be a blank; all others are none."""
+    # offsets (n + 1,) int32 or int64 into data
+    found = np.empty(len(offsets) - 1, np.int64)
+    n = 0
+    for row in range(len(offsets) - 1):
+        start = offsets[row]
+        if offsets[row + 1] == start or data[start] <= 32 or data[start] >= 128:
+            found[n] = row
+            n += 1
+    return found[:n].copy()
+
+
+@njit(cache=True, nogil=True)
 def hash_text(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], words: NDArray[np.uint64], hashes: NDArray[np.uint64]
 ) -> None:

@@ -80,10 +80,10 @@ def read_judgments(
         bad_rows,
         scale=Scale.parse(grades) if grades is not None else None,
         scale_rules=ScaleRules.read(scales) if scales is not None else None,
-        unjudgeable=_answers(unjudgeable, layout),
+        unjudgeable=unjudgeable_answers(unjudgeable, layout),
         repeats=repeats,
         exclude=excluded_ids(exclude),
-        family_pattern=_pattern(family_pattern),
+        family_pattern=family_regex(family_pattern),
         column_of=lambda role: found.get(role, role),
     )
     return encoder.encode(cells)
@@ -119,7 +119,7 @@ def read_gold(
         opened_source,
         bad_rows,
         scale=Scale.parse(grades) if grades is not None else None,
-        unjudgeable=_answers(unjudgeable, layout),
+        unjudgeable=unjudgeable_answers(unjudgeable, layout),
         repeats="keep",
         option=option,
         column_of=lambda role: found.get(role, role),
@@ -292,15 +292,17 @@ def _constant(value: str, n: int) -> pa.ChunkedArray:
     return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, pa.array([value]))])
 
 
-def _answers(unjudgeable: object, layout: Layout) -> frozenset[str]:
+def unjudgeable_answers(unjudgeable: object, layout: Layout | None = None) -> frozenset[str]:
+    """The answers that mean 'cannot judge', as they are compared: told, or as the format has it."""
     if unjudgeable is None:
-        return frozenset(layout.unjudgeable)
+        return frozenset(() if layout is None else layout.unjudgeable)
     if isinstance(unjudgeable, str):
         return frozenset(map(answer, unjudgeable.split(",")))
     return frozenset(map(answer, unjudgeable if isinstance(unjudgeable, Iterable) else [unjudgeable]))
 
 
-def _pattern(text: str | None) -> re.Pattern[str] | None:
+def family_regex(text: str | None) -> re.Pattern[str] | None:
+    """The regular expression of families."""
     if text is None:
         return None
     try:

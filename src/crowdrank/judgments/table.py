@@ -193,6 +193,29 @@ class Judgments:
         lowest = self.with_honeypots(lambda codes: np.maximum(codes, 0))
         return replace(lowest, grade=np.maximum(self.grade, 0))
 
+    def with_unjudgeable_answer(self) -> Judgments:
+        """'Cannot judge' as an answer of its own, coded after the grades of all scales."""
+        answer = np.where(self.grade == UNJUDGEABLE, max(map(len, self.scales)), self.grade)
+        return replace(self, grade=answer.astype(np.int8))
+
+    def with_families(self, families: pa.Array | None, assessor_family: NDArray[np.int32] | None) -> Judgments:
+        """The same judgments, their assessors in these families (n_assessors,), or in none."""
+        return replace(self, families=families, assessor_family=assessor_family)
+
+    def of_assessors(self, rows: NDArray[np.int64]) -> Judgments:
+        """Of a table without judgments, the assessors of `rows` alone, in that order; families left empty are gone."""
+        families, family = self.families, None
+        if families is not None and self.assessor_family is not None:
+            family, families = _compacted(self.assessor_family[rows], families)
+        assessors = self.assessors.take(pa.array(rows))
+        return replace(
+            self,
+            assessors=assessors,
+            assessor_scale=self.assessor_scale[rows],
+            families=families,
+            assessor_family=family,
+        )
+
     def with_honeypots(self, recode: Callable[[NDArray[np.int8]], NDArray[np.int8]]) -> Judgments:
         """The right answers coded anew, as the grades are; `recode` gets one of every row, blanks stay blank."""
         if "honeypot" not in self.extras:

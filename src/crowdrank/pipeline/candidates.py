@@ -170,7 +170,8 @@ class Lesson:
         made.set_params(**{"objective": "DCG@10", "gains": self.settings.gains, "seed": self.settings.seed, **told})
         features = self.material.taken(rows)
         known = (features, grades, features.query)
-        return made.fit(self.steering(made.kind), self.material.features, known, progress=self.report)
+        seen, engine = self.steering(made.kind), self.opinions.cluster
+        return made.fit(seen, self.material.features, known, progress=self.report, engine=engine)
 
     def steering(self, kind: str) -> LabelFeatures:
         """The labels that steer a remapper, by the kind of what is known of them."""
@@ -257,7 +258,8 @@ def remapped_linear_model(kind: str) -> Learn:
         known = lesson.material.taken(lesson.crowd)
         # The remapper's ridge was for the labels that steered it.
         mu = made.mu_ * lesson.share(made.kind)
-        return GLS(mu).fit(known, target, query=known.query, sample_weight=weight)
+        told = {"query": known.query, "sample_weight": weight, "engine": lesson.opinions.cluster}
+        return GLS(mu).fit(known, target, **told)
 
     return learn
 

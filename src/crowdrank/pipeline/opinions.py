@@ -9,6 +9,7 @@ import numpy as np
 
 from crowdrank.consensus import model_class
 from crowdrank.consensus.base import Aggregator
+from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
 from crowdrank.errors import CrowdrankError, DataWarning
 from crowdrank.pipeline.material import Material
@@ -29,8 +30,10 @@ class Opinions:
     No expert grade reaches them, so that crowd labels of any query may: they tell of assessors, not of experts.
     """
 
-    def __init__(self, material: Material, stages: Stages, threads: int | None = None) -> None:
-        self.material, self.stages = material, stages
+    def __init__(
+        self, material: Material, stages: Stages, threads: int | None = None, cluster: Engine | None = None
+    ) -> None:
+        self.material, self.stages, self.cluster = material, stages, cluster
         self.threads = threads or usual_threads()
         self.failed: dict[str, str] = {}
         self.cautions: list[str] = []
@@ -62,7 +65,7 @@ class Opinions:
                     lambda: (
                         model_class(method)()
                         .set_params(**options)
-                        .fit(self.material.labels, engine=LocalEngine(self.threads), progress=report)
+                        .fit(self.material.labels, engine=self.cluster or LocalEngine(self.threads), progress=report)
                     ),
                     lambda model, place: model.save(place),
                     Aggregator.load,

@@ -16,6 +16,7 @@ import pyarrow as pa
 import crowdrank
 from crowdrank.assessors.report import AssessorReport, assess
 from crowdrank.consensus.result import Consensus
+from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, OutputError, UsageError
 from crowdrank.files import replacing, require_folder, require_ours
 from crowdrank.judgments.table import counted
@@ -153,6 +154,7 @@ def run(
     *,
     output: str | Path | None = None,
     progress: bool = False,
+    engine: Engine | None = None,
     **settings: Any,
 ) -> Run:
     """Turn judgments into a ranker: consensus, candidates, a choice by expert grades, an honest test.
@@ -166,6 +168,8 @@ def run(
             from them.
         output: a folder for the results; finished stages are kept in it, and a run that was interrupted goes on.
         progress: show bars where it takes long.
+        engine: a cluster for the consensus models, the remappers and their least squares (`DaskEngine`); by default
+            threads here. Trees of rankers grow here in any case.
         settings: the attributes of `Settings`, as in `measure="AP"` or `test=0.5`.
 
     >>> import crowdrank
@@ -187,7 +191,7 @@ def run(
     inputs = _digests(material)
     stages = Stages(None if folder is None else folder / STAGES)
     notes = [*material.notes, *(_changed(folder, inputs) if folder else [])]
-    opinions = Opinions(material, stages, told.threads)
+    opinions = Opinions(material, stages, told.threads, engine)
 
     _fit(opinions, told.method, progress)
     if told.method in opinions.failed:

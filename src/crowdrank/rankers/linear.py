@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import linalg
 
+from crowdrank.engine.base import Arrays, Engine
+from crowdrank.engine.local import LocalEngine
 from crowdrank.errors import UsageError
 from crowdrank.progress import Report
 from crowdrank.rankers import kernels
@@ -17,6 +20,8 @@ from crowdrank.rankers.lambdamart import shares
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
 
+ROWS_PER_BLOCK = 1 << 16
+"""Rows that are summed up at once."""
 FLAT = 1e-12
 """A feature whose spread is below this part of its size is constant."""
 
@@ -30,11 +35,14 @@ class Standard:
     @classmethod
     def of(cls, X: Floats, weight: Floats) -> Standard:
         """The weighted mean and spread of features (n, n_features); blanks do not count."""
-        there = ~np.isnan(X)
-        mass = np.maximum((weight[:, None] * there).sum(axis=0), np.finfo(float).tiny)
-        mean = (weight[:, None] * np.where(there, X, 0.0)).sum(axis=0) / mass
-        off = np.where(there, X - mean, 0.0)
-        spread = np.sqrt((weight[:, None] * off**2).sum(axis=0) / mass)
+        sums = masses(X, weight)
+        return cls.from_sums(sums, squares(X, weight, means(sums)))
+
+    @classmethod
+    def from_sums(cls, sums: Arrays, squared: Floats) -> Standard:
+        """From what `masses` and `squares` sum up."""
+        mean, mass = means(sums), np.maximum(sums["mass"], np.finfo(float).tiny)
+        spread = np.sqrt(squared / mass)
         constant = spread <= FLAT * np.maximum(np.abs(mean), np.finfo(float).tiny)
         return cls(mean, np.where(constant, 0.0, spread))
 
@@ -69,6 +77,7 @@ class GLS(Ranker):
     """
 
     takes_blanks = False
+    _engine: Engine | None = None
 
     coef_: Floats
     intercept_: float
@@ -90,6 +99,24 @@ class GLS(Ranker):
         self.validate_by = validate_by
         self.seed = seed
 
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        query: Any = None,
+        sample_weight: Any = None,
+        eval_set: tuple[Any, Any, Any] | None = None,
+        progress: bool | Report = False,
+        engine: Engine | None = None,
+    ) -> Self:
+        """Learn to rank; arguments as in `Ranker.fit`, and `engine`: where sums over blocks of rows are made."""
+        self._engine = engine
+        try:
+            return self._fit(X, y, query, sample_weight, eval_set, progress)
+        finally:
+            del self._engine
+
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
         target = lists.gain(self.gains) if self.target == "gain" else lists.y
         weight = np.ones(len(target)) if lists.weight is None else lists.weight
@@ -97,8 +124,8 @@ class GLS(Ranker):
 
     def _regress(self, X: Floats, target: Floats, weight: Floats, validation: Validation | None) -> None:
         X, target, weight = folded(X, target, weight)
-        self.standard_ = Standard.of(X, weight)
-        solve = Normal(self.standard_(X), target, weight)
+        solve = Normal.over(X, target, weight, self._engine or LocalEngine())
+        self.standard_ = solve.standard
         ridges = self._ridges()
         if len(ridges) > 1 and validation is None:
             raise UsageError("mu has several values: give eval_set, by which one is chosen, or one value.")
@@ -189,16 +216,81 @@ class RD(GLS):
         require_number("delta", self.delta, 0, above=True)
 
 
-class Normal:
-    """The normal equations of weighted least squares, made once for any ridge."""
+def masses(X: Floats, weight: Floats) -> Arrays:
+    """Sums over rows of weights and weighted values of each feature; blanks do not count."""
+    there = ~np.isnan(X)
+    total = (weight[:, None] * np.where(there, X, 0.0)).sum(axis=0)
+    return {"mass": (weight[:, None] * there).sum(axis=0), "total": total}
 
-    def __init__(self, X: Floats, target: Floats, weight: Floats) -> None:
-        self.X, self.weight = X, weight
-        self.level = float(np.average(target, weights=weight))
-        self.off = target - self.level
-        weighted = X * weight[:, None]
-        # X has weighted means of 0: the intercept stands apart.
-        self.Z, self.right = X.T @ weighted, weighted.T @ self.off
+
+def means(sums: Arrays) -> Floats:
+    """The weighted mean of each feature."""
+    return np.asarray(sums["total"] / np.maximum(sums["mass"], np.finfo(float).tiny))
+
+
+def squares(X: Floats, weight: Floats, mean: Floats) -> Floats:
+    """Sums over rows of weighted squares around the mean."""
+    off = np.where(np.isnan(X), 0.0, X - mean)
+    return np.asarray((weight[:, None] * off**2).sum(axis=0))
+
+
+class Rows:
+    """What least squares sum up over blocks of rows, in three passes: means, spreads, products."""
+
+    locality: ClassVar[str] = "item"
+    carries: ClassVar[tuple[str, ...]] = ()
+
+    def start(self, block: Arrays) -> Arrays:
+        """Nothing is kept."""
+        return {}
+
+    def accumulate(self, block: Arrays, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+        """The sums that the next theta needs."""
+        X, target, weight = block["X"], block["target"], block["weight"]
+        if theta is None:
+            return local, {**masses(X, weight), "level": np.array([weight @ target, weight.sum()])}
+        if "scale" not in theta:
+            return local, {"squares": squares(X, weight, theta["mean"])}
+        rows = Standard(theta["mean"], theta["scale"])(X)
+        weighted = rows * weight[:, None]
+        return local, {"Z": rows.T @ weighted, "right": weighted.T @ (target - theta["level"])}
+
+    def finish(self, block: Arrays, local: Arrays, theta: Arrays) -> Arrays:
+        """Nothing is asked of single rows."""
+        return {}
+
+
+class Normal:
+    """The normal equations of weighted least squares, made once for any ridge.
+
+    Args:
+        X, target, weight: the rows; X has weighted means of 0 once `standard` is applied: the intercept stands apart.
+        standard: of the features.
+        level: the weighted mean of the targets.
+        Z, right: X'WX and X'W(t - level).
+
+    """
+
+    def __init__(
+        self, X: Floats, target: Floats, weight: Floats, standard: Standard, level: float, Z: Floats, right: Floats
+    ) -> None:
+        self.rows, self.target, self.weight = X, target, weight
+        self.standard, self.level, self.Z, self.right = standard, level, Z, right
+
+    @classmethod
+    def over(cls, X: Floats, target: Floats, weight: Floats, engine: Engine) -> Normal:
+        """Sums over blocks of rows, on an engine."""
+        ends = np.linspace(0, len(X), max(1, len(X) // ROWS_PER_BLOCK) + 1).astype(int)
+        cut = [
+            {"X": X[first:last], "target": target[first:last], "weight": weight[first:last]}
+            for first, last in pairwise(ends)
+        ]
+        passes = engine.passes(Rows(), cut)
+        sums = passes.accumulate(None)
+        mean, level = means(sums), float(sums["level"][0] / sums["level"][1])
+        standard = Standard.from_sums(sums, passes.accumulate({"mean": mean})["squares"])
+        found = passes.accumulate({"mean": standard.mean, "scale": standard.scale, "level": np.array(level)})
+        return cls(X, target, weight, standard, level, found["Z"], found["right"])
 
     def __call__(self, mu: float) -> tuple[Floats, float]:
         """Coefficients and intercept for a ridge."""
@@ -218,8 +310,9 @@ class Normal:
         except linalg.LinAlgError:
             pass  # dependent features and no ridge: the next line has the shortest solution
         root = np.sqrt(self.weight)
-        rows = np.vstack([self.X[:, used] * root[:, None], np.sqrt(mu) * np.eye(len(Z))])
-        aims = np.concatenate([self.off * root, np.zeros(len(Z))])
+        X = self.standard(self.rows)[:, used]
+        rows = np.vstack([X * root[:, None], np.sqrt(mu) * np.eye(len(Z))])
+        aims = np.concatenate([(self.target - self.level) * root, np.zeros(len(Z))])
         return np.asarray(linalg.lstsq(rows, aims, lapack_driver="gelsd")[0])
 
 

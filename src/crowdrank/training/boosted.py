@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.rankers.base import require_one_of, require_whole
 from crowdrank.rankers.data import Floats, Integers
@@ -17,6 +18,7 @@ from crowdrank.rankers.lambdamart import shares
 from crowdrank.training import kernels
 from crowdrank.training.label_features import LabelFeatures
 from crowdrank.training.objectives import Loss
+from crowdrank.training.on_engine import BoostedSteps, blocks
 from crowdrank.training.remap import WIDEST, Functions, Learnt, Remapper
 
 STARTS = ("label", "consensus", "zero")
@@ -96,6 +98,12 @@ class BoostedRemapper(Remapper):
         return BoostedFunctions(
             prepared, self._start(labels), self.mode, self.depth, self.min_child_samples, self.learning_rate
         )
+
+    def _on_engine(
+        self, functions: BoostedFunctions, prepared: Binned, labels: LabelFeatures, X: Floats, engine: Engine
+    ) -> BoostedSteps:
+        cut = blocks(labels.judgments.offsets, {"X": X}, {"bins": prepared.bins, "start": self._start(labels)})
+        return BoostedSteps(functions, cut, engine)
 
     def _restore(self, arrays: dict[str, Any]) -> BoostedLearnt:
         target, weight = (
@@ -202,10 +210,14 @@ class Grower:
             value,
             gain,
         )
+        return self.tree(feature, threshold, value, gain), value[self.node]
+
+    def tree(self, feature: Integers, threshold: Integers, value: Floats, gain: Floats) -> Trees:
+        """A tree whose splits are at values of the features, not at bins."""
         cut = np.array(
             [self.binned.edges[f][b] if f >= 0 else 0.0 for f, b in zip(feature, threshold, strict=True)],
         )
-        return Trees(feature[None], cut[None], value[None], gain[None]), value[self.node]
+        return Trees(feature[None], cut[None], value[None], gain[None])
 
 
 class BoostedFunctions(Functions):

@@ -138,6 +138,101 @@ def add_standard_sums(
 
 
 @njit(cache=True, nogil=True)
+def count_level(
+    bins: Bins,
+    target: Floats,
+    node: NDArray[np.int32],
+    feature: Integers,
+    threshold: Integers,
+    counted: NDArray[np.bool_],
+    level: int,
+    width: int,
+    sums: Floats,
+) -> None:
+    """Send rows to their nodes of a level; sum target and count by feature and bin for the nodes that are counted.
+
+    These are sums over rows, which blocks of rows may make apart. No room for sums: the rows only move.
+    """
+    # bins (n, n_features); target, node (n,); feature, threshold, counted (n_nodes,); sums (2^level or 0, ...)
+    first = 2**level - 1
+    for i in range(bins.shape[0]):
+        at = int(node[i])
+        if level > 0:
+            if at < (first - 1) // 2 or feature[at] == LEAF:
+                continue
+            at = 2 * at + (2 if bins[i, int(feature[at])] > threshold[at] else 1)
+            node[i] = at
+        if sums.shape[0] == 0 or not counted[at]:
+            continue
+        own, g = sums[at - first], target[i]
+        for f in range(bins.shape[1]):
+            b = f * width + 2 * int(bins[i, f])
+            own[b] += g
+            own[b + 1] += 1.0
+
+
+@njit(cache=True, nogil=True)
+def choose_level(
+    before: Floats,
+    sums: Floats,
+    n_bins: Integers,
+    level: int,
+    width: int,
+    least: int,
+    energy: float,
+    feature: Integers,
+    threshold: Integers,
+    value: Floats,
+    gain: Floats,
+    size: Floats,
+    counted: NDArray[np.bool_],
+) -> None:
+    """Split the nodes of a level: each split lowers the squared error most and leaves `least` rows on each side.
+
+    What was not counted is what is left of the parent. Of two children the smaller one will be counted.
+    """
+    # before (2^(level-1), row), sums (2^level, row): by feature and bin; the others (n_nodes,)
+    first, last = 2**level - 1, 2 ** (level + 1) - 1
+    if level > 0:
+        for child in range(first, last):
+            parent = (child - 1) // 2
+            if feature[parent] != LEAF and not counted[child]:
+                sibling = child + 1 if child % 2 == 1 else child - 1
+                for b in range(sums.shape[1]):
+                    sums[child - first, b] = before[parent - (2 ** (level - 1) - 1), b] - sums[sibling - first, b]
+    for at in range(first, last):
+        if level > 0 and feature[(at - 1) // 2] == LEAF:
+            continue
+        if size[at] < 2 * least:
+            continue
+        whole, mass = value[at] * size[at], size[at]
+        best, left_sum, left_size = ROUNDING * energy, 0.0, 0.0
+        for f in range(n_bins.size):
+            s, c = 0.0, 0.0
+            for b in range(n_bins[f] - 1):
+                s += sums[at - first, f * width + 2 * b]
+                c += sums[at - first, f * width + 2 * b + 1]
+                if c < least:
+                    continue
+                if mass - c < least:
+                    break
+                won = s * s / c + (whole - s) * (whole - s) / (mass - c) - whole * whole / mass
+                if won > best * (1.0 + 1e-9):  # of equal splits the first
+                    best, left_sum, left_size = won, s, c
+                    feature[at], threshold[at] = f, b
+        if feature[at] == LEAF:
+            continue
+        gain[at] = best
+        left, right = 2 * at + 1, 2 * at + 2
+        value[left], size[left] = left_sum / left_size, left_size
+        value[right], size[right] = (whole - left_sum) / (mass - left_size), mass - left_size
+        if left_size <= mass - left_size:
+            counted[left] = True
+        else:
+            counted[right] = True
+
+
+@njit(cache=True, nogil=True)
 def fit_tree(
     bins: Bins,
     n_bins: Integers,
@@ -150,83 +245,27 @@ def fit_tree(
     value: Floats,
     gain: Floats,
 ) -> None:
-    """Grow a regression tree level by level: each split lowers the squared error most and leaves `least` on each side.
-
-    Only the smaller child of every split is counted; the other one is what is left of the parent.
-    """
+    """Grow a regression tree level by level."""
     # bins (n, n_features); n_bins (n_features,); target, node (n,); feature, threshold, value, gain (2^(depth+1) - 1,)
     n, n_features = bins.shape
     width = 2 * int(np.max(n_bins))
-    row_size = n_features * width
     feature[:], threshold[:], value[:], gain[:] = LEAF, 0, 0.0, 0.0
     node[:] = 0
     size = np.zeros(feature.size)
     counted = np.zeros(feature.size, np.bool_)  # whose rows are summed; of others the parent's less the sibling's
-    sums = np.zeros((1, row_size))  # of each node of the level: target and count by feature and bin
     counted[0] = True
     total, energy = 0.0, 0.0
     for i in range(n):
         total += target[i]
         energy += target[i] * target[i]
     value[0], size[0] = total / n, n
-    for level in range(depth + 1):
-        first, last = 2**level - 1, 2 ** (level + 1) - 1
-        deepest = level == depth
-        fresh = np.zeros((1 if deepest else last - first, row_size))
-        for i in range(n):
-            at = int(node[i])
-            if level > 0:
-                if feature[at] == LEAF:
-                    continue
-                at = 2 * at + (2 if bins[i, int(feature[at])] > threshold[at] else 1)
-                node[i] = at
-            if deepest or not counted[at]:
-                continue
-            own, g = fresh[at - first], target[i]
-            for f in range(n_features):
-                b = f * width + 2 * int(bins[i, f])
-                own[b] += g
-                own[b + 1] += 1.0
-        if deepest:
-            break
-        if level > 0:
-            for child in range(first, last):
-                parent = (child - 1) // 2
-                if feature[parent] != LEAF and not counted[child]:
-                    sibling = child + 1 if child % 2 == 1 else child - 1
-                    for b in range(row_size):
-                        fresh[child - first, b] = sums[parent - (2 ** (level - 1) - 1), b] - fresh[sibling - first, b]
-        sums = fresh
-        for at in range(first, last):
-            if level > 0 and feature[(at - 1) // 2] == LEAF:
-                continue
-            if size[at] < 2 * least:
-                continue
-            whole, mass = value[at] * size[at], size[at]
-            best, left_sum, left_size = ROUNDING * energy, 0.0, 0.0
-            for f in range(n_features):
-                s, c = 0.0, 0.0
-                for b in range(n_bins[f] - 1):
-                    s += sums[at - first, f * width + 2 * b]
-                    c += sums[at - first, f * width + 2 * b + 1]
-                    if c < least:
-                        continue
-                    if mass - c < least:
-                        break
-                    won = s * s / c + (whole - s) * (whole - s) / (mass - c) - whole * whole / mass
-                    if won > best * (1.0 + 1e-9):  # of equal splits the first
-                        best, left_sum, left_size = won, s, c
-                        feature[at], threshold[at] = f, b
-            if feature[at] == LEAF:
-                continue
-            gain[at] = best
-            left, right = 2 * at + 1, 2 * at + 2
-            value[left], size[left] = left_sum / left_size, left_size
-            value[right], size[right] = (whole - left_sum) / (mass - left_size), mass - left_size
-            if left_size <= mass - left_size:
-                counted[left] = True
-            else:
-                counted[right] = True
+    before = np.zeros((1, n_features * width))
+    for level in range(depth):
+        sums = np.zeros((2**level, n_features * width))
+        count_level(bins, target, node, feature, threshold, counted, level, width, sums)
+        choose_level(before, sums, n_bins, level, width, least, energy, feature, threshold, value, gain, size, counted)
+        before = sums
+    count_level(bins, target, node, feature, threshold, counted, depth, width, np.zeros((0, 0)))
 
 
 @njit(cache=True, nogil=True)

@@ -18,6 +18,7 @@ from crowdrank.consensus.dawid_skene import DawidSkene
 from crowdrank.consensus.gda import GDA
 from crowdrank.consensus.glad import GLAD
 from crowdrank.consensus.result import Consensus
+from crowdrank.engine.base import Engine
 from crowdrank.errors import ConvergenceWarning, InputError, UsageError, shown
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.columns import ALIASES, resolve
@@ -149,6 +150,7 @@ def label_features(
     glad: Aggregator | None = None,
     latent: Aggregator | None = None,
     more: Any = None,
+    engine: Engine | None = None,
 ) -> LabelFeatures:
     """Numbers about every label that say how likely it is to be right, and what it is worth.
 
@@ -167,6 +169,7 @@ def label_features(
         dawid_skene, glad, latent: fitted models; by default they are fitted on these judgments without honeypots.
         more: a DataFrame or path of query, document, assessor and further columns of numbers, which join the features;
             blank for labels that it does not name.
+        engine: where the models are fitted; by default here, in one thread.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=10, documents=5, label_grades=2, seed=1)
@@ -184,7 +187,7 @@ def label_features(
     values = np.array(table.scale.values, dtype=np.float64)
     good = _good(good, values)
     views = _Views(table, values, good)
-    models = [_fitted(dawid_skene, DawidSkene, table, known), _fitted(glad, GLAD, table, known)]
+    models = [_fitted(given, cls, table, known, engine) for given, cls in ((dawid_skene, DawidSkene), (glad, GLAD))]
     ds, ability = (model.infer(table) for model in models)
     _require_columns(ds, f"says_{len(values) - 1}_if_0", "dawid_skene", "DawidSkene")
     _require_columns(ability, "ability", "glad", "GLAD")
@@ -192,7 +195,7 @@ def label_features(
     if kind != "remap":
         columns = {name: column for name, column in columns.items() if name not in BAD}
     if kind == "all":
-        models.append(_fitted(latent, GDA, table, known))
+        models.append(_fitted(latent, GDA, table, known, engine))
         if len(values) > 2:
             columns |= {"expected_dawid_skene": views.expected(ds), "expected_glad": views.expected(ability)}
         curve = models[-1].infer(table)
@@ -273,7 +276,9 @@ def _good(good: float | None, values: Floats) -> float:
     return float(good)
 
 
-def _fitted(model: Aggregator | None, cls: type[Aggregator], table: Judgments, gold: Gold | None) -> Aggregator:
+def _fitted(
+    model: Aggregator | None, cls: type[Aggregator], table: Judgments, gold: Gold | None, engine: Engine | None
+) -> Aggregator:
     """A model as it was given; fitted on these labels where none was."""
     if model is not None:
         return model
@@ -281,7 +286,7 @@ def _fitted(model: Aggregator | None, cls: type[Aggregator], table: Judgments, g
         gold = None  # the experts graded other documents, which is usual
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a feature need not be at rest to the last digit
-        return cls().fit(table, gold)
+        return cls().fit(table, gold, engine=engine)
 
 
 def _require_columns(consensus: Consensus, name: str, role: str, cls: str) -> None:

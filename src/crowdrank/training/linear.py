@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+from crowdrank.engine.base import Engine
 from crowdrank.rankers.data import Floats
 from crowdrank.rankers.lambdamart import shares
 from crowdrank.rankers.linear import Standard
 from crowdrank.training import kernels
 from crowdrank.training.label_features import LabelFeatures
 from crowdrank.training.objectives import Loss
+from crowdrank.training.on_engine import LinearSteps, blocks
 from crowdrank.training.remap import WIDEST, Functions, Learnt, Remapper
 
 FARTHEST = 5.0
@@ -84,6 +86,12 @@ class LinearRemapper(Remapper):
     def _begin(self, labels: LabelFeatures, prepared: tuple[Standard, Inputs]) -> LinearFunctions:
         label = labels.names.index("label") if "label" in labels.names else None
         return LinearFunctions(*prepared, labels.start, label, self.mode)
+
+    def _on_engine(
+        self, functions: LinearFunctions, prepared: Any, labels: LabelFeatures, X: Floats, engine: Engine
+    ) -> LinearSteps:
+        cut = blocks(labels.judgments.offsets, {"X": X}, {"Y": prepared[1].dense, "start": labels.start})
+        return LinearSteps(functions, cut, engine)
 
     def _restore(self, arrays: dict[str, Any]) -> LinearLearnt:
         standard = Standard(arrays["mean"], arrays["scale"])
@@ -181,7 +189,10 @@ class LinearFunctions(Functions):
 
     def step(self, of_target: Floats, of_weight: Floats | None, rate: float) -> None:
         """Go `rate` far along each gradient."""
-        beta, alpha = self.gradient(of_target, of_weight)
+        self.move(*self.gradient(of_target, of_weight), rate)
+
+    def move(self, beta: Floats | None, alpha: Floats | None, rate: float) -> None:
+        """Go `rate` far along dM/dbeta and dM/dalpha."""
         if beta is not None:
             self.beta = self.beta + rate * _direction(beta)
         if alpha is not None:

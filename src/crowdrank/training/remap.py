@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.evaluation.measures import parse_gains
 from crowdrank.judgments.table import counted
@@ -29,6 +30,7 @@ from crowdrank.training.experts import Experts, refuse_leaks
 from crowdrank.training.gls_gradients import Background
 from crowdrank.training.label_features import KINDS, LabelFeatures, label_features
 from crowdrank.training.objectives import Aim, Loss, Objective
+from crowdrank.training.on_engine import EngineSteps, Steps
 from crowdrank.training.remapped import Remapped, groups
 
 MODES = ("W", "T", "W+T")
@@ -84,7 +86,7 @@ class Best:
     value: float
     mu: float
     iteration: int
-    functions: Functions
+    steps: Any  # Steps or EngineSteps
     kept: Any
     coefficients: Floats
 
@@ -159,8 +161,21 @@ class Remapper(Parametrised, ABC):
 
     # What users call.
 
+    @abstractmethod
+    def _on_engine(
+        self, functions: Any, prepared: Any, labels: LabelFeatures, X: Floats, engine: Engine
+    ) -> EngineSteps:
+        """The functions, to be moved on an engine; X are the standardised features of the documents."""
+
     def fit(
-        self, labels: Any, features: Any, expert: Any, *, eval_set: Any = None, progress: bool | Report = False
+        self,
+        labels: Any,
+        features: Any,
+        expert: Any,
+        *,
+        eval_set: Any = None,
+        progress: bool | Report = False,
+        engine: Engine | None = None,
     ) -> Self:
         """Learn the functions.
 
@@ -173,11 +188,12 @@ class Remapper(Parametrised, ABC):
             eval_set: the grades that tell when to stop, likewise, of other queries; by default a part of `expert`
                 (`validation`) is set aside.
             progress: show a bar when it takes long, or call a function with (step, most, validation measure).
+            engine: where the sums over labels are made; by default here, in memory.
 
         """
         self._check()
         known = as_features(features)
-        told = labels if isinstance(labels, LabelFeatures) else label_features(labels, kind=self.kind)
+        told = labels if isinstance(labels, LabelFeatures) else label_features(labels, kind=self.kind, engine=engine)
         told, row = _with_features(told, known)
         self._refuse_flat(told)
         aim = Aim(self.objective, parse_gains(self.gains))
@@ -187,20 +203,27 @@ class Remapper(Parametrised, ABC):
         X = known.matrix[row]
         standard = Standard.of(X, np.diff(told.judgments.offsets).astype(np.float64))
         say_blanks(Lists(X, X[:, 0], None, np.array([0, len(X)]), None, np.arange(len(X)), known.names), "GLS")
-        background = Background(standard(X), told.item)
+        standardised = standard(X)
+        background = Background(standardised, told.item) if engine is None else None
         rows = [(standard(part.lists.X), aim.of(part.lists)) for part in (experts.shuffled(self.seed), held_out)]
         prepared = self._prepare(told)
         with reporting(progress, type(self).__name__) as report:
-            best = self._climb(told, prepared, background, rows, report)
+
+            def begin() -> Steps | EngineSteps:
+                functions = self._begin(told, prepared)
+                if background is not None:
+                    return Steps(functions, background, "W" in self.mode)
+                assert engine is not None
+                return self._on_engine(functions, prepared, told, standardised, engine)
+
+            best = self._climb(begin, rows, report)
         self._keep(told, known.names, standard, aim, best)
         self._features = known
         return self
 
     def _climb(
         self,
-        labels: LabelFeatures,
-        prepared: Any,
-        background: Background,
+        begin: Callable[[], Steps | EngineSteps],
         rows: list[tuple[Floats, Objective]],
         report: Report,
     ) -> Best:
@@ -210,25 +233,24 @@ class Remapper(Parametrised, ABC):
         best: Best | None = None
         ridges = _several(self.ridge)
         for number, ridge in enumerate(ridges):
-            functions = self._begin(labels, prepared)
+            steps = begin()
             # The ridge is a part of what a standardised feature weighs at the start.
-            mu = ridge * float(functions.weight.sum())
+            mu = ridge * steps.weight
             highest, at = -np.inf, 0
             for iteration in range(self.n_iter + 1):
-                background.solve(functions.target, functions.weight, mu)
-                score = background.scores(V)
-                value = stopping.value(background.scores(held_out))
+                steps.solve(mu)
+                score = steps.scores(V)
+                value = stopping.value(steps.scores(held_out))
                 told = {"training": steering.value(score), "validation": value}
                 self.history_.append({"mu": mu, "iteration": iteration, **told})
                 if best is None or value > best.value:
-                    best = Best(value, mu, iteration, functions, functions.kept(), background.coefficients)
+                    best = Best(value, mu, iteration, steps, steps.kept(), steps.coefficients)
                 if value > highest:
                     highest, at = value, iteration
                 report(number * self.n_iter + iteration, len(ridges) * self.n_iter, value)
                 if iteration == self.n_iter or iteration - at >= self.patience:
                     break
-                pulls = background.slopes(V, steering.slope(score), of_weight="W" in self.mode)
-                functions.step(*pulls, self.learning_rate)
+                steps.climb(V, steering.slope(score), self.learning_rate)
         assert best is not None
         return best
 
@@ -240,7 +262,7 @@ class Remapper(Parametrised, ABC):
         aim: Aim,
         best: Best,
     ) -> None:
-        self.learnt_ = best.functions.learnt(best.kept)
+        self.learnt_ = best.steps.learnt(best.kept)
         self.feature_names_, self.recipe_ = labels.names, dict(labels.recipe)
         self.best_iteration_, self.mu_, self.validation_ = best.iteration, best.mu, best.value
         self.label_features_ = labels

@@ -1,0 +1,105 @@
+"""The same passes on Dask: one process against two, and what an iteration sends.
+
+Two processes and the one that leads them share this machine's cores; what the leading one does between passes (the
+M-step, the sums of two) is what does not shrink. It is measured apart: `leading_seconds`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Result, at_least
+
+ITERATIONS = 8
+PROCESSES = (1, 2)
+LEAST_GAIN = 1.6
+SHARDS = 16
+"""As many for each of two processes, and few enough that their sums are little beside the passes."""
+
+
+def fit_on_cluster(world: Path, work: Path, labels: int, workers: int) -> dict[str, Any]:
+    """Dawid-Skene on a cluster of `workers` processes here: seconds an iteration, messages and bytes."""
+    import warnings
+
+    from crowdrank import DaskEngine, DawidSkene, read_partitions
+
+    warnings.simplefilter("ignore")
+    sizes = count_messages()
+    marks: list[tuple[float, int, int]] = []
+    leading = _timed_maximise()
+
+    def note(iteration: int, most: int, objective: float) -> None:
+        marks.append((time.perf_counter(), len(sizes), sum(sizes)))
+
+    with DaskEngine(workers=workers, dashboard=False) as engine:
+        began = time.perf_counter()
+        stored = read_partitions(world, work=work, shard_size=-(-labels // SHARDS), engine=engine)
+        reading = time.perf_counter() - began
+        DawidSkene(ITERATIONS, 0.0).fit(stored, engine=engine, progress=note, output=work.parent / "consensus")
+        between = engine.client.run(_incoming)
+    steps = [tuple(b - a for a, b in zip(one, after, strict=True)) for one, after in itertools.pairwise(marks)]
+    n = len(steps)
+    return {
+        "reading_seconds": reading,  # the second time the shards are there
+        "iteration_seconds": min(step[0] for step in steps),
+        "leading_seconds": min(leading),
+        "messages": sum(step[1] for step in steps) / n,
+        "bytes_through_client": sum(step[2] for step in steps) / n,
+        "bytes_between_workers": sum(between.values()) / (n + 2),
+        "shards": len(stored.shards),
+    }
+
+
+def _timed_maximise() -> list[float]:
+    """Seconds of every M-step from now on, which the leading process makes alone."""
+    from crowdrank import DawidSkene
+
+    seconds: list[float] = []
+    maximise = DawidSkene.maximise
+
+    def timed(self: Any, theta: Any, statistics: Any) -> Any:
+        began = time.perf_counter()
+        new = maximise(self, theta, statistics)
+        seconds.append(time.perf_counter() - began)
+        return new
+
+    DawidSkene.maximise = timed  # type: ignore[method-assign]
+    return seconds
+
+
+def _incoming(dask_worker: Any) -> int:
+    """Bytes that a worker got from others."""
+    return int(sum(one["total"] for one in dask_worker.transfer_incoming_log))
+
+
+def count_messages() -> list[int]:
+    """The sizes of all messages that this process, with client and scheduler in it, sends and gets from now on."""
+    from distributed.comm import tcp
+    from distributed.utils import nbytes
+
+    sizes: list[int] = []
+    packed, unpacked = tcp.to_frames, tcp.from_frames
+
+    async def to_frames(*message: Any, **options: Any) -> Any:
+        frames = await packed(*message, **options)
+        sizes.append(sum(map(nbytes, frames)))
+        return frames
+
+    async def from_frames(frames: Any, **options: Any) -> Any:
+        sizes.append(sum(map(nbytes, frames)))
+        return await unpacked(frames, **options)
+
+    tcp.to_frames, tcp.from_frames = to_frames, from_frames
+    return sizes
+
+
+def verdict(one: dict[str, Any], two: dict[str, Any], labels: int) -> Result:
+    """The goal: two processes over one."""
+    gain = one["iteration_seconds"] / two["iteration_seconds"]
+    apart = two["leading_seconds"]
+    without = (one["iteration_seconds"] - apart) / (two["iteration_seconds"] - apart)
+    name = f"Dawid-Skene, {labels:,} labels, an iteration on 1 Dask process over 2"
+    return at_least(name, gain, LEAST_GAIN, leading_seconds=apart, passes_alone=without)

@@ -1,0 +1,157 @@
+"""The consensus of judgments on disk: one Parquet file of documents a shard, one table of assessors, in a folder."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+import crowdrank
+from crowdrank.consensus import caution, kernels
+from crowdrank.consensus.result import Consensus, document_table
+from crowdrank.engine.base import Arrays
+from crowdrank.errors import InputError
+from crowdrank.judgments.combine import scale_in, scale_out
+from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.grades import Scale
+from crowdrank.judgments.sharded import ShardedJudgments, shard_path
+from crowdrank.judgments.table import Judgments, counted
+
+CONSENSUS_FILE = "consensus.json"
+"""The file by which a folder is known as a consensus."""
+DOCUMENTS, ASSESSORS = "documents", "assessors.parquet"
+
+
+class StoredConsensus(Consensus):
+    """A consensus in a folder: `documents/part-00000.parquet` and so on, and `assessors.parquet`.
+
+    The table of assessors is in memory; that of documents is read when it is asked for, whole by `document_table` or
+    `documents`, a file at a time by :meth:`document_parts`.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        folder = Path(folder)
+        try:
+            about = json.loads((folder / CONSENSUS_FILE).read_text())
+            assessors = pq.read_table(folder / ASSESSORS)
+            told = {
+                "folder": folder,
+                "_documents": about["documents"],
+                "method": about["method"],
+                "assessor_table": assessors,
+                "scale": scale_in(about["scale"]),
+                "labels": tuple(about["labels"]),
+                "backend": "pandas",
+            }
+        except (OSError, KeyError, ValueError) as problem:
+            raise InputError(
+                f"it is not a consensus ({problem})", source=str(folder), remedy="name a folder that a fit wrote"
+            ) from problem
+        for name, value in told.items():
+            object.__setattr__(self, name, value)
+
+    folder: Path
+    _documents: int
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents, without reading them."""
+        return self._documents
+
+    def __repr__(self) -> str:
+        documents, assessors = counted(self.n_documents, "document"), counted(len(self.assessor_table), "assessor")
+        return f"<Consensus by {self.method}: {documents}, {assessors}, in {self.folder}>"
+
+    @cached_property
+    def document_table(self) -> pa.Table:
+        """The rows of all documents, in memory."""
+        return pa.concat_tables(self.document_parts())
+
+    def document_files(self) -> list[Path]:
+        """The files with the rows of the documents."""
+        return sorted((self.folder / DOCUMENTS).glob("part-*.parquet"))
+
+    def document_parts(self) -> Iterator[pa.Table]:
+        """The rows of the documents, a file at a time."""
+        return map(pq.read_table, self.document_files())
+
+
+@dataclass(frozen=True, eq=False)
+class ShardWriter:
+    """Writes what a model says of the documents of a shard; returns sums for what is said of them all."""
+
+    judgments: ShardedJudgments  # as the model takes them
+    gold: ShardGold | None
+    folder: str
+
+    def __call__(self, place: int, rows: Arrays) -> Arrays:
+        """Write the rows of the shard at a place."""
+        table = self.judgments.load(place)
+        gold = None if self.gold is None else self.gold.of(place, table.n_items)
+        path = shard_path(self.folder, "part", self.judgments.shards[place].number, ".parquet")
+        pq.write_table(document_table(table, rows), path, use_dictionary=["query", "grade", "judgments"])
+        return {**sums(table, rows["relevance"], gold), "documents": np.array([table.n_items])}
+
+
+def sums(judgments: Judgments, relevance: NDArray[np.float64], gold: NDArray[np.int8] | None) -> Arrays:
+    """What cautions and the accuracy on gold need of a shard."""
+    mean = caution.mean_grades(judgments)
+    found = {
+        "overlapping": np.array([int((np.diff(judgments.offsets) > 1).sum())]),
+        "groups": caution.groups_of(judgments, gold),
+        "by_relevance": caution.moments(mean, relevance),
+    }
+    if gold is None:
+        return found
+    agreed, asked = np.zeros(judgments.n_assessors), np.zeros(judgments.n_assessors)
+    kernels.count_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold, agreed, asked)
+    return {**found, "by_experts": caution.by_experts(judgments, gold), "agreed": agreed, "asked": asked}
+
+
+def summed(shards: Iterable[Arrays]) -> Arrays:
+    """The sums of all shards; groups of assessors grow together."""
+    total: Arrays = {}
+    for one in shards:
+        for name, values in one.items():
+            if name not in total:
+                total[name] = values
+            elif name == "groups":
+                total[name] = caution.groups_of_both(total[name], values)
+            else:
+                total[name] = total[name] + values
+    return total
+
+
+def output_of(judgments: ShardedJudgments) -> Path:
+    """The folder that the consensus goes to: as told, or a new one beside the shards that goes when Python ends."""
+    if judgments.output is not None:
+        return judgments.output
+    folder = Path(tempfile.mkdtemp(prefix="consensus-", dir=judgments.folder))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def write_about(
+    folder: Path, method: str, n_judgments: int, scale: Scale, labels: tuple[Any, ...], n_documents: int
+) -> None:
+    """Write what makes the folder known as a consensus."""
+    about = {
+        "crowdrank": crowdrank.__version__,
+        "method": method,
+        "documents": n_documents,
+        "judgments": n_judgments,
+        "scale": scale_out(scale),
+        "labels": list(labels),
+    }
+    (folder / CONSENSUS_FILE).write_text(json.dumps(about, indent=2))

@@ -1,0 +1,39 @@
+"""Engines by the names that users write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crowdrank.engine.local import LocalEngine
+from crowdrank.errors import UsageError
+
+if TYPE_CHECKING:
+    from crowdrank.engine.dask import DaskEngine
+
+SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "ucx://")
+
+
+def engine_named(name: str, threads: int | None = None) -> LocalEngine | DaskEngine:
+    """`local`, or `dask` for processes here, or `dask=tcp://host:port` for a cluster.
+
+    Args:
+        name: what the user wrote.
+        threads: of the local engine; with `dask`, so many processes are started here, or as many as there are cores.
+
+    >>> engine_named("local", 2)
+    LocalEngine(threads=2, shard_size=262144)
+    >>> engine_named("spark")
+    Traceback (most recent call last):
+    crowdrank.errors.UsageError: There is no engine 'spark'; take local, dask, or dask=tcp://host:port.
+    """
+    kind, equals, address = name.partition("=")
+    if name == "local":
+        return LocalEngine(1 if threads is None else threads)
+    if kind != "dask" or (equals and not address):
+        raise UsageError(f"There is no engine '{name}'; take local, dask, or dask=tcp://host:port.")
+    if address and not address.startswith(SCHEMES):
+        raise UsageError(f"'{address}' is no address of a Dask scheduler; write it as in dask=tcp://10.0.0.1:8786.")
+    from crowdrank.engine.dask import DaskEngine, require_dask
+
+    require_dask()
+    return DaskEngine(address) if address else DaskEngine(workers=threads)

@@ -1,0 +1,126 @@
+"""Files by their address: a path here, or whatever fsspec reaches (s3://, gs://, memory://, ...)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from crowdrank.errors import InputError, UsageError
+from crowdrank.judgments.sources import opened
+
+SUFFIXES = (".parquet", ".pq")
+
+
+def is_remote(address: str | Path) -> bool:
+    """Whether an address is one for fsspec.
+
+    >>> is_remote("s3://bucket/labels"), is_remote("labels")
+    (True, False)
+    """
+    return "://" in str(address)
+
+
+def address_of(path: str | Path) -> str:
+    """A path as an address: of `s3://bucket`, a Path leaves one slash.
+
+    >>> address_of(Path("s3://bucket/labels"))
+    's3://bucket/labels'
+    """
+    return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])", r"\1://", str(path))
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether an address is one of partitions: a folder here, or whatever is elsewhere."""
+    return is_remote(address_of(path)) or Path(path).is_dir()
+
+
+def partition_files(address: str | Path) -> list[str]:
+    """The Parquet files of a folder and of the folders in it, by name; hidden ones and `_metadata` are none.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "b.parquet").touch(), (folder / "a.parquet").touch(), (folder / "_a.parquet").touch()
+    (None, None, None)
+    >>> [Path(name).name for name in partition_files(folder)]
+    ['a.parquet', 'b.parquet']
+    """
+    found = _remote_files(str(address)) if is_remote(address) else _local_files(Path(address))
+    top = str(address).rstrip("/")
+    inside = {name: name.removeprefix(top) for name in found}
+    shown = [name for name in found if not any(part[:1] in (".", "_") for part in inside[name].split("/") if part)]
+    files = sorted(name for name in shown if name.lower().endswith(SUFFIXES))
+    if not files:
+        raise InputError(
+            "there is no Parquet file in it", source=str(address), remedy="name a folder of .parquet files"
+        )
+    return files
+
+
+def _local_files(folder: Path) -> list[str]:
+    if folder.is_file():
+        return [str(folder)]
+    if not folder.is_dir():
+        raise InputError("there is no such folder", source=str(folder), remedy="check the path")
+    return [str(path) for path in folder.rglob("*") if path.is_file()]
+
+
+def _remote_files(address: str) -> list[str]:
+    system, path = _file_system(address)
+    try:
+        found = [system.unstrip_protocol(name) for name in system.find(path)]
+    except Exception as problem:  # every store has its own
+        raise _unreachable(address, problem) from problem
+    if not found:
+        raise InputError("there is no such folder", source=address, remedy="check the address")
+    return found
+
+
+def _file_system(address: str) -> tuple[Any, str]:
+    try:
+        import fsspec
+    except ImportError as problem:
+        raise UsageError(
+            f"Reading {address} needs fsspec, which is not installed: pip install 'crowdrank[dask]'."
+        ) from problem
+    try:
+        found: tuple[Any, str] = fsspec.core.url_to_fs(address)
+    except (ValueError, ImportError) as problem:  # no such protocol, or its package is missing
+        raise InputError(f"it cannot be reached ({problem})", source=address, remedy="check the address") from problem
+    return found
+
+
+def _unreachable(address: str, problem: Exception) -> InputError:
+    reason = str(problem).split("\n")[0].rstrip(".")[:160]
+    return InputError(f"it cannot be read ({reason})", source=address, remedy="check the address and your rights")
+
+
+@contextmanager
+def opened_at(address: str) -> Iterator[BinaryIO]:
+    """The bytes of a file wherever it is; whatever is wrong with it is one sentence."""
+    if not is_remote(address):
+        with opened(address, text=False) as stream:
+            yield stream
+        return
+    system, path = _file_system(address)
+    try:
+        with system.open(path, "rb") as stream:
+            yield stream
+    except InputError:
+        raise
+    except (OSError, pa.ArrowException) as problem:
+        raise _unreachable(address, problem) from problem
+
+
+def version_of(address: str) -> tuple[Any, ...]:
+    """What changes where a file does: its size, and when or how it was last written."""
+    if not is_remote(address):
+        about = Path(address).stat()
+        return about.st_size, about.st_mtime_ns
+    system, path = _file_system(address)
+    told = system.info(path)
+    return tuple(str(told.get(name)) for name in ("size", "ETag", "etag", "mtime", "LastModified", "created"))

@@ -1,0 +1,102 @@
+"""A large world as partitioned Parquet, drawn a file at a time: what is on disk may be far more than memory holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from crowdrank.errors import UsageError
+from crowdrank.files import replacing
+from crowdrank.judgments.table import counted
+from crowdrank.progress import Report, reporting
+from crowdrank.simulation import kernels
+
+MARKER = "_world.json"
+ROWS_PER_FILE = 1_000_000
+
+
+def simulate_partitions(
+    folder: str | Path,
+    *,
+    items: int = 20_000_000,
+    labels: int = 5,
+    assessors: int = 100_000,
+    grades: int = 5,
+    documents: int = 20,
+    rows_per_file: int = ROWS_PER_FILE,
+    seed: int = 0,
+    progress: bool | Report = False,
+) -> int:
+    """Write a world of `items` documents with `labels` judgments each into a new folder of Parquet files.
+
+    A query has `documents` documents; its judgments are spread over several files, in no order. Every id is text.
+    Returns the number of judgments.
+
+    >>> import tempfile
+    >>> from crowdrank import read_partitions
+    >>> folder = Path(tempfile.mkdtemp()) / "world"
+    >>> simulate_partitions(folder, items=100, labels=3, assessors=9, rows_per_file=80)
+    300
+    >>> read_partitions(folder)
+    <ShardedJudgments: 300 judgments of 100 documents by 9 assessors in 1 shard, grades 0-4>
+    """
+    if not 1 <= labels <= assessors:
+        raise UsageError(f"labels is a number from 1 to that of the assessors ({assessors}), not {labels}.")
+    n_queries = -(-items // documents)
+    n_files = max(1, -(-items * labels // rows_per_file))
+    rng = np.random.default_rng(seed)
+    with replacing(folder, marker=MARKER) as draft, reporting(progress, "drawing judgments") as report:
+        draft.mkdir()
+        for number in range(n_files):
+            # Each turn of judging begins with another query, so that a query's turns are in different files.
+            shift = [(number + turn * (n_files // labels + 1)) % n_files for turn in range(labels)]
+            queries = [np.arange(first, n_queries, n_files) for first in shift]
+            item = [(q[:, None] * documents + np.arange(documents)).ravel() for q in queries]
+            turn = np.repeat(np.arange(labels), [len(one) for one in item])
+            together = np.concatenate(item)
+            there = rng.permutation(np.flatnonzero(together < items))
+            table = _table(together[there], turn[there], labels, assessors, grades, documents, seed)
+            pq.write_table(table, draft / f"part-{number:05d}.parquet")
+            report(number + 1, n_files, float("nan"))
+        (draft / MARKER).write_text(f'{{"judgments": {items * labels}}}')
+    return items * labels
+
+
+def _table(
+    item: NDArray[np.int64],
+    turn: NDArray[np.int64],
+    labels: int,
+    assessors: int,
+    grades: int,
+    documents: int,
+    seed: int,
+) -> pa.Table:
+    who, grade = np.empty(len(item), np.int32), np.empty(len(item), np.int8)
+    kernels.draw_labels(item, turn, labels, assessors, grades, seed, who, grade)
+    names = numbered("w", np.arange(assessors), 8)
+    return pa.table(
+        {
+            "query": numbered("q", item // documents, 9),
+            "document": numbered("d", item, 11),
+            "assessor": pa.DictionaryArray.from_arrays(pa.array(who), names),
+            "grade": grade,
+        }
+    )
+
+
+def numbered(letter: str, numbers: NDArray[np.int64], width: int) -> pa.Array:
+    """The numbers as text of one width.
+
+    >>> numbered("q", np.array([7]), 5).to_pylist()
+    ['q0007']
+    """
+    text = np.empty((len(numbers), width), np.uint8)
+    kernels.write_digits(numbers, ord(letter), text)
+    if text.nbytes >= 2**31:
+        raise UsageError(f"{counted(len(numbers), 'row')} are too many for one file; take fewer rows_per_file.")
+    offsets = np.arange(0, (len(numbers) + 1) * width, width, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(text))

@@ -1,0 +1,316 @@
+"""Passes on a real cluster of two processes: the same answers, whatever becomes of the workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import crowdrank
+from crowdrank import Aggregator, DaskEngine, Judgments, LocalEngine, read_judgments, read_partitions, simulate
+from crowdrank.cli.app import app
+from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus.checkpoints import Checkpoint
+from crowdrank.engine import dask as dask_module
+from crowdrank.engine.named import engine_named
+from crowdrank.engine.sums import joined, parts, subtrees, tree_sum
+from crowdrank.errors import ClusterError, InputError, UsageError
+
+SIZE = 40
+"""Judgments in a shard: so few that the small world has many."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[DaskEngine]:
+    with DaskEngine(workers=2, shard_size=SIZE, dashboard=False) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def labels() -> Judgments:
+    return read_judgments(simulate(queries=12, documents=8, seed=3).judgments)
+
+
+def fitted(method: str, labels: Any, engine: Any, **options: Any) -> Aggregator:
+    model = model_class(method)()
+    if "n_iter" in model.get_params():
+        model.set_params(n_iter=3, tol=0.0)
+    if method == "auto":
+        model.set_params(candidates=("average", "majority"), folds=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(labels, engine=engine, **options)
+
+
+def tables(model: Aggregator) -> list[pd.DataFrame]:
+    return [model.consensus_.document_table.to_pandas(), model.consensus_.assessor_table.to_pandas()]
+
+
+def assert_same(one: Aggregator, other: Aggregator) -> None:
+    for mine, theirs in zip(tables(one), tables(other), strict=True):
+        pd.testing.assert_frame_equal(mine, theirs, check_exact=True)
+    assert one.history_ == other.history_ or np.isnan(one.history_).all()
+
+
+def interrupt(iteration: int, most: int, objective: float) -> None:
+    if iteration == 2:
+        raise KeyboardInterrupt
+
+
+# The tree of sums.
+
+
+@given(n=st.integers(1, 200), among=st.integers(1, 20))
+def test_any_parts_add_up_in_the_same_tree(n: int, among: int) -> None:
+    runs = parts(n, among)
+    assert [run[0] for run in runs] + [n] == [0, *(run[1] for run in runs)]
+    assert len(runs) <= among
+    values = np.random.default_rng(n).normal(size=n) * 10.0 ** np.arange(-100, 100)[:n]
+    whole = tree_sum(({"x": values[i : i + 1].copy()} for i in range(n)), n)["x"]
+    sums = {}
+    for run in runs:
+        for first, last in subtrees(n, run):
+            held = ({"x": values[i : i + 1].copy()} for i in range(first, last))
+            sums[first, last] = tree_sum(held, last - first)["x"]
+    assert joined(sums, (0, n), np.add) == whole
+
+
+@given(n=st.integers(64, 5000), among=st.integers(1, 8))
+def test_parts_are_of_one_size_and_few_subtrees(n: int, among: int) -> None:
+    runs = parts(n, among)
+    sizes = [last - first for first, last in runs]
+    assert max(sizes) <= 1.2 * n / among + 2
+    assert max(len(subtrees(n, run)) for run in runs) <= 2 * (among.bit_length() + 3)
+
+
+# The same answers.
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_shards_give_the_same_bytes(method: str, cluster: DaskEngine, labels: Judgments) -> None:
+    there = fitted(method, labels, cluster)
+    assert_same(there, fitted(method, labels, LocalEngine(shard_size=SIZE)))
+    for mine, theirs in zip(tables(there), tables(fitted(method, labels, LocalEngine())), strict=True):
+        pd.testing.assert_frame_equal(mine, theirs, rtol=1e-8, atol=1e-8)  # of other shards: but for rounding
+
+
+def test_experts_and_other_threads_too(cluster: DaskEngine) -> None:
+    world = simulate(queries=12, documents=8, gold_queries=6, seed=3)
+    for method in ("gda", "gda-pairwise"):
+        here = fitted(method, world.judgments, LocalEngine(2, SIZE), gold=world.gold)
+        assert_same(fitted(method, world.judgments, cluster, gold=world.gold), here)
+
+
+def test_a_checkpoint_of_one_engine_goes_on_on_the_other(cluster: DaskEngine, labels: Judgments, tmp_path: Any) -> None:
+    for method in ("glad", "dawid-skene"):
+        whole = fitted(method, labels, LocalEngine(shard_size=SIZE))
+        for first, second in ((cluster, LocalEngine(shard_size=SIZE)), (LocalEngine(shard_size=SIZE), cluster)):
+            with pytest.raises(KeyboardInterrupt):
+                fitted(method, labels, first, checkpoint=tmp_path / "kept", progress=interrupt)
+            assert_same(fitted(method, labels, second, checkpoint=tmp_path / "kept"), whole)
+
+
+# Judgments on disk.
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The world of `labels` in five files."""
+    place = tmp_path_factory.mktemp("partitions")
+    frame = simulate(queries=12, documents=8, seed=3).judgments[["query", "document", "assessor", "grade"]]
+    for number, rows in enumerate(np.array_split(np.arange(len(frame)), 5)):
+        frame.iloc[rows].to_parquet(place / f"{number}.parquet")
+    return place
+
+
+@pytest.mark.filterwarnings("ignore:The query")
+@pytest.mark.parametrize("method", ["dawid-skene", "gda-pairwise"])
+def test_workers_read_deal_and_write(method: str, cluster: DaskEngine, folder: Path, tmp_path: Path) -> None:
+    here = read_partitions(folder, work=tmp_path / "here", shard_size=SIZE)
+    there = read_partitions(folder, work=tmp_path / "there", shard_size=SIZE, engine=cluster)
+    assert here.fingerprint() == there.fingerprint()
+    one = fitted(method, there, cluster, output=tmp_path / "consensus", checkpoint=tmp_path / "kept")
+    assert_same(one, fitted(method, here, LocalEngine(shard_size=SIZE)))
+    assert len(list((tmp_path / "consensus" / "documents").glob("*.parquet"))) == len(there.shards) > 2
+
+
+@pytest.mark.filterwarnings("ignore:The query")
+def test_a_checkpoint_on_disk_goes_on_on_the_cluster(cluster: DaskEngine, folder: Path, tmp_path: Path) -> None:
+    stored = read_partitions(folder, work=tmp_path / "work", shard_size=SIZE)
+    for method in ("glad", "dawid-skene"):
+        with pytest.raises(KeyboardInterrupt):
+            fitted(method, stored, LocalEngine(), checkpoint=tmp_path / "kept", progress=interrupt)
+        there = fitted(method, stored, cluster, checkpoint=tmp_path / "kept")
+        assert_same(there, fitted(method, stored, LocalEngine()))
+
+
+def test_what_passes_the_client_does_not_grow_with_the_judgments(
+    cluster: DaskEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty times the documents, judged by the same assessors: no larger message to or from this process."""
+    crossed = bytes_crossed(monkeypatch)
+    seen = []
+    for times in (1, 20):
+        rng = np.random.default_rng(0)
+        n = 2000 * times
+        columns = {"query": np.arange(n) // 50, "document": np.arange(n) // 5, "assessor": np.arange(n) % 37}
+        frame = pd.DataFrame({**columns, "grade": rng.integers(0, 3, n)})
+        place = tmp_path / str(times)
+        place.mkdir()
+        for part in range(4):
+            frame.iloc[part::4].to_parquet(place / f"{part}.parquet")
+        crossed[:] = [0]
+        stored = read_partitions(place, work=place / "work", shard_size=n // 4, engine=cluster)
+        fitted("dawid-skene", stored, cluster, output=place / "consensus")
+        seen.append(max(crossed))
+    # The codes of a shard alone are 50,000 bytes; queries are numbered by where they appear, eight bytes each.
+    assert seen[1] < seen[0] + 10_000
+
+
+def bytes_crossed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of the messages that this process, with client and scheduler in it, sends and gets."""
+    from distributed.comm import tcp as module
+    from distributed.utils import nbytes as untyped
+
+    tcp: Any = module
+    nbytes: Any = untyped
+    sizes: list[int] = []
+    packed, unpacked = tcp.to_frames, tcp.from_frames
+
+    async def to_frames(*message: Any, **options: Any) -> Any:
+        frames = await packed(*message, **options)
+        sizes.append(sum(map(nbytes, frames)))
+        return frames
+
+    async def from_frames(frames: Any, **options: Any) -> Any:
+        sizes.append(sum(map(nbytes, frames)))
+        return await unpacked(frames, **options)
+
+    monkeypatch.setattr(tcp, "to_frames", to_frames)
+    monkeypatch.setattr(tcp, "from_frames", from_frames)
+    return sizes
+
+
+# What goes wrong.
+
+
+@pytest.mark.parametrize("method", ["dawid-skene", "glad"])
+def test_a_killed_worker_costs_time_and_nothing_else(
+    method: str, cluster: DaskEngine, labels: Judgments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_module, "COPY_EVERY", 2)
+    whole = fitted(method, labels, LocalEngine(shard_size=SIZE))
+    killed = []
+
+    def kill(iteration: int, most: int, objective: float) -> None:
+        if iteration == 2:
+            victim = cluster.client.run(os.getpid)
+            killed.append(victim[max(victim)])
+            os.kill(killed[-1], signal.SIGKILL)
+
+    assert_same(fitted(method, labels, cluster, progress=kill), whole)
+    assert killed
+    assert killed[0] not in cluster.client.run(os.getpid).values()
+
+
+def test_what_the_scheduler_remembers_does_not_grow(cluster: DaskEngine, labels: Judgments) -> None:
+    seen = []
+
+    def count(iteration: int, most: int, objective: float) -> None:
+        seen.append(cluster.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+
+    fitted("dawid-skene", labels, cluster, progress=count)
+    fitted("glad", labels, cluster, progress=count)
+    assert max(seen) <= min(seen) + 12
+
+
+def test_another_version_is_refused(cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch, labels: Judgments) -> None:
+    address, known = cluster.scheduler, crowdrank.__version__
+    monkeypatch.setattr(crowdrank, "__version__", "99.0")
+    with pytest.raises(ClusterError, match=f"tcp://.* runs crowdrank {known}, and this is 99.0; install the same"):
+        fitted("majority", labels, DaskEngine(address))
+    with pytest.raises(ClusterError, match=r"and this is 99\.0"):  # a worker that came later
+        fitted("majority", labels, cluster)
+
+
+def test_no_scheduler_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_module, "PATIENCE", 2.0)
+    with pytest.raises(ClusterError, match=r"No Dask scheduler answers at tcp://127.0.0.1:1 .*start one"):
+        _ = DaskEngine("tcp://127.0.0.1:1").client
+
+
+FAR = """
+import sys
+from distributed import LocalCluster
+with LocalCluster(n_workers=1, processes=False, protocol="tcp", dashboard_address=None) as cluster:
+    print(cluster.scheduler_address, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_scheduler_that_goes_is_one_sentence(labels: Judgments, tmp_path: Path) -> None:
+    """Another process has the cluster; it is killed in the middle of a fit."""
+    run = [sys.executable, "-c", FAR]
+    with subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as far:
+        assert far.stdout is not None
+        keeper = Checkpoint(tmp_path / "kept", every=0.0)
+
+        def kill(iteration: int, most: int, objective: float) -> None:
+            if iteration == 2:
+                far.kill()
+                far.wait()
+
+        engine = DaskEngine(far.stdout.readline().strip(), shard_size=SIZE)
+        with engine, pytest.raises(ClusterError, match=r"scheduler at tcp://.* is gone; .* the same --checkpoint\.$"):
+            fitted("dawid-skene", labels, engine, checkpoint=keeper, progress=kill)
+    whole = fitted("dawid-skene", labels, LocalEngine(shard_size=SIZE))
+    assert_same(fitted("dawid-skene", labels, LocalEngine(shard_size=SIZE), checkpoint=tmp_path / "kept"), whole)
+
+
+def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match=r"pip install crowdrank\[dask\]"):
+        engine_named("dask")
+
+
+@pytest.mark.parametrize("name", ["dusk", "dask=", "dask=10.0.0.1"])
+def test_no_such_engine(name: str) -> None:
+    with pytest.raises(UsageError, match="dask=tcp://"):
+        engine_named(name)
+
+
+def test_no_workers_and_no_threads_are_refused() -> None:
+    with pytest.raises(UsageError, match="workers is a number from 1 up, not 0"):
+        DaskEngine(workers=0)
+    with pytest.raises(UsageError, match="those of tcp://a:1 are what they are"):
+        DaskEngine("tcp://a:1", workers=2)
+
+
+def test_sentences_of_errors_survive_the_way_here() -> None:
+    problem = InputError("it is bad", source="a.csv", remedy="mend it")
+    assert str(pickle.loads(pickle.dumps(problem))) == str(problem) == "a.csv: it is bad; mend it."
+
+
+def test_the_command_line_runs_on_a_cluster(cluster: DaskEngine, folder: Path, tmp_path: Path) -> None:
+    work, out = str(tmp_path / "work"), str(tmp_path / "out")
+    told = ["aggregate", str(folder), "--engine", f"dask={cluster.scheduler}", "-s", "n_iter=3", "-o", out]
+    refused = CliRunner().invoke(app, told)
+    assert "with --work" in str(refused.exception)
+    done = CliRunner().invoke(app, [*told, "--work", work, "--json"])
+    assert done.exit_code == 0, done.output
+    assert "Dask: 2 workers at tcp://127.0.0.1:" in done.stderr
+    assert json.loads(done.stdout)["iterations"] == 3

@@ -1,0 +1,118 @@
+"""The local engine over shards on disk: order, bounds, and what is carried from pass to pass."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crowdrank.engine.local import CarriedState, StreamedPasses, added, in_order, watched
+
+
+class Shards:
+    """Shards that are numbers; counts how many are held at a time."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.loaded = n, 0
+
+    def __len__(self) -> int:
+        return self.n
+
+    def load(self, place: int) -> Any:
+        self.loaded += 1
+        return SimpleNamespace(place=place)
+
+
+class Counting:
+    """A model whose state counts its passes; it may stop in the middle of one."""
+
+    locality = "item"
+
+    def __init__(self, carries: tuple[str, ...] | None) -> None:
+        self.carries = carries
+        self.stops_at: int | None = None
+
+    def start(self, shard: Any) -> dict[str, Any]:
+        return {"passes": np.zeros(1), "constant": np.array([10 * shard.place])}
+
+    def accumulate(self, shard: Any, local: dict[str, Any], theta: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        if shard.place == self.stops_at:
+            raise KeyboardInterrupt
+        passes = local["passes"] + 1
+        return {**local, "passes": passes}, {"passes": passes.copy(), "constant": local["constant"].copy()}
+
+    def finish(self, shard: Any, local: dict[str, Any], theta: Any) -> dict[str, Any]:
+        return {"passes": local["passes"], "constant": local["constant"]}
+
+
+@pytest.mark.parametrize("carries", [None, ("passes",)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_state_goes_from_pass_to_pass_and_an_interrupted_one_leaves_it(
+    carries: tuple[str, ...] | None, threads: int, tmp_path: Path
+) -> None:
+    model = Counting(carries)
+    passes = StreamedPasses(model, Shards(4), threads, tmp_path)
+    assert passes.accumulate(None)["passes"].tolist() == [4.0]
+    assert passes.accumulate(None) == {"passes": np.array([8.0]), "constant": np.array([60])}
+    model.stops_at = 2
+    with pytest.raises(KeyboardInterrupt):
+        passes.accumulate(None)
+    model.stops_at = None
+    assert [local["passes"].tolist() for local in passes.local_state()] == [[2.0]] * 4
+    assert passes.accumulate(None)["passes"].tolist() == [12.0]
+    kept = list(passes.local_state())
+    other = StreamedPasses(model, Shards(4), 1, tmp_path)
+    other.restore(kept)
+    assert other.accumulate(None)["passes"].tolist() == [16.0]
+    (folder,) = {passes.carried.folder}
+    assert len(list(folder.iterdir())) == 4  # of the last whole pass alone
+    del passes
+    assert not folder.exists()
+
+
+def test_what_is_not_carried_is_made_again_and_needs_no_file(tmp_path: Path) -> None:
+    passes = StreamedPasses(Counting(()), Shards(3), 1, tmp_path)
+    for _ in range(3):
+        assert passes.accumulate(None)["passes"].tolist() == [3.0]
+    assert not list(passes.carried.folder.iterdir())
+    assert passes.finish({})["passes"].tolist() == [1.0, 1.0, 1.0]
+    assert [rows["constant"][0] for rows in passes.finish_to({}, lambda place, rows: rows)] == [0, 10, 20]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_results_come_in_order_and_few_wait(threads: int) -> None:
+    running, most, lock = 0, 0, threading.Lock()
+    taken = 0
+
+    def work(place: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running - taken)
+        return place
+
+    found = []
+    for place in in_order(work, 50, threads):
+        found.append(place)
+        with lock:
+            taken += 1
+    assert found == list(range(50))
+    assert most <= 2 * threads + 2
+
+
+def test_a_pass_tells_how_far_it_is() -> None:
+    told: list[float] = []
+    assert list(watched(iter("abcd"), 4, told.append)) == list("abcd")
+    assert told == [0.25, 0.5, 0.75]
+    assert added(iter([{"n": np.ones(1)}, {"n": np.ones(1)}]))["n"].tolist() == [2.0]
+    assert added(iter([])) == {}
+
+
+def test_carried_state_is_empty_before_the_first_pass(tmp_path: Path) -> None:
+    carried = CarriedState(Counting(None), tmp_path, 2)
+    assert carried.load(0) == {}
+    assert carried.local(1, SimpleNamespace(place=1))["constant"].tolist() == [10]

@@ -1,0 +1,344 @@
+"""Partitioned Parquet in shards on disk, held against the reader that has everything in memory."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from crowdrank import Judgments, ShardedJudgments, read_gold, read_judgments, read_partitions
+from crowdrank.errors import DataWarning, InputError, OnDiskError, OutputError, UsageError
+from crowdrank.judgments import kernels
+from crowdrank.judgments.partitions import parts_of, survey
+from crowdrank.judgments.sharded import joined, load_sharded
+
+
+def crowd(n: int = 300, seed: int = 0, **more: Any) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = {
+        "query": [f"q{number}" for number in rng.integers(0, 12, n)],
+        "document": [f"d{number}" for number in rng.integers(0, 15, n)],
+        "assessor": [f"w{number}" for number in rng.integers(0, 9, n)],
+        "grade": rng.integers(0, 4, n),
+    }
+    return pd.DataFrame({**frame, **more})
+
+
+def cut(frame: pd.DataFrame, folder: Path, files: int = 3) -> Path:
+    """The rows in order in so many files."""
+    folder.mkdir(parents=True)
+    bounds = np.linspace(0, len(frame), files + 1).astype(int)
+    for number in range(files):
+        frame.iloc[bounds[number] : bounds[number + 1]].to_parquet(folder / f"{number}.parquet", index=False)
+    return folder
+
+
+def in_memory(judgments: ShardedJudgments) -> Judgments:
+    return joined([judgments.load(place) for place in range(len(judgments.shards))])
+
+
+def rows(judgments: Judgments) -> pd.DataFrame:
+    frame: pd.DataFrame = judgments.to_arrow().to_pandas()
+    return frame.sort_values(list(frame.columns)).reset_index(drop=True)
+
+
+def assert_same(one: Judgments, other: Judgments) -> None:
+    """The same table, code for code."""
+    for name in ("offsets", "assessor", "grade", "item_query", "item_document", "assessor_scale", "assessor_family"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
+    for name in ("queries", "documents", "assessors", "families"):
+        mine, its = getattr(one, name), getattr(other, name)
+        assert (mine is None and its is None) or mine.equals(its), name
+    for name in ("scales", "scale_maps", "common_scale", "unjudgeable", "report"):
+        assert getattr(one, name) == getattr(other, name), name
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1000), files=st.integers(1, 5), repeats=st.sampled_from(["last", "first", "keep"]))
+def test_one_shard_is_what_the_reader_in_memory_makes(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, files: int, repeats: str
+) -> None:
+    folder = tmp_path_factory.mktemp("cut")
+    frame = crowd(80, seed, family=[None if row % 3 else "f" for row in range(80)])
+    made = read_partitions(cut(frame, folder / "in", files), repeats=repeats, work=folder / "work")
+    assert_same(made.load(0), read_judgments(frame, repeats=repeats))
+    assert len(made) == len(made.load(0))
+
+
+def test_shards_hold_every_query_whole_and_every_judgment_once(tmp_path: Path) -> None:
+    frame = crowd()
+    made, memory = read_partitions(cut(frame, tmp_path / "in"), shard_size=40), read_judgments(frame)
+    shards = [made.load(place) for place in range(len(made.shards))]
+    assert len(shards) > 3
+    queries = [name for shard in shards for name in shard.queries.to_pylist()]
+    assert sorted(queries) == sorted(memory.queries.to_pylist())
+    pd.testing.assert_frame_equal(rows(in_memory(made)), rows(memory))
+    assert made.assessors.equals(memory.assessors)
+    assert made.counts[:, 0].tolist() == np.bincount(memory.assessor).tolist()
+    assert (len(made), made.n_items, made.n_queries) == (len(memory), memory.n_items, memory.n_queries)
+    numbers = {
+        name: number
+        for place, shard in enumerate(shards)
+        for name, number in zip(shard.queries.to_pylist(), made.query_numbers(place).tolist(), strict=True)
+    }
+    assert [numbers[name] for name in memory.queries.to_pylist()] == list(range(memory.n_queries))
+
+
+def test_neither_the_cut_nor_threads_nor_row_groups_change_the_shards(tmp_path: Path) -> None:
+    frame = crowd()
+    one = read_partitions(cut(frame, tmp_path / "a", 2), shard_size=60)
+    two = read_partitions(cut(frame, tmp_path / "b", 5), shard_size=60, threads=2)
+    (tmp_path / "c").mkdir()
+    frame.to_parquet(tmp_path / "c" / "all.parquet", row_group_size=20)
+    three = read_partitions(tmp_path / "c", shard_size=60)
+    assert [shard.digest for shard in one.shards] == [shard.digest for shard in two.shards]
+    assert one.shards == three.shards
+
+
+def test_files_are_read_in_parts_of_row_groups(tmp_path: Path) -> None:
+    crowd(100).to_parquet(tmp_path / "a.parquet", row_group_size=30)
+    parts = parts_of([survey(str(tmp_path / "a.parquet"), {})], most=60)
+    assert [(part.groups, part.first_row, part.rows) for part in parts] == [((0, 2), 0, 60), ((2, 4), 60, 40)]
+
+
+@pytest.mark.parametrize("by", ["query", "document"])
+def test_numbers_folders_in_folders_and_no_query_work(tmp_path: Path, by: str) -> None:
+    frame = crowd().assign(document=lambda f: f["document"].str[1:].astype(int)).drop(columns="query")
+    cut(frame.iloc[:150], tmp_path / "in" / "day=1", 2)
+    cut(frame.iloc[150:], tmp_path / "in" / "day=2", 1)
+    (tmp_path / "in" / "_SUCCESS").touch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # of one large query
+        made = read_partitions(tmp_path / "in", shard_size=50, by=by)
+    assert made.whole_queries == (by == "query")
+    assert (len(made.shards) > 1) == (by == "document")
+    pd.testing.assert_frame_equal(rows(in_memory(made)), rows(read_judgments(frame)), check_dtype=False)
+
+
+def test_unjudgeable_answers_are_dropped_with_those_who_gave_nothing_else(tmp_path: Path) -> None:
+    frame = crowd()
+    frame.loc[frame["assessor"] == "w3", "grade"] = -2
+    frame.loc[frame["document"] == "d4", "grade"] = -2
+    made = read_partitions(cut(frame, tmp_path / "in"), shard_size=60, unjudgeable=-2)
+    memory = read_judgments(frame, unjudgeable=-2)
+    assert made.n_unjudgeable == memory.n_unjudgeable > 0
+    for how in ("lowest", "drop"):
+        one, other = made.with_unjudgeable(how), memory.with_unjudgeable(how)
+        pd.testing.assert_frame_equal(rows(in_memory(one)), rows(other))
+        assert one.assessors.equals(other.assessors)
+        assert (len(one), one.n_items) == (len(other), other.n_items)
+    nobody = read_partitions(cut(frame.assign(grade=-2), tmp_path / "none"), unjudgeable=-2)
+    with pytest.raises(InputError, match="no judgment is left"):
+        nobody.with_unjudgeable("drop")
+
+
+def test_scales_families_and_excluded_assessors_are_those_of_the_reader_in_memory(tmp_path: Path) -> None:
+    frame = crowd(family=None)
+    frame["family"] = frame["assessor"].map({"w1": "x", "w2": "x"})
+    frame.loc[frame["assessor"] == "w2", "grade"] += 1
+    scales = tmp_path / "scales.csv"
+    scales.write_text("assessor,grades,maps_to\nw2,1-4,0|1|1|2\n*,0-3,0|1|2|2\n")
+    made, memory = read_partitions(cut(frame, tmp_path / "in"), scales=scales), read_judgments(frame, scales=scales)
+    assert_same(made.load(0), memory)
+    assert_same(made.on_one_scale().load(0), memory.on_one_scale())
+    options: dict[str, Any] = {"scales": scales, "exclude": ["w5"]}
+    made, memory = read_partitions(tmp_path / "in", **options), read_judgments(frame, **options)
+    assert made.report.excluded == memory.report.excluded > 0
+    assert made.assessors.equals(memory.assessors)
+    pd.testing.assert_frame_equal(rows(made.load(0)), rows(memory))
+    pattern = read_partitions(cut(crowd(), tmp_path / "plain"), family_pattern="(w[12])")
+    assert_same(pattern.load(0), read_judgments(crowd(), family_pattern="(w[12])"))
+
+
+def test_rows_that_cannot_be_used_are_skipped_and_counted(tmp_path: Path) -> None:
+    frame = crowd().astype({"grade": object})
+    frame.loc[3, "document"], frame.loc[5, "assessor"], frame.loc[7, "query"] = "  ", None, None
+    frame.loc[[11, 13], "grade"] = ["7x", None]
+    frame["grade"] = frame["grade"].map(lambda cell: None if cell is None else str(cell))
+    frame["family"] = frame["assessor"].map({"w1": "f"})
+    frame.loc[frame.index[frame["assessor"] == "w1"][3], "family"] = "g"
+    made = read_partitions(cut(frame, tmp_path / "in"), on_bad_rows="skip")
+    memory = read_judgments(frame, on_bad_rows="skip")
+    assert dict(made.report.skipped) == dict(memory.report.skipped)
+    assert len(made.report.skipped) == 6
+    pd.testing.assert_frame_equal(rows(made.load(0)), rows(memory))
+
+
+def bad(folder: Path, match: str, **options: Any) -> None:
+    with pytest.raises(InputError, match=match) as problem:
+        read_partitions(folder, **options)
+    assert "\n" not in str(problem.value)
+
+
+def test_an_empty_partition_is_fine_and_nothing_but_those_is_not(tmp_path: Path) -> None:
+    folder = cut(crowd(), tmp_path / "in")
+    pq.write_table(pa.table({"anything": pa.array([], pa.null())}), folder / "9.parquet")
+    assert_same(read_partitions(folder).load(0), read_judgments(crowd()))
+    pq.write_table(crowd_table().slice(0, 0), folder / "a.parquet")
+    assert len(read_partitions(folder)) == len(read_judgments(crowd()))
+    (tmp_path / "empty").mkdir()
+    pq.write_table(crowd_table().slice(0, 0), tmp_path / "empty" / "a.parquet")
+    bad(tmp_path / "empty", "there are no rows")
+
+
+def crowd_table() -> pa.Table:
+    return pa.Table.from_pandas(crowd(), preserve_index=False)
+
+
+def test_files_that_differ_are_both_named(tmp_path: Path) -> None:
+    frame = crowd(20)
+    folder = cut(frame, tmp_path / "in", 1)
+    other = folder / "9.parquet"
+    frame.assign(assessor=range(20)).to_parquet(other)
+    bad(folder, "9.parquet, column 'assessor': the assessor is of the type numbers here and text in .*0.parquet; write")
+    frame.assign(grade="Good").to_parquet(other)
+    bad(folder, "9.parquet, column 'grade': the grade is of the type text here and numbers in .*0.parquet")
+    frame.drop(columns="query").to_parquet(other)
+    bad(folder, "9.parquet: the query is in no column here and the column 'query' in .*0.parquet; give all files")
+    frame.rename(columns={"grade": "label"}).to_parquet(other)
+    bad(folder, "the grade is the column 'label' here and the column 'grade' in")
+    frame.drop(columns="grade").to_parquet(other)
+    bad(folder, "9.parquet: there is no column for grade")
+    # Numbers that are no whole ones are text, which shows only when they are read.
+    numbers = frame.assign(assessor=np.arange(20.0))
+    numbers.to_parquet(folder / "0.parquet")
+    numbers.assign(assessor=0.5).to_parquet(other)
+    bad(folder, "9.parquet, column 'assessor': the assessor is of the type text here and numbers in .*0.parquet")
+    other.write_bytes(b"no Parquet")
+    bad(folder, "9.parquet: it cannot be read")
+
+
+def test_bad_rows_are_named_by_file_row_column_and_value(tmp_path: Path) -> None:
+    def with_cell(row: int, column: str, value: Any) -> Path:
+        frame = crowd(30)
+        frame[column] = [value if at == row else cell for at, cell in enumerate(frame[column])]
+        with_cell.calls += 1  # type: ignore[attr-defined]
+        return cut(frame, tmp_path / f"in{with_cell.calls}", 3)  # type: ignore[attr-defined]
+
+    with_cell.calls = 0  # type: ignore[attr-defined]
+    bad(with_cell(24, "grade", -3), r"2.parquet, row 5, column 'grade': the grade -3 is below the scale 0-3; if it")
+    bad(with_cell(14, "grade", 700), r"1.parquet, row 5, column 'grade': 700 is too large for a grade; give the scale")
+    bad(with_cell(0, "grade", None), r"0.parquet, row 1, column 'grade': the grade is missing; fill it in")
+    bad(with_cell(14, "grade", 9), r"1.parquet, row 5, column 'grade': the grade 9 is off the scale 0-3", grades="0-3")
+    for role in ("query", "document", "assessor"):
+        bad(with_cell(13, role, " "), rf"1.parquet, row 4, column '{role}': the {role} is missing")
+    families = crowd(30).assign(assessor="w", family="x")
+    families.loc[22, "family"] = "y"
+    bad(
+        cut(families, tmp_path / "families"), "2.parquet, row 3, column 'family': the assessor 'w' is of the family 'y'"
+    )
+    twice = pd.concat([crowd(1), crowd(1)])
+    bad(cut(twice, tmp_path / "twice", 2), r"twice \(.*0.parquet, row 1 and .*1.parquet, row 1\); use", repeats="error")
+    scales = tmp_path / "scales.csv"
+    scales.write_text("assessor,grades\nw1,0-3\n*,0-8\n")
+    frame = crowd(30).assign(assessor="w1")
+    frame.loc[15, "grade"] = 7
+    bad(cut(frame, tmp_path / "scaled"), "1.parquet, row 6, column 'grade': the grade 7 is off", scales=scales)
+    bad(cut(crowd(9), tmp_path / "all"), "no row can be used; every row", exclude=[f"w{n}" for n in range(9)])
+    bad(tmp_path / "nowhere", "nowhere: there is no such folder; check the path")
+    (tmp_path / "nothing").mkdir()
+    bad(tmp_path / "nothing", "there is no Parquet file in it")
+
+
+def test_a_query_larger_than_a_shard_works_and_is_said(tmp_path: Path) -> None:
+    frame = crowd(200).assign(query=lambda f: f["query"].where(f.index < 80, "large"))
+    with pytest.warns(
+        DataWarning, match="The query 'large' has 120 judgments, more than a shard of 50 is meant to hold"
+    ):
+        made = read_partitions(cut(frame, tmp_path / "in"), shard_size=50, repeats="keep")
+    pd.testing.assert_frame_equal(rows(in_memory(made)), rows(read_judgments(frame, repeats="keep")))
+
+
+def test_any_address_that_fsspec_reaches_is_read() -> None:
+    fsspec = pytest.importorskip("fsspec")
+    system = fsspec.filesystem("memory")
+    for number in range(2):
+        with system.open(f"/partitions/{number}.parquet", "wb") as stream:
+            crowd().iloc[number * 150 : (number + 1) * 150].to_parquet(stream)
+    try:
+        assert_same(read_partitions("memory://partitions").load(0), read_judgments(crowd()))
+    finally:
+        system.rm("/partitions", recursive=True)
+    with pytest.raises(InputError, match="memory://partitions: there is no such folder"):
+        read_partitions("memory://partitions")
+    with pytest.raises(InputError, match="nosuch://x: it cannot be reached"):
+        read_partitions("nosuch://x")
+
+
+def test_shards_that_are_there_are_used_again_until_something_changes(tmp_path: Path) -> None:
+    folder, work = cut(crowd(), tmp_path / "in"), tmp_path / "work"
+    made = read_partitions(folder, work=work, shard_size=60)
+    assert {path.name.split("-")[0] for path in work.iterdir()} >= {"codes", "ids", "queries"}
+    assert not list(work.glob("part-*"))
+    before = (work / "judgments.json").stat().st_mtime_ns
+    again = read_partitions(folder, work=work, shard_size=60)
+    assert (work / "judgments.json").stat().st_mtime_ns == before
+    assert again.shards == made.shards
+    for place in range(len(made.shards)):
+        assert_same(again.load(place), made.load(place))
+    crowd(50, seed=1).to_parquet(folder / "9.parquet")
+    more = read_partitions(folder, work=work, shard_size=60)
+    assert more.report.rows == 350
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
+    with pytest.raises(OutputError, match="it holds other files"):
+        read_partitions(folder, work=tmp_path / "mine")
+    with pytest.raises(InputError, match="it holds no shards of judgments"):
+        load_sharded(tmp_path / "mine")
+
+
+def test_a_failed_shuffle_leaves_nothing(tmp_path: Path) -> None:
+    folder = cut(crowd(30).assign(family=lambda f: f.index.astype(str)), tmp_path / "in")
+    with pytest.raises(InputError, match="is of the family"):
+        read_partitions(folder, work=tmp_path / "work")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
+def test_gold_is_found_in_its_shard(tmp_path: Path) -> None:
+    frame = crowd()
+    made, memory = read_partitions(cut(frame, tmp_path / "in"), shard_size=60), read_judgments(frame)
+    gold = read_gold(frame.drop_duplicates(["query", "document"])[["query", "document", "grade"]].head(20))
+    found = gold.for_shards(made)
+    assert len(found) == int((gold.for_items(memory) >= 0).sum()) == 20
+    for place in range(len(made.shards)):
+        shard = made.load(place)
+        np.testing.assert_array_equal(found.of(place, shard.n_items), gold.for_items(shard))
+
+
+def test_what_only_memory_has_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    made = read_partitions(cut(crowd(), tmp_path / "in"))
+    with pytest.raises(OnDiskError, match="These judgments stay on disk, and have no 'grade'; load shards one"):
+        _ = made.grade
+    assert not hasattr(made, "nonsense")
+    wrong: tuple[dict[str, Any], ...] = ({"by": "row"}, {"repeats": "all"}, {"shard_size": 0}, {"on_bad_rows": "mend"})
+    for options in wrong:
+        with pytest.raises(UsageError):
+            read_partitions(tmp_path / "in", **options)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=40))
+def test_rows_are_dealt_to_shards_in_their_order(cells: list[tuple[int, bool]]) -> None:
+    shard = np.array([cell[0] for cell in cells], dtype=np.int32)
+    keep = np.array([cell[1] for cell in cells], dtype=bool)
+    order, bounds = kernels.deal_rows(shard, keep, 5)
+    twin = [[row for row in range(len(cells)) if keep[row] and shard[row] == number] for number in range(5)]
+    assert [order[a:b].tolist() for a, b in pairwise(bounds)] == twin
+
+
+@given(st.lists(st.text(alphabet=" \t\u00a0\u3000aé", max_size=3), max_size=30))
+def test_every_blank_text_is_a_suspect(texts: list[str]) -> None:
+    array = pa.array(texts, pa.string())
+    offsets = np.frombuffer(array.buffers()[1], np.int32)[: len(texts) + 1] if texts else np.zeros(1, np.int32)
+    data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
+    found = set(kernels.maybe_blank(offsets, data).tolist())
+    assert {row for row, text in enumerate(texts) if not text.strip()} <= found
+    assert not {row for row, text in enumerate(texts) if text.startswith("a")} & found
