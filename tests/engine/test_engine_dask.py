@@ -346,6 +346,7 @@ def test_remappers_learn_the_same(cls: Any, cluster: DaskEngine, monkeypatch: py
     np.testing.assert_array_equal(there.weights_, here.weights_)
 
 
+@pytest.mark.filterwarnings("ignore:1 feature")
 def test_least_squares_are_the_same(cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     X, query = rng.normal(size=(300, 4)), np.repeat(np.arange(30), 10)

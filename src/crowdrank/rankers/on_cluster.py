@@ -6,6 +6,7 @@ nDCG, weights of pairs), which sees all scores at once and runs here.
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,9 @@ def boosted_on_cluster(
     )
     weight = None if lists.weight is None else spread(lists.weight)
     try:
-        booster = model.fit(spread(lists.X), spread(lists.y), group=group, sample_weight=weight).booster_
+        with engine.client.as_current(), warnings.catch_warnings():  # LightGBM asks for the current client too
+            warnings.filterwarnings("ignore", "Parameter n_jobs will be ignored")
+            booster = model.fit(spread(lists.X), spread(lists.y), group=group, sample_weight=weight).booster_
     except LightGBMError as problem:
         raise UsageError(f"LightGBM refused: {str(problem).strip().rstrip('.')}.") from problem
     report(ranker.n_estimators, ranker.n_estimators, float("nan"))
