@@ -229,7 +229,8 @@ def verdicts(found: list[Measured]) -> list[Result]:
             results.append(at_most(f"{step}, peak memory in GB", peak / 1e9, MOST_MEMORY / 1e9))
     on_dask = [one for one in found if one.step.startswith(CLUSTER)]
     if on_dask:
-        results.append(scale_dask.verdict(*(one.details for one in on_dask), labels=on_dask[0].labels))
+        by_workers = {n: [one.details for one in on_dask if one.step == f"{CLUSTER}{n}"] for n in (1, 2)}
+        results.append(scale_dask.verdict(by_workers, on_dask[0].labels))
     return results
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from benchmarks.measure import Result, at_least
 
 ITERATIONS = 8
-PROCESSES = (1, 2)
+PROCESSES = (1, 2, 1, 2)
+"""In turn, so that a machine that others use too is as busy for either; the best of each counts."""
 LEAST_GAIN = 1.6
 SHARDS = 16
 """As many for each of two processes, and few enough that their sums are little beside the passes."""
@@ -96,10 +97,11 @@ def count_messages() -> list[int]:
     return sizes
 
 
-def verdict(one: dict[str, Any], two: dict[str, Any], labels: int) -> Result:
-    """The goal: two processes over one."""
+def verdict(found: dict[int, list[dict[str, Any]]], labels: int) -> Result:
+    """The goal: two processes over one, the best of each; by the number of processes."""
+    one, two = (min(found[workers], key=lambda details: details["iteration_seconds"]) for workers in (1, 2))
     gain = one["iteration_seconds"] / two["iteration_seconds"]
-    apart = two["leading_seconds"]
-    without = (one["iteration_seconds"] - apart) / (two["iteration_seconds"] - apart)
     name = f"Dawid-Skene, {labels:,} labels, an iteration on 1 Dask process over 2"
-    return at_least(name, gain, LEAST_GAIN, leading_seconds=apart, passes_alone=without)
+    seconds = {f"on_{n}": details["iteration_seconds"] for n, details in ((1, one), (2, two))}
+    leading = {f"m_step_on_{n}": details["leading_seconds"] for n, details in ((1, one), (2, two))}
+    return at_least(name, gain, LEAST_GAIN, **seconds, **leading)

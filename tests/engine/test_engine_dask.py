@@ -21,7 +21,19 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import crowdrank
-from crowdrank import Aggregator, DaskEngine, Judgments, LocalEngine, read_judgments, read_partitions, simulate
+from crowdrank import (
+    GLS,
+    Aggregator,
+    BoostedRemapper,
+    DaskEngine,
+    Judgments,
+    LambdaMART,
+    LinearRemapper,
+    LocalEngine,
+    read_judgments,
+    read_partitions,
+    simulate,
+)
 from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS, model_class
 from crowdrank.consensus.checkpoints import Checkpoint
@@ -29,6 +41,8 @@ from crowdrank.engine import dask as dask_module
 from crowdrank.engine.named import engine_named
 from crowdrank.engine.sums import joined, parts, subtrees, tree_sum
 from crowdrank.errors import ClusterError, InputError, UsageError
+from crowdrank.rankers import linear
+from crowdrank.training import on_engine
 
 SIZE = 40
 """Judgments in a shard: so few that the small world has many."""
@@ -314,3 +328,57 @@ def test_the_command_line_runs_on_a_cluster(cluster: DaskEngine, folder: Path, t
     assert done.exit_code == 0, done.output
     assert "Dask: 2 workers at tcp://127.0.0.1:" in done.stderr
     assert json.loads(done.stdout)["iterations"] == 3
+
+
+# Rankers and remappers.
+
+
+@pytest.mark.parametrize("cls", [LinearRemapper, BoostedRemapper])
+def test_remappers_learn_the_same(cls: Any, cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_engine.blocks, "__defaults__", (60,))
+    world = simulate(queries=24, documents=6, label_grades=2, gold_queries=16, seed=1)
+    known = crowdrank.label_features(world.judgments, kind="mgbdt")
+    here, there = (
+        cls(n_iter=2, ridge=0.1).fit(known, world.features, world.gold, engine=engine)
+        for engine in (LocalEngine(), cluster)
+    )
+    np.testing.assert_array_equal(there.targets_, here.targets_)
+    np.testing.assert_array_equal(there.weights_, here.weights_)
+
+
+@pytest.mark.filterwarnings("ignore:1 feature")
+def test_least_squares_are_the_same(cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X, query = rng.normal(size=(300, 4)), np.repeat(np.arange(30), 10)
+    X[::17, 1] = np.nan
+    y = np.nan_to_num(X[:, 0]) + rng.normal(size=300)
+    whole = GLS().fit(X, y, query=query)
+    monkeypatch.setattr(linear, "ROWS_PER_BLOCK", 40)
+    there, blocks = (GLS().fit(X, y, query=query, engine=engine) for engine in (cluster, LocalEngine()))
+    np.testing.assert_array_equal(there.coef_, blocks.coef_)
+    np.testing.assert_allclose(there.coef_, whole.coef_, rtol=1e-8)
+
+
+def test_lambdamart_on_the_cluster_ranks_as_well(cluster: DaskEngine, tmp_path: Path) -> None:
+    world = simulate(queries=60, documents=10, gold_queries=60, seed=4)
+    X, gold = world.features.drop(columns=["query", "document"]), world.gold
+    fit: dict[str, Any] = {"X": X, "y": gold["grade"], "query": gold["query"]}
+    settings: dict[str, Any] = {"n_estimators": 10, "num_leaves": 7}
+    found = []
+    for engine in (None, cluster):
+        ranker = LambdaMART(**settings).fit(**fit, engine=engine)
+        run = gold[["query", "document"]].assign(score=ranker.predict(X))
+        found.append(crowdrank.evaluate(run, gold, "nDCG@5").means["nDCG@5"])
+    assert found[1] == pytest.approx(found[0], abs=0.03)
+    assert found[1] > 0.85
+    with pytest.raises(UsageError, match="measure='ERR' needs ours, which runs on one machine"):
+        LambdaMART("ERR", **settings).fit(**fit, engine=cluster)
+
+
+def test_a_run_on_the_cluster_comes_to_the_same(cluster: DaskEngine) -> None:
+    world = simulate(queries=30, documents=6, gold_queries=12, seed=1)
+    told: dict[str, Any] = {"candidates": ["majority", "average"], "method": "dawid-skene", "folds": 2}
+    given = (world.judgments, world.features, world.gold)
+    here, there = (crowdrank.run(*given, **told, engine=engine) for engine in (None, cluster))
+    pd.testing.assert_frame_equal(there.consensus.documents, here.consensus.documents, rtol=1e-8, atol=1e-8)
+    pd.testing.assert_frame_equal(there.comparison, here.comparison)

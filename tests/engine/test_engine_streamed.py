@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from crowdrank.engine.local import CarriedState, StreamedPasses, added, in_order, watched
+from crowdrank.engine.local import CarriedState, StreamedPasses, in_order, watched
+from crowdrank.engine.sums import tree_sum
 
 
 class Shards:
@@ -108,11 +109,10 @@ def test_a_pass_tells_how_far_it_is() -> None:
     told: list[float] = []
     assert list(watched(iter("abcd"), 4, told.append)) == list("abcd")
     assert told == [0.25, 0.5, 0.75]
-    assert added(iter([{"n": np.ones(1)}, {"n": np.ones(1)}]))["n"].tolist() == [2.0]
-    assert added(iter([])) == {}
+    assert tree_sum(iter([{"n": np.ones(1)}, {"n": np.ones(1)}]), 2)["n"].tolist() == [2.0]
 
 
 def test_carried_state_is_empty_before_the_first_pass(tmp_path: Path) -> None:
     carried = CarriedState(Counting(None), tmp_path, 2)
     assert carried.load(0) == {}
-    assert carried.local(1, SimpleNamespace(place=1))["constant"].tolist() == [10]
+    assert carried.local(1, cast(Any, SimpleNamespace(place=1)))["constant"].tolist() == [10]

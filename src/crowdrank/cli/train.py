@@ -90,6 +90,7 @@ def train(
             show_default=False,
         ),
     ] = None,
+    engine: o.EngineName = "local",
     format: Annotated[
         str | None, typer.Option(help="The format of the features, where the suffix does not tell it.")
     ] = None,
@@ -138,7 +139,13 @@ def train(
         held_out = _instances(theirs, path, how, target, None, missing)
         _refuse_shared(rows, held_out)
     _refuse_labels(model, rows, held_out)
-    model.fit(**rows.arguments, eval_set=None if held_out is None else held_out.eval_set, progress=True)
+    told = {**rows.arguments, "eval_set": None if held_out is None else held_out.eval_set, "progress": True}
+    if engine == "local":
+        model.fit(**told)
+    else:
+        _require_engine(ranker, model)
+        with o.engine(engine, threads) as running:
+            model.fit(**told, engine=running)
     model.save(output)
     summary = _summary(ranker, model, rows, held_out, output)
     if threads is not None and "threads" not in model.get_params():
@@ -164,6 +171,14 @@ def _ranker(name: str, settings: list[str], seed: int, threads: int | None) -> R
             raise UsageError(f"--set cannot read '{setting}'; write name=value, as in n_estimators=300.")
         model.set_params(**{key: _value(text)})
     return model
+
+
+def _require_engine(name: str, model: Ranker) -> None:
+    """Refuse an engine for rankers that learn here only."""
+    import inspect
+
+    if "engine" not in inspect.signature(model.fit).parameters:
+        raise UsageError(f"{name} learns on this machine only; leave --engine out, or take gls, rd or lambdamart.")
 
 
 def _consensus(folder: Path) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
 from crowdrank.judgments.table import counted
@@ -16,6 +17,7 @@ from crowdrank.progress import Report
 from crowdrank.rankers.base import Ranker, require_differences, require_number, require_one_of, require_whole
 from crowdrank.rankers.data import Floats, Lists
 from crowdrank.rankers.lambdas import WEIGHTINGS, LambdaObjective, check_measure
+from crowdrank.rankers.on_cluster import boosted_on_cluster, require_own
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
 
@@ -174,8 +176,9 @@ class LambdaMART(BoostedTrees):
         eval_set: tuple[Any, Any, Any] | None = None,
         progress: bool | Report = False,
         pair_targets: Any = None,
+        engine: Engine | None = None,
     ) -> Self:
-        """Learn to rank; arguments as in `Ranker.fit`, and one more.
+        """Learn to rank; arguments as in `Ranker.fit`, and two more.
 
         Args:
             pair_targets: None: of two documents the one of higher gain is the better one. Soft targets, the chance
@@ -183,13 +186,25 @@ class LambdaMART(BoostedTrees):
                 an array (n, n_grades) of such probabilities, while `y` says the gains; an array (n,) of standard
                 deviations around `y`, for P = Phi((y - y') / sqrt(sd^2 + sd'^2)); or a function that takes the row
                 numbers of one query and returns the matrix of chances.
+            engine: a cluster (`DaskEngine`), on which trees follow LightGBM's own `lambdarank`: for whole grades,
+                `nDCG`, and no weights but `post`. By default here.
 
         """
-        self._pair_targets = pair_targets
+        self._pair_targets, self._engine = pair_targets, engine
         try:
             return self._fit(X, y, query, sample_weight, eval_set, progress)
         finally:
-            del self._pair_targets
+            del self._pair_targets, self._engine
+
+    def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
+        if self._engine is None or not hasattr(self._engine, "client"):
+            super()._learn(lists, validation, report)
+            return
+        require_own(self, lists, self._pair_targets)
+        settings = tree_settings(self, 1)
+        found = boosted_on_cluster(self, lists, settings, validation, self._engine, report)
+        self.booster_, self.best_iteration_, self.history_ = found
+        self.importances_ = shares(self.booster_.feature_importance("gain", iteration=self.best_iteration_))
 
     def _objective(self, lists: Lists, threads: int) -> Objective:
         objective = LambdaObjective(
