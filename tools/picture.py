@@ -1,8 +1,12 @@
-"""The picture of a report: its first screen, drawn by Chromium, in few enough colours to be small."""
+"""The picture of a report: its first screen, drawn by Chromium, in few enough colours to be small.
+
+Beside it goes what the run says of itself in a paragraph, as text of the same name.
+"""
 
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -28,6 +32,8 @@ def take(report: Path, picture: Path) -> None:
         browser.close()
     few = Image.open(io.BytesIO(drawn)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
     few.save(picture, optimize=True)
+    about = json.loads((report.parent / "run.json").read_text(encoding="utf-8"))
+    picture.with_suffix(".txt").write_text(about["paragraph"] + "\n", encoding="utf-8")
 
 
 def main() -> None:

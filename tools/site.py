@@ -1,7 +1,7 @@
 """Hooks of mkdocs: pages that are generated, figures of the studies inside other pages, equations as MathML.
 
 A line `[[figures STUDY TABLE | run, run | column, column]]` in a page stands for those rows of a study's table, a line
-`[[results STUDY, STUDY]]` for links to their pages, as far as there are any.
+`[[results STUDY, STUDY]]` for links to their pages, as far as there are any, and `[[demo]]` for what the demo says.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from mkdocs.structure.pages import Page
 
 from tools import api, command_line, results
 from tools.mathml import mathml
+from tools.words import plain
 
 FIGURES = re.compile(r"^\[\[figures (?P<study>\S+) (?P<table>\S+)(?P<rest>.*)\]\]$", re.MULTILINE)
 RESULTS = re.compile(r"^\[\[results (?P<studies>.*)\]\]$", re.MULTILINE)
@@ -61,6 +62,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Put figures of studies in their places."""
+    said = (REPOSITORY / "docs" / "assets" / "report.txt").read_text(encoding="utf-8")
+    markdown = markdown.replace("[[demo]]", f"> {plain(said.strip())}")
     markdown = RESULTS.sub(lambda found: links(found["studies"]), markdown)
     return FIGURES.sub(lambda found: figures(found["study"], found["table"], found["rest"]), markdown)
 

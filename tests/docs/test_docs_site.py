@@ -42,6 +42,7 @@ def test_every_page_is_there_and_asks_for_nothing(site: Path) -> None:
         assert 'class="arithmatex"' not in text, f"{name} has an equation that was not drawn"
         assert "[[figures" not in text, name
         assert "[[results" not in text, name
+        assert "[[demo" not in text, name
     for style in site.rglob("*.css"):
         assert not re.search(r"url\([\"']?(?:https?:)?//", style.read_text(encoding="utf-8")), style.name
     assert pages["methods.html"].count('<math display="block">') >= 9
