@@ -285,6 +285,7 @@ def test_what_is_out_is_not_asked_again(files: Path, run: Run, world: World) -> 
     told = json.loads(run("next", "labels.csv", *words, "--again", "-o", "r3.csv", "--json"))
     assert told["out"] == 0
     assert len(pd.read_csv("labels.requests.csv")) == back + 10
+    assert "where what was asked is listed" in refused("next", "labels.csv", *words, "-o", "labels.requests.csv")
     (files / "labels.requests.csv").write_text("query,document\n")
     assert "there is no column 'assessor'" in refused("next", "labels.csv", *words)
 

@@ -10,6 +10,7 @@ import typer
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
 from crowdrank.cli.screen import complain, say, say_json, show_table
+from crowdrank.errors import UsageError
 
 
 @o.reads_judgments()
@@ -62,12 +63,14 @@ def collect_next(
 
     wanted = c.policy_of(policy, settled=settled, good=good, seed=seed).checked()
     terms = Budget(budget, parse_prices(prices), kind, most, honeypots)
+    ledger = ledger_of(judgments)
     if output is not None:
         check_requests(output, to)
+        if output.resolve() == ledger.resolve():
+            raise UsageError(f"-o names {output}, where what was asked is listed; choose another name.")
     pool = c.pool_of(pairs, assessors, dict(terms.prices), reading["exclude"])
     so_far = read_round(judgments, **reading)
     model = c.fitted(method, so_far, unjudgeable_as) if so_far is not None and wanted.takes_model else None
-    ledger = ledger_of(judgments)
     listed = Waiting.read(ledger)
     out = listed.out(so_far)
     if again:

@@ -43,13 +43,20 @@ def allot(
     n_assessors = len(price)
     everyone = len(allowed_offsets) == 0
     for wish in range(len(pair)):
-        p, best, dear = pair[wish], -1, False
+        p, best, dear, most_wanted = pair[wish], -1, False, 0.0
         row = wish if len(merit) > 1 else 0
         start = 0 if everyone else allowed_offsets[p]
         stop = n_assessors if everyone else allowed_offsets[p + 1]
         for candidate in range(start, stop):
             a = candidate if everyone else allowed[candidate]
             if load[a] >= most:
+                continue
+            mine = merit[row, a] / max(price[a], 1e-12)
+            # Before the slow part, which asks who has judged the pair already.
+            if best >= 0 and (
+                mine < most_wanted
+                or (mine == most_wanted and (load[a] > load[best] or (load[a] == load[best] and turn[a] >= turn[best])))
+            ):
                 continue
             free = True
             if item[wish] >= 0:
@@ -66,14 +73,7 @@ def allot(
             if price[a] > money + 1e-9:
                 dear = True
                 continue
-            if best < 0:
-                best = a
-                continue
-            mine, other = merit[row, a] / max(price[a], 1e-12), merit[row, best] / max(price[best], 1e-12)
-            if mine > other or (
-                mine == other and (load[a] < load[best] or (load[a] == load[best] and turn[a] < turn[best]))
-            ):
-                best = a
+            best, most_wanted = a, mine
         chosen[wish] = best
         if best < 0:
             ended[wish] = TOO_DEAR if dear else NOBODY
