@@ -223,7 +223,7 @@ def test_run_only_plans_when_asked(run: Run, world: Path, tmp_path: Path) -> Non
         (["none.toml"], "it cannot be read"),
         (["bad.toml"], "it is not TOML"),
         (["odd.toml"], "there is no section 'tree'"),
-        (["strange.toml"], "A run has no setting 'colour'"),
+        (["strange.toml"], "strange.toml: a run has no option 'colour'"),
     ],
 )
 def test_run_says_what_is_wrong(run: Run, world: Path, tmp_path: Path, words: list[str], said: str) -> None:
