@@ -251,3 +251,9 @@ def test_sparse_inputs_multiply_as_written_out(seed: int, empty: float) -> None:
     target, weight = LinearLearnt(standard, first, second, learns_target=True).apply(matrix, np.zeros(len(matrix)))
     assert np.allclose(target, expit(written @ second))
     assert np.allclose(weight, expit(written @ first))
+
+
+def test_what_is_true_of_few_labels_is_not_cut_off() -> None:
+    rare = (np.arange(250) == 3).astype(float)[:, None]
+    known = Inputs(Standard.of(rare, np.ones(len(rare))), rare)
+    assert known.dense[3, 0] == pytest.approx(np.sqrt(249))
