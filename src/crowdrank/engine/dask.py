@@ -156,6 +156,7 @@ class DaskEngine:
             threads_per_worker=self.threads,
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0" if self.dashboard else None,
+            preload=["crowdrank.engine.deaf"],
             silence_logs=logging.CRITICAL,  # what matters of it we say ourselves
         )
         return distributed.Client(self._cluster, set_as_default=False, direct_to_workers=True)
@@ -450,6 +451,8 @@ class DaskPasses:
         try:
             return self.client.gather(futures)  # type: ignore[no-any-return]
         except KeyboardInterrupt:
+            # What was being gathered is broken off, and nobody is to hear of it but who asked for that.
+            self.client.loop.asyncio_loop.set_exception_handler(lambda loop, context: None)
             self.client.cancel(futures)
             raise
 
