@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,6 +39,9 @@ class Counting:
 
     def start(self, shard: Any) -> dict[str, Any]:
         return {"passes": np.zeros(1), "constant": np.array([10 * shard.place])}
+
+    def restart(self, shard: Any) -> dict[str, Any]:
+        return self.start(shard)
 
     def accumulate(self, shard: Any, local: dict[str, Any], theta: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         if shard.place == self.stops_at:
@@ -115,4 +118,5 @@ def test_a_pass_tells_how_far_it_is() -> None:
 def test_carried_state_is_empty_before_the_first_pass(tmp_path: Path) -> None:
     carried = CarriedState(Counting(None), tmp_path, 2)
     assert carried.load(0) == {}
-    assert carried.local(1, cast(Any, SimpleNamespace(place=1)))["constant"].tolist() == [10]
+    shard: Any = SimpleNamespace(place=1)
+    assert carried.local(1, shard, None)["constant"].tolist() == [10]

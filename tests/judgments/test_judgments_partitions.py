@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from crowdrank import Judgments, ShardedJudgments, read_gold, read_judgments, read_partitions
 from crowdrank.errors import DataWarning, InputError, OnDiskError, OutputError, UsageError
 from crowdrank.judgments import kernels
+from crowdrank.judgments.inspect import inspect
 from crowdrank.judgments.partitions import parts_of, survey
 from crowdrank.judgments.sharded import joined, load_sharded
 
@@ -312,6 +313,16 @@ def test_gold_is_found_in_its_shard(tmp_path: Path) -> None:
     for place in range(len(made.shards)):
         shard = made.load(place)
         np.testing.assert_array_equal(found.of(place, shard.n_items), gold.for_items(shard))
+
+
+def test_what_is_said_of_judgments_is_that_of_memory(tmp_path: Path) -> None:
+    frame = crowd().assign(family="f")
+    frame.loc[frame.index[::9], "grade"] = -2
+    frame.loc[4, "grade"] = -7
+    options: dict[str, Any] = {"unjudgeable": -2, "on_bad_rows": "skip"}
+    found = inspect(read_partitions(cut(frame, tmp_path / "in"), shard_size=60, **options))
+    told = inspect(read_judgments(frame, **options))
+    assert (found.facts, found.remarks, len(found.problems)) == (told.facts, told.remarks, 1)
 
 
 def test_what_only_memory_has_is_refused_in_a_sentence(tmp_path: Path) -> None:

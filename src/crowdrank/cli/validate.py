@@ -5,21 +5,28 @@ from __future__ import annotations
 import typer
 
 from crowdrank.cli import options as o
+from crowdrank.cli.folders import read_folder
 from crowdrank.cli.screen import say, say_json, show_cells
 
 
 @o.reads_judgments(without=("on_bad_rows",))
 def validate(
-    judgments: o.JudgmentsFile,
+    judgments: o.JudgmentsFileOrFolder,
     reading: o.Reading = o.TOLD,
     json: o.AsJson = False,
 ) -> None:
-    """Say what is in a file of judgments, and what is wrong with it (exit code 2 if rows cannot be used)."""
+    """Say what is in a file or folder of judgments, and what is wrong with it (exit code 2 if rows cannot be used)."""
+    from crowdrank.engine.local import LocalEngine
+    from crowdrank.judgments.addresses import is_folder
     from crowdrank.judgments.inspect import inspect
     from crowdrank.judgments.read import read_judgments
 
-    table = read_judgments(judgments, on_bad_rows="skip", **reading)
-    found = inspect(table)
+    options = {**reading, "on_bad_rows": "skip"}
+    found = inspect(
+        read_folder(judgments, None, LocalEngine(), options)
+        if is_folder(judgments)
+        else read_judgments(judgments, **options)
+    )
     if json:
         say_json(found.to_dict())
     else:

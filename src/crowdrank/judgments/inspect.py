@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, counted
 
 MANY = 20
@@ -27,32 +30,57 @@ class Inspection:
         return asdict(self)
 
 
-def inspect(judgments: Judgments) -> Inspection:
-    """Look over judgments that were read with `on_bad_rows="skip"`.
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """What is counted of judgments; of shards, it adds up."""
+
+    sizes: NDArray[np.int64]  # (most + 1,) how many items have 0, 1, 2, ... judgments
+    answers: NDArray[np.int64]  # (n_assessors, n_grades + 1) how often each gave each code, 'cannot judge' first
+
+    @classmethod
+    def of(cls, judgments: Judgments) -> Tally:
+        """The counts of judgments in memory."""
+        n_answers = max(len(scale) for scale in judgments.scales) + 1
+        use = judgments.assessor.astype(np.int64) * n_answers + (judgments.grade - UNJUDGEABLE)
+        answers = np.bincount(use, minlength=judgments.n_assessors * n_answers).reshape(-1, n_answers)
+        return cls(np.bincount(np.diff(judgments.offsets)), answers)
+
+    def __add__(self, other: Tally) -> Tally:
+        sizes = np.zeros(max(len(self.sizes), len(other.sizes)), np.int64)
+        sizes[: len(self.sizes)] += self.sizes
+        sizes[: len(other.sizes)] += other.sizes
+        return Tally(sizes, self.answers + other.answers)
+
+
+def inspect(judgments: Judgments | ShardedJudgments) -> Inspection:
+    """Look over judgments that were read with `on_bad_rows="skip"`; those on disk, a shard at a time.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
     >>> inspect(read_judgments(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]}))).facts["documents"]
     '1'
     """
-    return Inspection(_facts(judgments), _problems(judgments), _remarks(judgments))
+    if isinstance(judgments, Judgments):
+        tally, extras = Tally.of(judgments), {n: _extra(n, one, judgments) for n, one in judgments.extras.items()}
+    else:
+        shards = (Tally.of(judgments.load(place, ids=False)) for place in range(len(judgments.shards)))
+        tally, extras = reduce(add, shards), {}
+    return Inspection({**_facts(judgments, tally), **extras}, _problems(judgments), _remarks(judgments, tally))
 
 
-def _facts(judgments: Judgments) -> dict[str, str]:
-    per_item = np.diff(judgments.offsets)
-    per_assessor = np.bincount(judgments.assessor, minlength=judgments.n_assessors)
+def _facts(judgments: Judgments | ShardedJudgments, tally: Tally) -> dict[str, str]:
+    per_assessor = np.bincount(tally.answers.sum(axis=1))
     facts = {
         "rows": f"{judgments.report.rows:,}",
         "judgments": f"{len(judgments):,}",
         "queries": f"{judgments.n_queries:,}",
         "documents": f"{judgments.n_items:,}",
         "assessors": f"{judgments.n_assessors:,}",
-        "judgments per document": _spread(per_item),
+        "judgments per document": _spread(tally.sizes),
         "judgments per assessor": _spread(per_assessor),
     }
     for number, scale in enumerate(judgments.scales):
-        mine = judgments.grade[judgments.assessor_scale[judgments.assessor] == number]
-        counts = np.bincount(mine[mine >= 0], minlength=len(scale))
+        counts = _grade_counts(judgments, tally, number)
         shares = counts / max(counts.sum(), 1)
         listed = ", ".join(f"{name}: {share:.1%}" for name, share in zip(scale.names, shares, strict=True))
         facts["grades" if len(judgments.scales) == 1 else f"grades, scale {scale}"] = listed
@@ -60,13 +88,20 @@ def _facts(judgments: Judgments) -> dict[str, str]:
         facts["cannot judge"] = f"{judgments.n_unjudgeable:,} ({judgments.n_unjudgeable / len(judgments):.1%})"
     if judgments.families is not None:
         facts["families"] = f"{len(judgments.families):,}"
-    for name, column in judgments.extras.items():
-        facts[name] = _extra(name, column, judgments)
     return facts
 
 
-def _spread(counts: NDArray[np.int64]) -> str:
-    low, middle, high = (int(np.quantile(counts, q, method="nearest")) for q in (0, 0.5, 1))
+def _grade_counts(judgments: Judgments | ShardedJudgments, tally: Tally, scale: int) -> NDArray[np.int64]:
+    """How often each grade of a scale was given."""
+    mine = tally.answers[judgments.assessor_scale == scale].sum(axis=0)
+    counts: NDArray[np.int64] = mine[1 : len(judgments.scales[scale]) + 1]
+    return counts
+
+
+def _spread(how_many: NDArray[np.int64]) -> str:
+    """The least, the most and the median, where `how_many` have 0, 1, 2, ..."""
+    below = np.cumsum(how_many)
+    low, middle, high = (int(np.searchsorted(below, round(q * (below[-1] - 1)), "right")) for q in (0, 0.5, 1))
     return f"{low} to {high:,}, median {middle}"
 
 
@@ -84,14 +119,14 @@ def _extra(name: str, column: NDArray[Any], judgments: Judgments) -> str:
     return f"total {known.sum():,.2f}, median {np.median(known):,.2f}"
 
 
-def _problems(judgments: Judgments) -> list[str]:
+def _problems(judgments: Judgments | ShardedJudgments) -> list[str]:
     report = judgments.report
     return [
         f"{counted(n, 'row')} ({reason}), the first: {report.examples[reason]}" for reason, n in report.skipped.items()
     ]
 
 
-def _remarks(judgments: Judgments) -> list[str]:
+def _remarks(judgments: Judgments | ShardedJudgments, tally: Tally) -> list[str]:
     report, remarks = judgments.report, []
     if report.repeats:
         remarks.append(
@@ -100,26 +135,25 @@ def _remarks(judgments: Judgments) -> list[str]:
         )
     if report.excluded:
         remarks.append(f"{counted(report.excluded, 'judgment')} of excluded assessors left out.")
-    alone = int((np.diff(judgments.offsets) == 1).sum())
+    alone = int(tally.sizes[1])
     if alone:
         remarks.append(f"{counted(alone, 'document')} of {judgments.n_items:,} with a single judgment.")
-    remarks += _remarks_on_assessors(judgments)
+    remarks += _remarks_on_assessors(tally)
     for scale in judgments.scales if len(judgments.scales) == 1 else ():
-        counts = np.bincount(judgments.grade[judgments.grade >= 0], minlength=len(scale))
+        counts = _grade_counts(judgments, tally, 0)
         rare = [name for name, count in zip(scale.names, counts, strict=True) if count < 0.001 * counts.sum()]
         if rare:
             remarks.append(
                 f"fewer than 0.1% of the judgments are {', '.join(rare)}; if the scale does not hold them, give it "
                 f"with --grades."
             )
-    if len(judgments.scales) > 1 and not all(judgments.scale_maps):
+    if len(judgments.scales) > 1 and not judgments.maps_to_one_scale:
         remarks.append("the scales differ and have no map to one scale: votes and Dawid-Skene will refuse them.")
     return remarks
 
 
-def _remarks_on_assessors(judgments: Judgments) -> list[str]:
-    per_grade = np.zeros((judgments.n_assessors, 128), np.int64)
-    np.add.at(per_grade, (judgments.assessor, judgments.grade.astype(np.int64) - UNJUDGEABLE), 1)
+def _remarks_on_assessors(tally: Tally) -> list[str]:
+    per_grade = tally.answers
     total = per_grade.sum(axis=1)
     stuck = int(((per_grade.max(axis=1) == total) & (total >= MANY)).sum())
     once = int((total == 1).sum())

@@ -366,15 +366,16 @@ def deal(part: Part, rules: Rules, folder: Path) -> Dealt:
     table = encoder.source.read(list(rules.columns.values()), bad_rows)
     cells = {role: table[name] for role, name in rules.columns.items()}
     keep = np.ones(part.rows, dtype=bool)
-    query, queries = encoder.coded_ids(cells.get("query"), "query", keep, part.rows)
-    document = _documents(cells["document"], encoder, keep)
+    query = _looked_over(cells["query"], "query", encoder, keep) if "query" in cells else None
+    document = _looked_over(cells["document"], "document", encoder, keep)
     assessor, assessors = encoder.coded_ids(cells["assessor"], "assessor", keep, part.rows)
     excluded = encoder.leave_out(assessor, assessors, keep)
     answer, answers = distinct(cells["grade"])
-    if rules.by == "query":
-        shard = (ids.hashed(queries) % rules.n_shards).astype(np.int32)[query]
+    kept_together = document if rules.by == "document" else query
+    if kept_together is None:  # one query, and it is to be whole
+        shard = np.zeros(part.rows, np.int32)
     else:
-        shard = (ids.hashed(document.fill_null(_blank(document.type))) % rules.n_shards).astype(np.int32)
+        shard = (ids.hashed(kept_together.fill_null(_blank(kept_together.type))) % rules.n_shards).astype(np.int32)
     order, bounds = kernels.deal_rows(shard, keep, rules.n_shards)
     columns = {
         "document": document.take(pa.array(order)),
@@ -382,8 +383,8 @@ def deal(part: Part, rules: Rules, folder: Path) -> Dealt:
         "answer": pa.array(answer[order]),
         "row": pa.array(order),
     }
-    if "query" in cells:
-        columns["query"] = queries.take(pa.array(query[order]))
+    if query is not None:
+        columns["query"] = query.take(pa.array(order))
     families, family_of = None, None
     if "family" in cells:
         family, families = ids.encode(cells["family"])
@@ -395,7 +396,11 @@ def deal(part: Part, rules: Rules, folder: Path) -> Dealt:
     first[answer[kept][::-1]] = kept[::-1]
     return Dealt(
         part=part,
-        kinds={"query": queries.type, "document": document.type, "assessor": assessors.type},
+        kinds={
+            "document": document.type,
+            "assessor": assessors.type,
+            **({} if query is None else {"query": query.type}),
+        },
         assessors=assessors,
         used=np.bincount(assessor[kept], minlength=len(assessors)),
         answers=answers,
@@ -408,8 +413,8 @@ def deal(part: Part, rules: Rules, folder: Path) -> Dealt:
     )
 
 
-def _documents(column: pa.ChunkedArray, encoder: Encoder, keep: NDArray[np.bool_]) -> pa.Array:
-    """The ids of documents as int64 or text; they are coded by shard later, and only looked over here."""
+def _looked_over(column: pa.ChunkedArray, role: str, encoder: Encoder, keep: NDArray[np.bool_]) -> pa.Array:
+    """Ids as int64 or text; rows without one are bad. They are coded by shard later, not by part."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     try:
@@ -417,7 +422,7 @@ def _documents(column: pa.ChunkedArray, encoder: Encoder, keep: NDArray[np.bool_
         array = array if pa.types.is_integer(array.type) else array.cast(pa.string())
         array.validate(full=True)
     except pa.ArrowInvalid as problem:
-        name = encoder.column_of("document")
+        name = encoder.column_of(role)
         raise InputError(
             "the text is not UTF-8", source=encoder.source.name, column=name, remedy="save it as UTF-8"
         ) from problem
@@ -427,7 +432,7 @@ def _documents(column: pa.ChunkedArray, encoder: Encoder, keep: NDArray[np.bool_
     if pa.types.is_string(array.type):
         suspects = kernels.maybe_blank(*ids.text_of(array)[:2])
         missing[suspects] |= ids.blank_positions(array.take(pa.array(suspects)))
-    encoder.bad_rows.check(missing, keep, "no document", lambda row: encoder.missing(row, "document"))
+    encoder.bad_rows.check(missing, keep, f"no {role}", lambda row: encoder.missing(row, role))
     return array
 
 
