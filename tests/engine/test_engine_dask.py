@@ -241,6 +241,11 @@ def test_a_killed_worker_costs_time_and_nothing_else(
     assert killed[0] not in cluster.client.run(os.getpid).values()
 
 
+def test_workers_leave_interrupts_to_the_process_that_leads(cluster: DaskEngine) -> None:
+    heard = cluster.client.run(signal.getsignal, signal.SIGINT)
+    assert set(heard.values()) == {signal.SIG_IGN}
+
+
 def test_what_the_scheduler_remembers_does_not_grow(cluster: DaskEngine, labels: Judgments) -> None:
     seen = []
 

@@ -40,6 +40,9 @@ class Counting:
     def start(self, shard: Any) -> dict[str, Any]:
         return {"passes": np.zeros(1), "constant": np.array([10 * shard.place])}
 
+    def restart(self, shard: Any) -> dict[str, Any]:
+        return self.start(shard)
+
     def accumulate(self, shard: Any, local: dict[str, Any], theta: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         if shard.place == self.stops_at:
             raise KeyboardInterrupt
@@ -116,4 +119,4 @@ def test_carried_state_is_empty_before_the_first_pass(tmp_path: Path) -> None:
     carried = CarriedState(Counting(None), tmp_path, 2)
     assert carried.load(0) == {}
     shard: Any = SimpleNamespace(place=1)
-    assert carried.local(1, shard)["constant"].tolist() == [10]
+    assert carried.local(1, shard, None)["constant"].tolist() == [10]

@@ -145,7 +145,7 @@ def train(
     else:
         _require_engine(ranker, model)
         with o.engine(engine, threads) as running:
-            model.fit(**told, engine=running)
+            model.fit(**told, engine=running)  # type: ignore[call-arg]
     model.save(output)
     summary = _summary(ranker, model, rows, held_out, output)
     if threads is not None and "threads" not in model.get_params():

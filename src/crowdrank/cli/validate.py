@@ -22,9 +22,10 @@ def validate(
     from crowdrank.judgments.read import read_judgments
 
     options = {**reading, "on_bad_rows": "skip"}
-    folder = is_folder(judgments)
     found = inspect(
-        read_folder(judgments, None, LocalEngine(), options) if folder else read_judgments(judgments, **options)
+        read_folder(judgments, None, LocalEngine(), options)
+        if is_folder(judgments)
+        else read_judgments(judgments, **options)
     )
     if json:
         say_json(found.to_dict())

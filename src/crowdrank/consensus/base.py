@@ -122,6 +122,10 @@ class Aggregator(Parametrised, ABC):
     def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """One pass: new local state and statistics; with no theta, only count what `start` set."""
 
+    def restart(self, shard: Shard) -> Arrays:
+        """Local state for a pass with a theta, as far as it is not carried from the pass before: `start`, or less."""
+        return self.start(shard)
+
     @abstractmethod
     def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """New parameters from the summed statistics."""

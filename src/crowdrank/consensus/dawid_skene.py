@@ -150,6 +150,10 @@ class DawidSkene(Aggregator):
         )
         return local, {"counts": counts, "classes": classes, "log_likelihood": np.array([log_likelihood])}
 
+    def restart(self, shard: Shard) -> Arrays:
+        """Room for the posterior: a pass with a theta writes it and does not read it."""
+        return {"posterior": np.empty((shard.n_items, shard.n_grades))}
+
     def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """Shares of the true grades, and each assessor's confusions."""
         classes = statistics["classes"]

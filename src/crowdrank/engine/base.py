@@ -38,11 +38,14 @@ class ShardModel(Protocol):
     def carries(self) -> tuple[str, ...] | None:
         """The arrays of local state that a pass reads of the one before; None: all of them.
 
-        The others can be had again: by `start`, or by one more pass with the same theta.
+        The others can be had again: by `restart`, or by one more pass with the same theta.
         """
 
     def start(self, shard: Any) -> Arrays:
         """The shard's local state before the first pass."""
+
+    def restart(self, shard: Any) -> Arrays:
+        """Local state for a pass with a theta, as far as it is not carried from the pass before: `start`, or less."""
 
     def accumulate(self, shard: Any, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """One pass: new local state and statistics. With no theta yet, only count what `start` set.

@@ -156,6 +156,7 @@ class DaskEngine:
             threads_per_worker=self.threads,
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0" if self.dashboard else None,
+            preload=["crowdrank.engine.deaf"],
             silence_logs=logging.CRITICAL,  # what matters of it we say ourselves
         )
         return distributed.Client(self._cluster, set_as_default=False, direct_to_workers=True)
@@ -301,16 +302,29 @@ class DaskPasses:
         return together(self.finish_to(theta, _given))
 
     def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
-        """Give the rows of every shard to `sink` on its worker; what it returned, in the order of the shards."""
+        """Give the rows of every shard to `sink` on its worker; what it returned, in the order of the shards.
 
-        def one() -> list[list[Arrays]]:
-            made = []
-            held = zip(self.data, self.state, self._sent_to_all(theta), strict=True)
-            for number, ((first, _), part) in enumerate(zip(self.runs, held, strict=True)):
-                made.append(self._submitted(number, _finish, self.model, *part, sink, first, not self.whole))
-            return self._gathered(made)
+        All workers work at once; what comes back is held here a part at a time.
+        """
+        made: dict[int, Future] = {}
+        for number in range(len(self.runs)):
 
-        return iter([rows for part in self._lasting(one) for rows in part])
+            def one(number: int = number) -> list[Arrays]:
+                if not made:  # at first, and where workers died: what was not had yet
+                    sent = self._sent_to_all(theta)
+                    for other in range(number, len(self.runs)):
+                        held, first = (self.data[other], self.state[other], sent[other]), self.runs[other][0]
+                        made[other] = self._submitted(other, _finish, self.model, *held, sink, first, not self.whole)
+                rows: list[Arrays] | None = None
+                try:
+                    rows = self._gathered([made[number]])[0]
+                finally:
+                    if rows is None:
+                        made.clear()
+                del made[number]
+                return rows
+
+            yield from self._lasting(one)
 
     def local_state(self) -> Iterator[Arrays]:
         """Each shard's local state; of shards on disk only what is carried, and a part at a time."""
@@ -450,6 +464,8 @@ class DaskPasses:
         try:
             return self.client.gather(futures)  # type: ignore[no-any-return]
         except KeyboardInterrupt:
+            # What was being gathered is broken off, and nobody is to hear of it but who asked for that.
+            self.client.loop.asyncio_loop.set_exception_handler(lambda loop, context: None)
             self.client.cancel(futures)
             raise
 

@@ -148,7 +148,7 @@ class StreamedPasses:
 
         def one(place: int) -> Arrays:
             shard = self.shards.load(place)
-            local, statistics = self.model.accumulate(shard, self.carried.local(place, shard), theta)
+            local, statistics = self.model.accumulate(shard, self.carried.local(place, shard, theta), theta)
             self.carried.keep(place, local)
             return statistics
 
@@ -190,11 +190,11 @@ class CarriedState:
         self.folder = Path(tempfile.mkdtemp(prefix="state-", dir=folder))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
-    def local(self, place: int, shard: Shard) -> Arrays:
+    def local(self, place: int, shard: Shard, theta: Arrays | None) -> Arrays:
         """The local state of a shard before its next pass, as far as the pass reads it."""
-        if self.turns and self.model.carries is None:
-            return self.load(place)
-        return {**self.model.start(shard), **self.load(place)}
+        if self.model.carries is None:
+            return self.load(place) if self.turns else self.model.start(shard)
+        return {**(self.model.start(shard) if theta is None else self.model.restart(shard)), **self.load(place)}
 
     def load(self, place: int) -> Arrays:
         """What a shard carries after the last whole pass."""
@@ -223,7 +223,7 @@ class CarriedState:
 
 def finished(model: ShardModel, shard: Shard, carried: CarriedState, place: int, theta: Arrays) -> Arrays:
     """The rows of a shard; what was not carried of its local state is made again by one more pass."""
-    local = carried.local(place, shard)
+    local = carried.local(place, shard, theta)
     if model.carries is not None:
         local, _ = model.accumulate(shard, local, theta)
     return model.finish(shard, local, theta)

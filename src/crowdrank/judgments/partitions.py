@@ -262,12 +262,15 @@ def read_partitions(
         agreed, spent = dealt
         with reporting(progress, "shuffling") as report:
             numbers = list(range(n_shards))
-            gathered = list(_each(partial(gather, agreed=agreed, rules=rules, folder=draft), numbers, report))
+            gathered, counts = [], np.zeros((agreed.stored.n_assessors, 2), np.int64)
+            for one in _each(partial(gather, agreed=agreed, rules=rules, folder=draft), numbers, report):
+                counts += one.counts
+                gathered.append(replace(one, counts=counts[:0]))  # of very many shards they would fill the memory
         number_queries(gathered, draft)
         for part in parts:
             for kind, suffix in (("part", ".arrow"), ("coding", ".npy")):
                 shard_path(draft, kind, part.number, suffix).unlink()
-        made = _made(draft, final, agreed.stored, gathered, spent, kept_together)
+        made = _made(draft, final, agreed.stored, gathered, counts, spent, kept_together)
         made.save()
         (draft / "key.txt").write_text(key)
     _say_large(gathered, shard_size, kept_together)
@@ -746,7 +749,13 @@ def number_queries(gathered: Sequence[Gathered], folder: Path) -> None:
 
 
 def _made(
-    draft: Path, final: Path, stored: Judgments, gathered: Sequence[Gathered], spent: ReadReport, by: str
+    draft: Path,
+    final: Path,
+    stored: Judgments,
+    gathered: Sequence[Gathered],
+    counts: NDArray[np.int64],
+    spent: ReadReport,
+    by: str,
 ) -> ShardedJudgments:
     shards = tuple(one.shard for one in gathered if one.shard is not None)
     skipped, examples = Counter(spent.skipped), dict(spent.examples)
@@ -759,7 +768,6 @@ def _made(
     repeats = sum(one.repeats for one in gathered)
     report = replace(spent, skipped=dict(skipped), examples=examples, repeats=repeats)
     stored = replace(stored, report=report)
-    counts = np.sum([one.counts for one in gathered], axis=0)
     whole = by == "query" or len(shards) == 1
     return ShardedJudgments(str(draft), shards, stored, stored, counts, whole_queries=whole)
 

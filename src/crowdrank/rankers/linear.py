@@ -244,6 +244,10 @@ class Rows:
         """Nothing is kept."""
         return {}
 
+    def restart(self, block: Arrays) -> Arrays:
+        """As at the start."""
+        return self.start(block)
+
     def accumulate(self, block: Arrays, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """The sums that the next theta needs."""
         X, target, weight = block["X"], block["target"], block["weight"]

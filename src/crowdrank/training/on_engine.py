@@ -164,6 +164,10 @@ class LinearRows:
         """Nothing is kept."""
         return {}
 
+    def restart(self, block: Arrays) -> Arrays:
+        """As at the start."""
+        return self.start(block)
+
     def accumulate(self, block: Arrays, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """The normal equations or, where the theta tells of a pull, the gradients of the coefficients."""
         assert theta is not None
@@ -217,6 +221,10 @@ class BoostedRows:
         """Targets as they start, weights of 1/2."""
         n = len(block["start"])
         return {"target": block["start"].astype(np.float64), "raw": np.zeros(n)}
+
+    def restart(self, block: Arrays) -> Arrays:
+        """As at the start."""
+        return self.start(block)
 
     def accumulate(self, block: Arrays, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """The normal equations, after the trees told of are added; or a level of the trees that are being grown."""

@@ -1,0 +1,33 @@
+"""The benchmark of large data works, on small data."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_step_is_measured_and_every_goal_has_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (ROOT / "benchmarks").is_dir():
+        pytest.skip("the benchmarks are not here")
+    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
+    scale: Any = importlib.import_module("benchmarks.scale")
+    # In this process: that each step has one of its own matters for memory, which is not looked at here.
+    monkeypatch.setattr(scale, "in_own_process", lambda work, *arguments: work(*arguments))
+    sizes = ["--small", "--sizes", "5e3,1e4", "--only", "one machine"]  # a cluster takes long to start
+    found = scale.main([*sizes, "--out", str(tmp_path / "out"), "--folder", str(tmp_path)])
+    assert [(one.step, one.labels) for one in found] == [
+        (step, labels) for labels in (5_000, 10_000) for step in ("draw", "read and shuffle", "DawidSkene", "GDA")
+    ]
+    assert all(one.seconds > 0 and one.peak_bytes > 0 for one in found)
+    written = json.loads((tmp_path / "out" / "scale.json").read_text())
+    assert len(written["measured"]) == 8
+    assert len(written["verdicts"]) == 11
+    assert "<svg" in (tmp_path / "out" / "scale.svg").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]  # what was drawn is gone
