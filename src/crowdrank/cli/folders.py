@@ -47,12 +47,13 @@ def aggregate_folder(
     """Fit to a folder of judgments, and write the consensus into another."""
     from crowdrank.consensus.stored import CONSENSUS_FILE
     from crowdrank.files import require_folder, require_ours
+    from crowdrank.judgments.addresses import address_of, is_within
     from crowdrank.judgments.read import read_gold
     from crowdrank.judgments.write import check_outputs, write_table
 
     if output is None:
         raise UsageError(f"{folder} is a folder: name one for its consensus too, with -o.")
-    if output.resolve() == folder.resolve():
+    if is_within(output, address_of(folder)):
         raise UsageError(f"-o names {output}, which is read; choose another name.")
     if work is None and engine.elsewhere:
         raise UsageError("On another cluster, name a folder that all its workers see for the shards, with --work.")

@@ -39,6 +39,15 @@ def is_folder(path: str | Path) -> bool:
     return is_remote(address_of(path)) or Path(path).is_dir()
 
 
+def is_within(path: str | Path, address: str | Path) -> bool:
+    """Whether a path is that of a folder, or of something in it: what is written there would be read the next time.
+
+    >>> is_within("labels/out", "labels"), is_within("out", "labels"), is_within("out", "s3://labels")
+    (True, False, False)
+    """
+    return not is_remote(address) and Path(path).resolve().is_relative_to(Path(address).resolve())
+
+
 def partition_files(address: str | Path) -> list[str]:
     """The Parquet files of a folder and of the folders in it, by name; hidden ones and `_metadata` are none.
 

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from crowdrank.errors import DataWarning, InputError, UsageError, shown
 from crowdrank.files import replacing
 from crowdrank.judgments import frames, ids, kernels
-from crowdrank.judgments.addresses import opened_at, partition_files, version_of
+from crowdrank.judgments.addresses import is_within, opened_at, partition_files, version_of
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES, parse_map, resolve
 from crowdrank.judgments.encode import MISSING, OFF_SCALE, Encoder, distinct
@@ -226,6 +226,8 @@ def read_partitions(
     if shard_size < 1 or threads < 1:
         raise UsageError(f"shard_size and threads are numbers from 1 up, not {shard_size} and {threads}.")
     _each = partial(_each_of, _workers(threads) if engine is None else engine.each)
+    if work is not None and is_within(work, address):
+        raise UsageError(f"The shards go to {work}, which is in the folder that is read; choose another place.")
     files = partition_files(address)
     told = (columns, grades, scales, unjudgeable, repeats, exclude, family_pattern, on_bad_rows, by, shard_size)
     key = _key(files, told)
