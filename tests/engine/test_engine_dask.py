@@ -188,8 +188,8 @@ def test_what_passes_the_client_does_not_grow_with_the_judgments(
         for part in range(4):
             frame.iloc[part::4].to_parquet(place / f"{part}.parquet")
         crossed[:] = [0]
-        stored = read_partitions(place, work=place / "work", shard_size=n // 4, engine=cluster)
-        fitted("dawid-skene", stored, cluster, output=place / "consensus")
+        stored = read_partitions(place, work=tmp_path / f"work-{times}", shard_size=n // 4, engine=cluster)
+        fitted("dawid-skene", stored, cluster, output=tmp_path / f"out-{times}")
         seen.append(max(crossed))
     # The codes of a shard alone are 50,000 bytes; queries are numbered by where they appear, eight bytes each.
     assert seen[1] < seen[0] + 10_000
