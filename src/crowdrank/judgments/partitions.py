@@ -225,15 +225,9 @@ def read_partitions(
     one_of(("query", "document"), by or "query", "by")
     if shard_size < 1 or threads < 1:
         raise UsageError(f"shard_size and threads are numbers from 1 up, not {shard_size} and {threads}.")
-<<<<<<< HEAD
     if work is not None and is_within(work, address):
         raise UsageError(f"The shards go to {work}, which is in the folder that is read; choose another place.")
     _each = partial(_each_of, _workers(threads) if engine is None else engine.each)
-=======
-    _each = partial(_each_of, _workers(threads) if engine is None else engine.each)
-    if work is not None and is_within(work, address):
-        raise UsageError(f"The shards go to {work}, which is in the folder that is read; choose another place.")
->>>>>>> dask
     files = partition_files(address)
     told = (columns, grades, scales, unjudgeable, repeats, exclude, family_pattern, on_bad_rows, by, shard_size)
     key = _key(files, told)
