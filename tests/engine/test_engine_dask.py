@@ -230,14 +230,25 @@ def test_a_killed_worker_costs_time_and_nothing_else(
     whole = fitted(method, labels, LocalEngine(shard_size=SIZE))
     killed = []
 
+    def dies_in_its_next_pass() -> int:
+        import os
+        import signal
+
+        from crowdrank.engine.local import LocalPasses
+
+        def accumulate(self: LocalPasses, theta: object) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        LocalPasses.accumulate = accumulate  # type: ignore[method-assign, assignment]
+        return os.getpid()
+
     def kill(iteration: int, most: int, objective: float) -> None:
         if iteration == 2:
-            victim = cluster.client.run(os.getpid)
-            killed.append(victim[max(victim)])
-            os.kill(killed[-1], signal.SIGKILL)
+            victim = max(cluster.client.nthreads())
+            killed.extend(cluster.client.run(dies_in_its_next_pass, workers=[victim]).values())
 
     assert_same(fitted(method, labels, cluster, progress=kill), whole)
-    assert killed
+    assert len(killed) == 1
     assert killed[0] not in cluster.client.run(os.getpid).values()
 
 
