@@ -98,10 +98,6 @@ def assert_close(one: Aggregator, other: Aggregator, tolerance: float = 1e-8) ->
         pd.testing.assert_frame_equal(mine, its, check_exact=False, rtol=tolerance, atol=tolerance)
 
 
-GLAD_RESTS = 1e-7
-"""GLAD's items are brought to rest to within a hundred-millionth, whatever the shards."""
-
-
 @each
 def test_one_shard_gives_the_bytes_of_memory_and_several_the_numbers(
     method: str, world: tuple[Judgments, ShardedJudgments, ShardedJudgments]
@@ -112,7 +108,7 @@ def test_one_shard_gives_the_bytes_of_memory_and_several_the_numbers(
     assert_equal(in_memory, on_disk)
     assert isinstance(on_disk.consensus_, StoredConsensus)
     in_several = fitted(made(method), many, engine=LocalEngine(threads=2))
-    assert_close(in_memory, in_several, GLAD_RESTS if method == "glad" else 1e-8)
+    assert_close(in_memory, in_several)
     assert_equal(in_several, fitted(made(method), many))
 
 
@@ -151,7 +147,7 @@ def test_gold_and_settings_do_on_disk_what_they_do_in_memory(
     gold = read_gold(items[["query", "document", "grade"]])
     in_memory = fitted(made(method, **settings), memory, gold=gold)
     assert_equal(in_memory, fitted(made(method, **settings), one, gold=gold))
-    assert_close(in_memory, fitted(made(method, **settings), many, gold=gold), GLAD_RESTS)
+    assert_close(in_memory, fitted(made(method, **settings), many, gold=gold))
     assert "gold_accuracy" in in_memory.consensus_.assessor_table.column_names
 
 

@@ -435,6 +435,8 @@ def ease_item(
         if abs(step) < 1e-9:
             break
     t = np.exp(at)
+    # Near the top differences of heights are rounding, and tell nothing of the place.
+    best -= 1e-12 * max(1.0, abs(best))
     return at if linear * t - 0.5 * quadratic * t * t - 0.5 * (at - 1.0) ** 2 >= best else beta
 
 
@@ -487,7 +489,7 @@ def settle_items(
         for _ in range(500):
             believe(start, stop, assessor, grade, gold[item], ability, at, posterior[item])
             before, at = at, ease_item(start, stop, assessor, grade, ability, at, posterior[item])
-            if abs(at - before) < 1e-8:
+            if abs(at - before) < 1e-10:
                 break
         believe(start, stop, assessor, grade, gold[item], ability, at, posterior[item])
         beta[item] = at
