@@ -18,7 +18,7 @@ from crowdrank.cli.study import words
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import Comparison, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.studies import PARTS, experts, known_assessors, study_named
+from crowdrank.studies import PARTS, expert_lessons, experts, known_assessors, study_named
 from crowdrank.studies.base import Study, Table
 from crowdrank.studies.expert_claims import CLAIMS, claim_table, headline, judged, verdict
 from crowdrank.studies.expert_lessons import CONTROLS, LEARNERS, MARTS, REMAPPED, folds
@@ -138,7 +138,7 @@ def quick() -> Any:
     """Remappers of a few steps."""
     patch = pytest.MonkeyPatch()
     for name, cls in (("LinearRemapper", LinearRemapper), ("BoostedRemapper", BoostedRemapper)):
-        patch.setattr(experts, name, lambda mode, cls=cls, **more: cls(mode, n_iter=4, ridge=0.1, **more))
+        patch.setattr(expert_lessons, name, lambda mode, cls=cls, **more: cls(mode, n_iter=4, ridge=0.1, **more))
     yield
     patch.undo()
 

@@ -46,12 +46,13 @@ LEFT, RIGHT, WIDTH, BENT_WIDTH, BENT, BENT_BOTH = range(6)
 """What is summed by judgment: slopes by x, as explained and as partner; slope and curvature by width; as partner, the
 curvature by mu, and by mu and width."""
 SUMS = {"contract", "reassoc", "nsz"}
-"""Sums may be made in the order that is fastest."""
+"""Sums may be made in the order that is fastest. Which one that is may depend on whether what a kernel calls was
+compiled now or comes from the cache; so only the outermost kernel is cached, and all processes round alike."""
 MUCH = 1e300
 """A product beyond this may have overflown."""
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def scattered(seed: int, query: int, number: int) -> float:
     """A number in [0, 1) that looks random and depends on nothing but the three (splitmix64)."""
     mixed = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(query)
@@ -63,7 +64,7 @@ def scattered(seed: int, query: int, number: int) -> float:
     return float(mixed >> np.uint64(11)) * 2.0**-53
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def most_pairs(groups: NDArray[np.int64], query_groups: NDArray[np.int64], partners: int) -> int:
     """The number of pairs of the query that has most."""
     most = 0
@@ -76,7 +77,7 @@ def most_pairs(groups: NDArray[np.int64], query_groups: NDArray[np.int64], partn
     return most
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
+@njit(nogil=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
 def raise_all(values: NDArray[np.float64], n: int, spare: NDArray[np.float64]) -> None:
     """The first `n` values become their exponentials, to 1e-14; `spare` is scratch.
 
@@ -101,7 +102,7 @@ def raise_all(values: NDArray[np.float64], n: int, spare: NDArray[np.float64]) -
         values[k] *= spare[k]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def draw_partners(
     doc: NDArray[np.int32],
     bounds: NDArray[np.int64],
@@ -135,7 +136,7 @@ def draw_partners(
     first[bounds[-1] - bounds[0]] = n_pairs
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
+@njit(nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
 def compare(
     partner: NDArray[np.int32],
     mark: NDArray[np.float64],
@@ -165,7 +166,7 @@ def compare(
         raise_all(rows[(TILT + len(grades) + 1) * LANES :], (len(grades) - 1) * LANES, spare)
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
+@njit(nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
 def shape(
     m: int, weight: float, grades: tuple[int, ...], curves: NDArray[np.float64], rows: NDArray[np.float64]
 ) -> float:
@@ -197,7 +198,7 @@ def shape(
     return value
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
+@njit(nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
 def shape_widths(m: int, weight: float, grades: tuple[int, ...], rows: NDArray[np.float64]) -> None:
     """Slope of pairs by log w or log eps."""
     for k in range(m):
@@ -207,7 +208,7 @@ def shape_widths(m: int, weight: float, grades: tuple[int, ...], rows: NDArray[n
         rows[BY_WIDTH * LANES + k] = 0.5 * weight * tilted * rows[GIVEN * LANES + k]
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
+@njit(nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
 def rise_left(
     m: int,
     weight: float,
@@ -232,7 +233,7 @@ def rise_left(
     rises[0, 0] += weight * by_mu
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
+@njit(nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
 def bend_left(
     m: int,
     weight: float,
@@ -268,7 +269,7 @@ def bend_left(
                 bends[2, h, f] += joint
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def tell_left(
     given: int,
     rises: NDArray[np.float64],
@@ -294,7 +295,7 @@ def tell_left(
             curve[n_grades + at, n_grades + to] += sign * bends[2, h, f]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def arrange(params: NDArray[np.float64]) -> NDArray[np.float64]:
     """For each assessor and grade given: mu, and mu and log alpha beyond those of that grade, which comes first."""
     # params (n_assessors, 2 n_grades + 1) -> (n_assessors, n_grades, 3, n_grades)
@@ -310,7 +311,7 @@ def arrange(params: NDArray[np.float64]) -> NDArray[np.float64]:
     return curves
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def tell_right(
     partner: NDArray[np.int32], i: int, with_widths: bool, rows: NDArray[np.float64], sums: NDArray[np.float64]
 ) -> None:
@@ -327,7 +328,7 @@ def tell_right(
         sums[i, WIDTH] += wide
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def bend_right(
     partner: NDArray[np.int32],
     i: int,
@@ -358,7 +359,7 @@ def bend_right(
         sums[j, BENT_BOTH] -= 0.5 * weight * more * rows[INVERSE * LANES + k] * both
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def pair_terms(
     first: NDArray[np.int64],
     partner: NDArray[np.int32],
@@ -422,7 +423,7 @@ def pair_terms(
     return value
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def tell_partners(
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
@@ -442,7 +443,7 @@ def tell_partners(
         curve[b, last, given] += sign * sums[j, BENT_BOTH]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def expert_terms(
     gold: NDArray[np.int8],
     relevance: NDArray[np.float64],
@@ -466,7 +467,7 @@ def expert_terms(
     return value
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})  # type: ignore[untyped-decorator]
+@njit(nogil=True, fastmath={"contract", "reassoc", "nsz"})  # type: ignore[untyped-decorator]
 def solve(
     first: NDArray[np.int64],
     partner: NDArray[np.int32],
@@ -512,7 +513,7 @@ def solve(
     return step
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def locate(
     doc: NDArray[np.int32],
     assessor: NDArray[np.int32],
@@ -533,20 +534,20 @@ def locate(
         ease[i] = steepness[assessor[i]] * easier[doc[i]]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def shorter(length: float) -> float:
     """Half of it, and in the end nothing."""
     return length / 2 if length > 1e-4 else 0.0
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def gather(doc: NDArray[np.int32], sums: NDArray[np.float64], by_r: NDArray[np.float64]) -> None:
     """Add the slopes by place to those of the documents."""
     for i in range(len(doc)):
         by_r[doc[i]] += sums[i, LEFT] - sums[i, RIGHT]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def harden(
     doc: NDArray[np.int32], sums: NDArray[np.float64], hard_precision: float, e: NDArray[np.float64]
 ) -> NDArray[np.float64]:
@@ -558,7 +559,7 @@ def harden(
     return slope / (2.0 * curve)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)  # type: ignore[untyped-decorator]
 def climb_query(
     first: NDArray[np.int64],
     partner: NDArray[np.int32],

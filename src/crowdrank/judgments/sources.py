@@ -227,8 +227,9 @@ class ParquetSource(Source):
         coding its text anew.
         """
         coded = set(names)
+        places = [place for place in range(about.num_columns) if about.schema.column(place).path in coded]
         for group in range(about.num_row_groups):
-            for place in range(about.num_columns):
+            for place in places:
                 column = about.row_group(group).column(place)
                 start = column.dictionary_page_offset
                 size = math.inf if start is None else column.data_page_offset - start
@@ -239,7 +240,10 @@ class ParquetSource(Source):
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """The columns named."""
         with self._seekable() as file:
-            coded = self._coded_columns(pyarrow.parquet.ParquetFile(file).metadata, names)
+            whole = pyarrow.parquet.ParquetFile(file, pre_buffer=True)
+            # Asked for the metadata of a damaged column Arrow ends the process; asked for a row it says what is wrong.
+            next(whole.iter_batches(batch_size=1, columns=list(names)), None)
+            coded = self._coded_columns(whole.metadata, names)
             table = pyarrow.parquet.read_table(file, columns=list(names), read_dictionary=coded)
         return pa.table({name: frames.as_cells(table[name], self.name, name) for name in names})
 

@@ -109,7 +109,9 @@ def query_runs(offsets: Any, among: int) -> list[tuple[int, int]]:
     [(0, 2), (2, 4)]
     """
     wanted = np.linspace(0, offsets[-1], min(among, len(offsets) - 1) + 1)
-    ends = np.unique(np.searchsorted(offsets, wanted))
+    above = np.searchsorted(offsets, wanted)
+    below = np.maximum(above - 1, 0)
+    ends = np.unique(np.where(wanted - offsets[below] < offsets[above] - wanted, below, above))
     return [(int(first), int(last)) for first, last in pairwise(ends)]
 
 
