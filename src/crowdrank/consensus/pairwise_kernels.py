@@ -45,14 +45,14 @@ X, INVERSE, TOTAL, GIVEN, MEAN, BY_X, BEND_X, BY_WIDTH, TILT = range(9)
 LEFT, RIGHT, WIDTH, BENT_WIDTH, BENT, BENT_BOTH = range(6)
 """What is summed by judgment: slopes by x, as explained and as partner; slope and curvature by width; as partner, the
 curvature by mu, and by mu and width."""
-SUMS = {"contract", "reassoc", "nsz"}
-"""Sums may be made in the order that is fastest. Which one that is may depend on whether what a kernel calls was
-compiled now or comes from the cache; so only the outermost kernel is cached, and all processes round alike."""
+FUSED = {"contract"}
+"""A product and a sum may be one step. Sums keep their order: which other one is fastest the compiler tells differently
+for what it has just compiled and for what comes from the cache, and then two processes would not round alike."""
 MUCH = 1e300
 """A product beyond this may have overflown."""
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def scattered(seed: int, query: int, number: int) -> float:
     """A number in [0, 1) that looks random and depends on nothing but the three (splitmix64)."""
     mixed = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(query)
@@ -64,7 +64,7 @@ def scattered(seed: int, query: int, number: int) -> float:
     return float(mixed >> np.uint64(11)) * 2.0**-53
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def most_pairs(groups: NDArray[np.int64], query_groups: NDArray[np.int64], partners: int) -> int:
     """The number of pairs of the query that has most."""
     most = 0
@@ -77,7 +77,7 @@ def most_pairs(groups: NDArray[np.int64], query_groups: NDArray[np.int64], partn
     return most
 
 
-@njit(nogil=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
 def raise_all(values: NDArray[np.float64], n: int, spare: NDArray[np.float64]) -> None:
     """The first `n` values become their exponentials, to 1e-14; `spare` is scratch.
 
@@ -102,7 +102,7 @@ def raise_all(values: NDArray[np.float64], n: int, spare: NDArray[np.float64]) -
         values[k] *= spare[k]
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def draw_partners(
     doc: NDArray[np.int32],
     bounds: NDArray[np.int64],
@@ -136,7 +136,7 @@ def draw_partners(
     first[bounds[-1] - bounds[0]] = n_pairs
 
 
-@njit(nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
 def compare(
     partner: NDArray[np.int32],
     mark: NDArray[np.float64],
@@ -166,7 +166,7 @@ def compare(
         raise_all(rows[(TILT + len(grades) + 1) * LANES :], (len(grades) - 1) * LANES, spare)
 
 
-@njit(nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
 def shape(
     m: int, weight: float, grades: tuple[int, ...], curves: NDArray[np.float64], rows: NDArray[np.float64]
 ) -> float:
@@ -198,7 +198,7 @@ def shape(
     return value
 
 
-@njit(nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
 def shape_widths(m: int, weight: float, grades: tuple[int, ...], rows: NDArray[np.float64]) -> None:
     """Slope of pairs by log w or log eps."""
     for k in range(m):
@@ -208,7 +208,7 @@ def shape_widths(m: int, weight: float, grades: tuple[int, ...], rows: NDArray[n
         rows[BY_WIDTH * LANES + k] = 0.5 * weight * tilted * rows[GIVEN * LANES + k]
 
 
-@njit(nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
 def rise_left(
     m: int,
     weight: float,
@@ -233,7 +233,7 @@ def rise_left(
     rises[0, 0] += weight * by_mu
 
 
-@njit(nogil=True, fastmath=SUMS)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
 def bend_left(
     m: int,
     weight: float,
@@ -269,7 +269,7 @@ def bend_left(
                 bends[2, h, f] += joint
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def tell_left(
     given: int,
     rises: NDArray[np.float64],
@@ -295,7 +295,7 @@ def tell_left(
             curve[n_grades + at, n_grades + to] += sign * bends[2, h, f]
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def arrange(params: NDArray[np.float64]) -> NDArray[np.float64]:
     """For each assessor and grade given: mu, and mu and log alpha beyond those of that grade, which comes first."""
     # params (n_assessors, 2 n_grades + 1) -> (n_assessors, n_grades, 3, n_grades)
@@ -311,7 +311,7 @@ def arrange(params: NDArray[np.float64]) -> NDArray[np.float64]:
     return curves
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def tell_right(
     partner: NDArray[np.int32], i: int, with_widths: bool, rows: NDArray[np.float64], sums: NDArray[np.float64]
 ) -> None:
@@ -328,7 +328,7 @@ def tell_right(
         sums[i, WIDTH] += wide
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def bend_right(
     partner: NDArray[np.int32],
     i: int,
@@ -359,7 +359,7 @@ def bend_right(
         sums[j, BENT_BOTH] -= 0.5 * weight * more * rows[INVERSE * LANES + k] * both
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def pair_terms(
     first: NDArray[np.int64],
     partner: NDArray[np.int32],
@@ -423,7 +423,7 @@ def pair_terms(
     return value
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def tell_partners(
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
@@ -443,7 +443,7 @@ def tell_partners(
         curve[b, last, given] += sign * sums[j, BENT_BOTH]
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def expert_terms(
     gold: NDArray[np.int8],
     relevance: NDArray[np.float64],
@@ -467,7 +467,7 @@ def expert_terms(
     return value
 
 
-@njit(nogil=True, fastmath={"contract", "reassoc", "nsz"})  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
 def solve(
     first: NDArray[np.int64],
     partner: NDArray[np.int32],
@@ -482,12 +482,14 @@ def solve(
     """The Newton step of relevance by conjugate gradients: pairs pull at differences, `own` at each item."""
     # pull (n_pairs,); own, slope (n_items,); diagonal (n_items,) is written: all that pulls at an item
     n = len(doc)
+    others = np.empty(first[n], np.int32)  # (n_pairs,) the partner's item: looked up once, not in every step
     diagonal[:] = own
     for i in range(n):
         here = 0.0
         for pair in range(first[i], first[i + 1]):
+            others[pair] = doc[partner[pair]]
             here += pull[pair]
-            diagonal[doc[partner[pair]]] += pull[pair]
+            diagonal[others[pair]] += pull[pair]
         diagonal[doc[i]] += here
     step, rest = np.zeros(len(own)), slope.copy()
     towards = rest / diagonal
@@ -500,9 +502,8 @@ def solve(
         for i in range(n):
             here, mine = 0.0, towards[doc[i]]
             for pair in range(first[i], first[i + 1]):
-                other = doc[partner[pair]]
-                here += pull[pair] * towards[other]
-                image[other] -= pull[pair] * mine
+                here += pull[pair] * towards[others[pair]]
+                image[others[pair]] -= pull[pair] * mine
             image[doc[i]] -= here
         length = left_over / (towards * image).sum()
         step += length * towards
@@ -513,7 +514,7 @@ def solve(
     return step
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def locate(
     doc: NDArray[np.int32],
     assessor: NDArray[np.int32],
@@ -534,20 +535,20 @@ def locate(
         ease[i] = steepness[assessor[i]] * easier[doc[i]]
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def shorter(length: float) -> float:
     """Half of it, and in the end nothing."""
     return length / 2 if length > 1e-4 else 0.0
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def gather(doc: NDArray[np.int32], sums: NDArray[np.float64], by_r: NDArray[np.float64]) -> None:
     """Add the slopes by place to those of the documents."""
     for i in range(len(doc)):
         by_r[doc[i]] += sums[i, LEFT] - sums[i, RIGHT]
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def harden(
     doc: NDArray[np.int32], sums: NDArray[np.float64], hard_precision: float, e: NDArray[np.float64]
 ) -> NDArray[np.float64]:
@@ -559,7 +560,7 @@ def harden(
     return slope / (2.0 * curve)
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def climb_query(
     first: NDArray[np.int64],
     partner: NDArray[np.int32],
