@@ -28,7 +28,7 @@ from crowdrank.reports.answers import Answer, answers, better, how_much, trust, 
 from crowdrank.reports.findings import Findings
 from crowdrank.reports.page import in_script, render, write_report
 from crowdrank.reports.tables import assessor_sheet, document_sheet, ranker_sheet
-from crowdrank.reports.words import plain_id
+from crowdrank.reports.words import plain_id, signed
 
 LARGEST = 6_000_000
 
@@ -355,9 +355,12 @@ def test_remappers_show_themselves_in_a_notebook() -> None:
 
 
 def test_simple_ways_stand_on_the_first_screen(found: Findings) -> None:
-    said = how_much(found).sentences[-1]
-    for name in ("average", "gls", "expert-only"):
-        assert f"{name} {found.candidate(name)[f'{found.measure} mean']:.4f}" in said
-    none = replace(found, comparison=found.comparison[found.comparison["candidate"].isin([found.chosen, "majority"])])
-    assert not any("Simple ways" in sentence for sentence in how_much(none).sentences)
+    said = better(found).sentences[1]
+    means = {name: found.candidate(name)[f"{found.measure} mean"] for name in (found.chosen, "average", "expert-only")}
+    for name in ("average", "expert-only"):
+        assert f"{name} {signed(means[found.chosen] - means[name])}, " in said
+    assert "within chance" in said or "beyond chance" in said
+    assert found.per_query is not None
+    few = found.per_query[found.per_query["candidate"].isin([found.chosen, "majority"])]
+    assert not any("simple ways" in sentence for sentence in better(replace(found, per_query=few)).sentences)
     assert what_next(found).command.startswith("crowdrank rank -m ")

@@ -583,6 +583,6 @@ def require_dask() -> Any:
         import distributed
     except ImportError as problem:
         raise UsageError(
-            f"The Dask engine needs a package that is not here ({problem.name}); pip install crowdrank[dask]."
+            f"The Dask engine needs a package that is not here ({problem.name}); pip install 'crowdrank[dask]'."
         ) from problem
     return distributed

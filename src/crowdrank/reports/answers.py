@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from crowdrank.evaluation.significance import fisher_randomisation
 from crowdrank.judgments.table import counted
 from crowdrank.reports.findings import Findings
 from crowdrank.reports.words import percent, plain_id, plain_ids, signed
@@ -89,7 +93,7 @@ def better(found: Findings) -> Answer:
         told = "Yes", "good", f"It beats {found.baseline} beyond chance ({chance}), {on}."
     else:
         told = "No, it is worse", "bad", f"It loses to {found.baseline} beyond chance ({chance}), {on}."
-    return Answer(question, told[0], told[1], [told[2], f"Chosen: {found.chosen} ({row['about']})."])
+    return Answer(question, told[0], told[1], [told[2], *_controls(found), f"Chosen: {found.chosen} ({row['about']})."])
 
 
 def how_much(found: Findings) -> Answer:
@@ -112,28 +116,33 @@ def how_much(found: Findings) -> Answer:
     wins = _wins(found)
     if wins is not None:
         said.append(f"Better on {counted(wins[0], 'test query')}, worse on {wins[1]}, equal on {wins[2]}.")
-    return Answer(question, part, tone, [*said, *_controls(found)], (lower, off, upper))
+    return Answer(question, part, tone, said, (lower, off, upper))
 
 
 def _controls(found: Findings) -> list[str]:
     """The simple ways on the same queries: whoever is better than a weak baseline has yet to beat these."""
-    means = {
-        name: found.candidate(name).get(f"{found.measure} mean", math.nan)
-        for name in CONTROLS
-        if name not in (found.chosen, found.baseline)
-    }
-    told = [f"{name} {mean:.4f}" for name, mean in means.items() if not math.isnan(mean)]
-    return [f"Simple ways on the same queries: {', '.join(told)}."] if told else []
+    told = []
+    for name in CONTROLS:
+        off = _differences(found, name) if name not in (found.chosen, found.baseline) else None
+        if off is not None and len(off):
+            by_chance = fisher_randomisation(off, np.zeros(len(off))) > ALPHA
+            told.append(f"{name} {signed(off.mean())}, {'within' if by_chance else 'beyond'} chance")
+    return [f"Over simple ways, on the same queries: {'; '.join(told)}."] if told else []
 
 
 def _wins(found: Findings) -> tuple[int, int, int] | None:
+    off = _differences(found, found.baseline)
+    return None if off is None else (int((off > 0).sum()), int((off < 0).sum()), int((off == 0).sum()))
+
+
+def _differences(found: Findings, other: str) -> pd.Series[float] | None:
+    """By how much the choice is ahead of another candidate, by test query."""
     if found.per_query is None:
         return None
     wide = found.per_query.pivot_table(index="query", columns="candidate", values=found.measure)
-    if found.chosen not in wide or found.baseline not in wide:
+    if found.chosen not in wide or other not in wide:
         return None
-    off = (wide[found.chosen] - wide[found.baseline]).dropna()
-    return int((off > 0).sum()), int((off < 0).sum()), int((off == 0).sum())
+    return (wide[found.chosen] - wide[other]).dropna()
 
 
 def trust(found: Findings) -> Answer:

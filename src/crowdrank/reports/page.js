@@ -43,11 +43,11 @@
   }
 
   function range(rows, place, kind) {
-    // The farthest ends of intervals are cut off, never their middles: one that knows nothing would leave no room for
-    // the others.
-    const cut = kind === "interval" ? 0.03 : 0;
+    // The farthest ends of intervals are cut off where they are very far, never their middles: one that knows nothing
+    // would leave no room for the others.
     const known = rows.flatMap((row) => row[place]).filter((value) => value !== null).sort((a, b) => a - b);
     const at = (share) => (known.length ? known[Math.round(share * (known.length - 1))] : 0);
+    const cut = kind === "interval" && at(1) - at(0) > 2 * (at(0.97) - at(0.03)) ? 0.03 : 0;
     const middles = kind === "interval" ? rows.map((row) => row[place][1]).filter((value) => value !== null) : [];
     const low = Math.min(0, at(cut), ...middles), high = Math.max(0, at(1 - cut), ...middles);
     return high > low ? [low, high] : [low, low + 1];
@@ -69,6 +69,9 @@
       const svg = picture(120, said);
       svg.append(shape("line", { x1: x(0), x2: x(0), y1: 0, y2: 16, stroke: "#8a939c", "stroke-dasharray": "2 2" }));
       if (known) svg.append(shape("line", { x1: x(lower), x2: x(upper), y1: 8, y2: 8, stroke: "#56B4E9", "stroke-width": 5 }));
+      // Where an interval goes on beyond the picture, it ends in an arrow.
+      if (known && lower < reach[0]) svg.append(shape("polygon", { points: "0,8 7,2 7,14", fill: "#56B4E9" }));
+      if (known && upper > reach[1]) svg.append(shape("polygon", { points: "120,8 113,2 113,14", fill: "#56B4E9" }));
       svg.append(shape("circle", { cx: x(middle), cy: 8, r: 4, fill: "#0072B2" }));
       td.append(svg);
       td.title = said;
