@@ -313,7 +313,7 @@ def test_a_scheduler_that_goes_is_one_sentence(labels: Judgments, tmp_path: Path
 
 def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(UsageError, match=r"pip install crowdrank\[dask\]"):
+    with pytest.raises(UsageError, match=r"pip install 'crowdrank\[dask\]'"):
         engine_named("dask")
 
 
