@@ -24,20 +24,6 @@ AGAINST_EXPERTS = (
 )
 
 
-def disconnected(judgments: Judgments, gold: NDArray[np.int8] | None) -> str | None:
-    """Assessors in groups that share no document: nothing but the prior says how their scales compare.
-
-    >>> import pandas as pd
-    >>> from crowdrank import read_judgments
-    >>> votes = pd.DataFrame({"document": ["a", "a", "b"], "assessor": ["x", "y", "z"], "grade": [0, 1, 1]})
-    >>> print(disconnected(read_judgments(votes), None))
-    The assessors fall into 2 groups without a document in common ('x' and 'z' are in two of them, 2 of 3 assessors in
-    the largest): only the prior ties their scales, so that relevance compares badly between groups; let some assessors
-    judge documents of several groups.
-    """
-    return told_of_groups(groups_of(judgments, gold)[:-1], judgments.assessors)
-
-
 def groups_of(judgments: Judgments, gold: NDArray[np.int8] | None) -> NDArray[np.int64]:
     """The group of each assessor, and last of the expert, by its lowest member."""
     known = np.full(judgments.n_items, -1, np.int8) if gold is None else gold
@@ -61,7 +47,13 @@ def groups_of_both(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[
 
 
 def told_of_groups(group: NDArray[np.int64], assessors: pa.Array) -> str | None:
-    """What is said where assessors are in more than one group."""
+    """What is said where assessors share no document between groups: only the prior says how their scales compare.
+
+    >>> print(told_of_groups(np.array([0, 0, 2]), pa.array(["x", "y", "z"])))
+    The assessors fall into 2 groups without a document in common ('x' and 'z' are in two of them, 2 of 3 assessors in
+    the largest): only the prior ties their scales, so that relevance compares badly between groups; let some assessors
+    judge documents of several groups.
+    """
     groups, first, size = np.unique(group, return_index=True, return_counts=True)
     if len(groups) == 1:
         return None
@@ -72,36 +64,6 @@ def told_of_groups(group: NDArray[np.int64], assessors: pa.Array) -> str | None:
         f"largest): only the prior ties their scales, so that relevance compares badly between groups; let some "
         f"assessors judge documents of several groups."
     )
-
-
-def no_overlap(judgments: Judgments) -> str | None:
-    """No document with judgments of two assessors: nothing says how strict or how good anybody is.
-
-    >>> import pandas as pd
-    >>> from crowdrank import read_judgments
-    >>> votes = pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "x"], "grade": [0, 1]})
-    >>> print(no_overlap(read_judgments(votes)))
-    No document was judged by two assessors, so that nothing tells who is strict and who is careless, and grades are
-    little more than a guess; take average or majority, or let some documents be judged twice.
-    """
-    return None if (np.diff(judgments.offsets) > 1).any() else NO_OVERLAP
-
-
-def reversed_ranking(judgments: Judgments, relevance: NDArray[np.float64]) -> str | None:
-    """A consensus against the mean grades: most assessors are then read in reverse.
-
-    >>> import pandas as pd
-    >>> from crowdrank import read_judgments
-    >>> votes = read_judgments(pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "x"], "grade": [0, 1]}))
-    >>> reversed_ranking(votes, np.array([0.0, 1.0])) is None, reversed_ranking(votes, np.array([1.0, 0.0])) is None
-    (True, False)
-    """
-    return REVERSED if against(moments(mean_grades(judgments), relevance)) else None
-
-
-def against_experts(judgments: Judgments, gold: NDArray[np.int8]) -> str | None:
-    """A crowd whose grades fall where the experts' rise."""
-    return AGAINST_EXPERTS if against(by_experts(judgments, gold)) else None
 
 
 def by_experts(judgments: Judgments, gold: NDArray[np.int8]) -> NDArray[np.float64]:
