@@ -143,9 +143,12 @@ def train(
     if engine == "local":
         model.fit(**told)
     else:
-        _require_engine(ranker, model)
+        if not model.learns_on_engines:
+            raise UsageError(
+                f"{ranker} learns on this machine only; leave --engine out, or take gls, rd or lambdamart."
+            )
         with o.engine(engine, threads) as running:
-            model.fit(**told, engine=running)  # type: ignore[call-arg]
+            model.fit(**told, engine=running)
     model.save(output)
     summary = _summary(ranker, model, rows, held_out, output)
     if threads is not None and "threads" not in model.get_params():
@@ -171,14 +174,6 @@ def _ranker(name: str, settings: list[str], seed: int, threads: int | None) -> R
             raise UsageError(f"--set cannot read '{setting}'; write name=value, as in n_estimators=300.")
         model.set_params(**{key: _value(text)})
     return model
-
-
-def _require_engine(name: str, model: Ranker) -> None:
-    """Refuse an engine for rankers that learn here only."""
-    import inspect
-
-    if "engine" not in inspect.signature(model.fit).parameters:
-        raise UsageError(f"{name} learns on this machine only; leave --engine out, or take gls, rd or lambdamart.")
 
 
 def _consensus(folder: Path) -> Any:

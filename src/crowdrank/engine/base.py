@@ -90,6 +90,10 @@ class Engine(Protocol):
     """Where the passes run."""
 
     @property
+    def is_cluster(self) -> bool:
+        """Whether passes run in processes of a Dask cluster."""
+
+    @property
     def elsewhere(self) -> bool:
         """Whether that may be on other machines, which do not see temporary files here."""
 

@@ -18,7 +18,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from numpy.typing import NDArray
 
@@ -70,6 +70,8 @@ class DaskEngine:
     >>> there.consensus_.documents.equals(DawidSkene().fit(world.judgments).consensus_.documents)
     True
     """
+
+    is_cluster: ClassVar[bool] = True
 
     def __init__(
         self,

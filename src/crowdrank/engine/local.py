@@ -38,6 +38,7 @@ class LocalEngine:
     True
     """
 
+    is_cluster: ClassVar[bool] = False
     elsewhere: ClassVar[bool] = False
     about: ClassVar[str] = ""
 

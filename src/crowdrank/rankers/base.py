@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
+from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.judgments.table import counted
 from crowdrank.notebook import heading, panel, rows_of, words
@@ -45,6 +46,11 @@ class Ranker(Parametrised, ABC):
 
     takes_blanks: ClassVar[bool] = True
     """Whether a blank feature (NaN) is something to learn from; else it counts as the mean, which is said."""
+    learns_on_engines: ClassVar[bool] = False
+    """Whether it can learn on an engine, a cluster for one; else it learns here."""
+
+    _engine: Engine | None = None
+    """While it learns: where."""
 
     def _repr_html_(self) -> str:
         if not hasattr(self, "importances_"):
@@ -92,6 +98,7 @@ class Ranker(Parametrised, ABC):
         sample_weight: Any = None,
         eval_set: tuple[Any, Any, Any] | None = None,
         progress: bool | Report = False,
+        engine: Engine | None = None,
     ) -> Self:
         """Learn to rank.
 
@@ -104,9 +111,10 @@ class Ranker(Parametrised, ABC):
             sample_weight: (n,) weights of 0 or more.
             eval_set: (X, y, query) of validation queries; when to stop, or what to choose, is told by them.
             progress: show a bar when it takes long, or call a function with (round, most, measure).
+            engine: where it learns, for the rankers that can learn elsewhere; by default here.
 
         """
-        return self._fit(X, y, query, sample_weight, eval_set, progress)
+        return self._fit(X, y, query, sample_weight, eval_set, progress, engine)
 
     def _fit(
         self,
@@ -116,8 +124,11 @@ class Ranker(Parametrised, ABC):
         sample_weight: Any,
         eval_set: tuple[Any, Any, Any] | None,
         progress: bool | Report,
+        engine: Engine | None = None,
     ) -> Self:
         self._check()
+        if engine is not None:
+            self.require_engines()
         lists = gather(X, y, query, sample_weight)
         say_flat(lists)
         if self._needs_differences():
@@ -126,10 +137,22 @@ class Ranker(Parametrised, ABC):
             say_blanks(lists, type(self).__name__)
         self.history_, self.validation_queries_ = [], ()
         validation = self._validation(eval_set, lists)
-        with reporting(progress, type(self).__name__) as report:
-            self._learn(lists, validation, report)
+        self._engine = engine
+        try:
+            with reporting(progress, type(self).__name__) as report:
+                self._learn(lists, validation, report)
+        finally:
+            del self._engine
         self.feature_names_ = lists.names
         return self
+
+    def require_engines(self) -> None:
+        """Refuse to learn on an engine where it cannot."""
+        if not self.learns_on_engines:
+            name = type(self).__name__
+            raise UsageError(
+                f"{name} learns on this machine only; leave the engine out, or take GLS, RD or LambdaMART."
+            )
 
     def _validation(self, eval_set: tuple[Any, Any, Any] | None, lists: Lists) -> Validation | None:
         if eval_set is None:

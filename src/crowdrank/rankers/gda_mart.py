@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank.consensus.gda_pairwise import GDAPairwise
+from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
 from crowdrank.judgments import ids
@@ -95,6 +96,7 @@ class GDAPairwiseMART(BoostedTrees):
         eval_set: tuple[Any, Any, Any] | None = None,
         progress: bool | Report = False,
         document: Any = None,
+        engine: Engine | None = None,
     ) -> Self:
         """Learn to rank from the judgments of the model; arguments as in `Ranker.fit`, but for these.
 
@@ -132,6 +134,7 @@ class GDAPairwiseMART(BoostedTrees):
                 None if weight is None else weight[rows],
                 eval_set,
                 progress,
+                engine,
             )
         finally:
             del self._items

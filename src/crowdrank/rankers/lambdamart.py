@@ -131,6 +131,8 @@ class LambdaMART(BoostedTrees):
     True
     """
 
+    learns_on_engines = True
+
     def __init__(
         self,
         measure: str | Measure | None = "nDCG",
@@ -190,14 +192,14 @@ class LambdaMART(BoostedTrees):
                 `nDCG`, and no weights but `post`. By default here.
 
         """
-        self._pair_targets, self._engine = pair_targets, engine
+        self._pair_targets = pair_targets
         try:
-            return self._fit(X, y, query, sample_weight, eval_set, progress)
+            return self._fit(X, y, query, sample_weight, eval_set, progress, engine)
         finally:
-            del self._pair_targets, self._engine
+            del self._pair_targets
 
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
-        if self._engine is None or not hasattr(self._engine, "client"):
+        if self._engine is None or not self._engine.is_cluster:
             super()._learn(lists, validation, report)
             return
         require_own(self, lists, self._pair_targets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import linalg
@@ -77,7 +77,7 @@ class GLS(Ranker):
     """
 
     takes_blanks = False
-    _engine: Engine | None = None
+    learns_on_engines = True
 
     coef_: Floats
     intercept_: float
@@ -98,24 +98,6 @@ class GLS(Ranker):
         self.gains = gains
         self.validate_by = validate_by
         self.seed = seed
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        query: Any = None,
-        sample_weight: Any = None,
-        eval_set: tuple[Any, Any, Any] | None = None,
-        progress: bool | Report = False,
-        engine: Engine | None = None,
-    ) -> Self:
-        """Learn to rank; arguments as in `Ranker.fit`, and `engine`: where sums over blocks of rows are made."""
-        self._engine = engine
-        try:
-            return self._fit(X, y, query, sample_weight, eval_set, progress)
-        finally:
-            del self._engine
 
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
         target = lists.gain(self.gains) if self.target == "gain" else lists.y

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
 from crowdrank.progress import Report
@@ -97,11 +98,12 @@ class LambdaRankNet(Ranker):
         eval_set: tuple[Any, Any, Any] | None = None,
         progress: bool | Report = False,
         pair_targets: Any = None,
+        engine: Engine | None = None,
     ) -> Self:
         """Learn to rank; arguments as in `LambdaMART.fit`."""
         self._pair_targets = pair_targets
         try:
-            return self._fit(X, y, query, sample_weight, eval_set, progress)
+            return self._fit(X, y, query, sample_weight, eval_set, progress, engine)
         finally:
             del self._pair_targets
 
