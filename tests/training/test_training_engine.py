@@ -9,7 +9,7 @@ import pytest
 
 import crowdrank
 from crowdrank import BoostedRemapper, LinearRemapper, LocalEngine
-from crowdrank.training import on_engine
+from crowdrank.training import steps
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def world() -> Any:
 
 @pytest.fixture(autouse=True)
 def many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_engine.blocks, "__defaults__", (200,))
+    monkeypatch.setattr(steps.blocks, "__defaults__", (200,))
 
 
 @pytest.mark.parametrize("mode", ["W", "T", "W+T"])

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
@@ -18,8 +17,8 @@ from crowdrank.rankers.lambdamart import shares
 from crowdrank.training import kernels
 from crowdrank.training.label_features import LabelFeatures
 from crowdrank.training.objectives import Loss
-from crowdrank.training.on_engine import BoostedSteps, blocks
-from crowdrank.training.remap import WIDEST, Functions, Learnt, Remapper
+from crowdrank.training.remap import Functions, Learnt, Remapper
+from crowdrank.training.steps import BoostedSteps, blocks, chance
 
 STARTS = ("label", "consensus", "zero")
 MOST_BINS = 255
@@ -241,7 +240,7 @@ class BoostedFunctions(Functions):
             self.target = self.target + rate * self._grown(target, self.trees[0])
         if raw is not None:
             self.raw = self.raw + rate * self._grown(raw, self.trees[1])
-            self.weight = expit(np.clip(self.raw, -WIDEST, WIDEST))
+            self.weight = chance(self.raw)
 
     def _grown(self, slope: Floats, trees: list[Trees]) -> Floats:
         tree, said = self.grow(slope)
@@ -272,7 +271,7 @@ class BoostedLearnt(Learnt):
     def apply(self, matrix: Floats, start: Floats) -> tuple[Floats, Floats]:
         """The start and the trees' sum; sigma of the trees' sum."""
         raw = self.weight.add_to(np.zeros(len(matrix)), matrix, self.rate)
-        return self.target.add_to(start, matrix, self.rate), expit(np.clip(raw, -WIDEST, WIDEST))
+        return self.target.add_to(start, matrix, self.rate), chance(raw)
 
     def importances(self) -> tuple[Floats, Floats]:
         """What splits took off the squared error of the gradients, summed over trees."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from crowdrank.engine.base import Engine
 from crowdrank.rankers.data import Floats
@@ -16,8 +15,8 @@ from crowdrank.rankers.linear import Standard
 from crowdrank.training import kernels
 from crowdrank.training.label_features import LabelFeatures
 from crowdrank.training.objectives import Loss
-from crowdrank.training.on_engine import LinearSteps, blocks
-from crowdrank.training.remap import WIDEST, Functions, Learnt, Remapper
+from crowdrank.training.remap import Functions, Learnt, Remapper
+from crowdrank.training.steps import LinearSteps, blocks, chance
 
 FARTHEST = 20.0
 """Label features further than so many standard deviations from their mean count as so many.
@@ -245,11 +244,6 @@ class LinearLearnt(Learnt):
             "alpha": self.alpha,
             "beta": self.beta,
         }
-
-
-def chance(raw: Floats) -> Floats:
-    """Sigma of numbers, none too far out."""
-    return np.asarray(expit(np.clip(raw, -WIDEST, WIDEST)))
 
 
 def _direction(gradient: Floats) -> Floats:

@@ -30,12 +30,10 @@ from crowdrank.training.experts import Experts, refuse_leaks
 from crowdrank.training.gls_gradients import Background
 from crowdrank.training.label_features import KINDS, LabelFeatures, label_features
 from crowdrank.training.objectives import Aim, Loss, Objective
-from crowdrank.training.on_engine import EngineSteps, Steps
 from crowdrank.training.remapped import Remapped, groups
+from crowdrank.training.steps import Climb, EngineSteps, Steps
 
 MODES = ("W", "T", "W+T")
-WIDEST = 30.0
-"""Weights are sigma of numbers within this: all labels together never weigh nothing."""
 
 
 class Functions(ABC):
@@ -86,7 +84,7 @@ class Best:
     value: float
     mu: float
     iteration: int
-    steps: Any  # Steps or EngineSteps
+    steps: Climb
     kept: Any
     coefficients: Floats
 
@@ -209,7 +207,7 @@ class Remapper(Parametrised, ABC):
         prepared = self._prepare(told)
         with reporting(progress, type(self).__name__) as report:
 
-            def begin() -> Steps | EngineSteps:
+            def begin() -> Climb:
                 functions = self._begin(told, prepared)
                 if background is not None:
                     return Steps(functions, background, "W" in self.mode)
@@ -223,7 +221,7 @@ class Remapper(Parametrised, ABC):
 
     def _climb(
         self,
-        begin: Callable[[], Steps | EngineSteps],
+        begin: Callable[[], Climb],
         rows: list[tuple[Floats, Objective]],
         report: Report,
     ) -> Best:

@@ -1,12 +1,13 @@
-"""Remappers on an engine: every step is a few sums over blocks of documents, wherever the blocks live.
+"""Steps of a remapper: in memory, or on an engine, where a step is a few sums over blocks of documents.
 
-Per step: the normal equations of the least squares behind the labels; then, with how the measure pulls at them, the
-gradients of coefficients (linear), or for each level of a tree the sums of slopes by bin (boosted). Nothing that grows
-with the labels comes back but the sums.
+Per step there: the normal equations of the least squares behind the labels; then, with how the measure pulls at them,
+the gradients of coefficients (linear), or for each level of a tree the sums of slopes by bin (boosted). Nothing that
+grows with the labels comes back but the sums.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -31,8 +32,50 @@ WIDEST = 30.0
 """Weights are sigma of numbers within this: all labels together never weigh nothing."""
 
 
-class Steps:
-    """The least squares behind the labels and the functions of labels, taking steps together in memory."""
+def chance(raw: Floats) -> Floats:
+    """Sigma of numbers, none too far out.
+
+    >>> chance(np.array([0.0, -1e9])).round(6).tolist()
+    [0.5, 0.0]
+    """
+    return np.asarray(expit(np.clip(raw, -WIDEST, WIDEST)))
+
+
+class Climb(ABC):
+    """The least squares behind the labels and the functions of labels, taking steps together."""
+
+    functions: Functions
+    coefficients: Floats
+    """Of the least squares, the intercept last."""
+
+    @property
+    @abstractmethod
+    def weight(self) -> float:
+        """What all labels weigh together."""
+
+    @abstractmethod
+    def solve(self, mu: float) -> None:
+        """The least squares on the targets and weights as they stand."""
+
+    @abstractmethod
+    def climb(self, V: Floats, slope: Floats, rate: float) -> None:
+        """Move the functions up along dM/ds of the rows of V."""
+
+    def scores(self, V: Floats) -> Floats:
+        """The scores of other rows."""
+        return np.asarray(V @ self.coefficients[:-1] + self.coefficients[-1])
+
+    def kept(self) -> Any:
+        """What `learnt` needs to make of the functions as they stand."""
+        return self.functions.kept()
+
+    def learnt(self, kept: Any) -> Learnt:
+        """The functions as they stood."""
+        return self.functions.learnt(kept)
+
+
+class Steps(Climb):
+    """Steps in memory."""
 
     def __init__(self, functions: Functions, background: Background, of_weight: bool) -> None:
         self.functions, self.background, self.of_weight = functions, background, of_weight
@@ -42,30 +85,14 @@ class Steps:
         """What all labels weigh together."""
         return float(self.functions.weight.sum())
 
-    @property
-    def coefficients(self) -> Floats:
-        """Of the least squares, the intercept last."""
-        return self.background.coefficients
-
     def solve(self, mu: float) -> None:
         """The least squares on the targets and weights as they stand."""
         self.background.solve(self.functions.target, self.functions.weight, mu)
-
-    def scores(self, V: Floats) -> Floats:
-        """The scores of other rows."""
-        return np.asarray(V @ self.coefficients[:-1] + self.coefficients[-1])
+        self.coefficients = self.background.coefficients
 
     def climb(self, V: Floats, slope: Floats, rate: float) -> None:
         """Move the functions up along dM/ds of the rows of V."""
         self.functions.step(*self.background.slopes(V, slope, of_weight=self.of_weight), rate)
-
-    def kept(self) -> Any:
-        """What `learnt` needs to make of the functions as they stand."""
-        return self.functions.kept()
-
-    def learnt(self, kept: Any) -> Learnt:
-        """The functions as they stood."""
-        return self.functions.learnt(kept)
 
 
 def blocks(offsets: Any, of_documents: Arrays, of_labels: Arrays, size: int = LABELS_PER_BLOCK) -> list[Arrays]:
@@ -106,30 +133,20 @@ def slopes(block: Arrays, theta: Arrays, target: Floats, weight: Floats) -> tupl
     return weight * lean, (target - fitted) * lean
 
 
-class EngineSteps:
-    """As `Steps`, on the blocks of an engine; a subclass states what a step of the functions is."""
-
-    coefficients: Floats
-    functions: Functions
+class EngineSteps(Climb):
+    """Steps on the blocks of an engine; a subclass states what a step of the functions is."""
 
     def __init__(self, model: Any, cut: list[Arrays], engine: Engine) -> None:
         self.passes = engine.passes(model, cut)
         self.sums = self.passes.accumulate(self._begun())
 
-    def _begun(self) -> Arrays:
-        raise NotImplementedError
+    @abstractmethod
+    def _begun(self) -> Arrays | None:
+        """What the first pass is told."""
 
+    @abstractmethod
     def _step(self, pulled: Arrays, rate: float) -> Arrays:
         """One step of the functions; the normal equations after it."""
-        raise NotImplementedError
-
-    def kept(self) -> Any:
-        """What `learnt` needs to make of the functions as they stand."""
-        return self.functions.kept()
-
-    def learnt(self, kept: Any) -> Learnt:
-        """The functions as they stood."""
-        return self.functions.learnt(kept)
 
     @property
     def weight(self) -> float:
@@ -140,10 +157,6 @@ class EngineSteps:
         """The least squares on the targets and weights as they stand."""
         self._factor = factored(self.sums["gram"], mu)
         self.coefficients = linalg.cho_solve(self._factor, self.sums["right"], check_finite=False)
-
-    def scores(self, V: Floats) -> Floats:
-        """The scores of other rows."""
-        return np.asarray(V @ self.coefficients[:-1] + self.coefficients[-1])
 
     def climb(self, V: Floats, slope: Floats, rate: float) -> None:
         """Move the functions up along dM/ds of the rows of V."""
@@ -172,8 +185,8 @@ class LinearRows:
         """The normal equations or, where the theta tells of a pull, the gradients of the coefficients."""
         assert theta is not None
         Y = block["Y"]
-        weight = _chance(Y @ theta["alpha"])
-        target = _chance(Y @ theta["beta"]) if "T" in self.mode else block["start"]
+        weight = chance(Y @ theta["alpha"])
+        target = chance(Y @ theta["beta"]) if "T" in self.mode else block["start"]
         if "pull" not in theta:
             return local, equations(block, target, weight)
         of_target, of_weight = slopes(block, theta, target, weight)
@@ -230,7 +243,7 @@ class BoostedRows:
         """The normal equations, after the trees told of are added; or a level of the trees that are being grown."""
         if theta is None or "level" not in theta:
             local = local if theta is None else self._with_trees(block, local, theta)
-            return local, equations(block, local["target"], _chance(local["raw"]))
+            return local, equations(block, local["target"], chance(local["raw"]))
         level = int(theta["level"][0])
         local = self._aimed(block, local, theta) if level == 0 else {**local}
         statistics: Arrays = {}
@@ -246,7 +259,7 @@ class BoostedRows:
 
     def _aimed(self, block: Arrays, local: Arrays, theta: Arrays) -> Arrays:
         """What the trees are fitted to, from dM/dt and dM/dw."""
-        weight = _chance(local["raw"])
+        weight = chance(local["raw"])
         of_target, of_weight = slopes(block, theta, local["target"], weight)
         aims = {"target": of_target, "raw": of_weight * weight * (1 - weight)}
         nowhere = np.zeros(len(weight), np.int32)
@@ -283,7 +296,7 @@ class BoostedSteps(EngineSteps):
         self.rows = BoostedRows(functions.mode, self.width)
         super().__init__(self.rows, cut, engine)
 
-    def _begun(self) -> Any:
+    def _begun(self) -> None:
         return None
 
     def _step(self, pulled: Arrays, rate: float) -> Arrays:
@@ -349,7 +362,3 @@ class _Growing:
         scale = 1 / length if length > 0 else 0.0
         tree = self.grow.tree(self.feature, self.threshold, self.value, self.gain)
         return replace(tree, value=tree.value * scale), scale
-
-
-def _chance(raw: Any) -> Floats:
-    return np.asarray(expit(np.clip(raw, -WIDEST, WIDEST)))
