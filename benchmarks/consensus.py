@@ -52,7 +52,7 @@ def _kernel_and_floor() -> tuple[float, float]:
     from crowdrank.engine.shards import split
     from crowdrank.judgments.read import read_judgments
 
-    @njit
+    @njit  # type: ignore[untyped-decorator]  # numba ships no types
     def floor(offsets: Any, assessor: Any, grade: Any, posterior: Any, n_grades: int) -> None:
         """Reads every code and writes every posterior, and nothing else."""
         for item in range(len(offsets) - 1):
@@ -89,7 +89,8 @@ def _kernel_and_floor() -> tuple[float, float]:
     def bare() -> None:
         floor(shard.offsets, shard.assessor, shard.grade, posterior, n_grades)
 
-    kernel(), bare()
+    kernel()
+    bare()
     return best(kernel, 30), best(bare, 30)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def _seconds_on_rf10(*names: str) -> list[float]:
     models = [_model(name, **({"partners": PARTNERS} if name == "GDAPairwise" else {})) for name in names]
     for model in models:
         model.fit(crowd)
-    turns = [[best(lambda model=model: model.fit(crowd), 2) for model in models] for _ in range(5)]
+    turns = [[best(partial(model.fit, crowd), 2) for model in models] for _ in range(5)]
     return [min(seconds) for seconds in zip(*turns, strict=True)]
 
 

@@ -38,9 +38,9 @@ def _sizes(share: float) -> dict[str, Any]:
     moved = [time.monotonic()]
     shown = ProgressBar.__call__
 
-    def noted(bar: ProgressBar, iteration: int, most: int, objective: float) -> None:
+    def noted(self: ProgressBar, iteration: int, most: int, objective: float) -> None:
         moved.append(time.monotonic())
-        shown(bar, iteration, most, objective)
+        shown(self, iteration, most, objective)
 
     ProgressBar.__call__ = noted  # type: ignore[method-assign]  # this process runs nothing else
     began, before = time.monotonic(), peak_bytes()

@@ -244,7 +244,7 @@ def picture(found: list[Measured], path: Path) -> None:
         for what, value in (("seconds of work", one.processor_seconds), ("peak memory, MB", one.peak_bytes / 1e6))
     ]
     chart = (
-        alt.Chart(alt.Data(values=rows), width=320, height=260)
+        alt.Chart(alt.InlineData(values=rows), width=320, height=260)
         .mark_line(point=True)
         .encode(
             x=alt.X("labels:Q", scale=alt.Scale(type="log"), title="labels"),

@@ -40,7 +40,7 @@ def _step_seconds() -> dict[str, float]:
     (V, steer), (W, stop) = ((rows[0], Aim("DCG@10").of(gather(*rows))) for rows in experts)
     label, weight = Y[:, 0].copy(), np.full(len(Y), 0.5)
 
-    def step(background: Background, weight: Any, of_weight: bool) -> Any:
+    def step(background: Background, weight: Any, of_weight: bool) -> tuple[Any, Any]:
         background.solve(label, weight, 1e4)
         score = background.scores(V)
         steer.value(score), stop.value(background.scores(W))

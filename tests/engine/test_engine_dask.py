@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import crowdrank
+from benchmarks.scale_dask import count_messages
 from crowdrank import (
     GLS,
     Aggregator,
@@ -42,7 +43,7 @@ from crowdrank.engine.named import engine_named
 from crowdrank.engine.sums import joined, parts, subtrees, tree_sum
 from crowdrank.errors import ClusterError, InputError, UsageError
 from crowdrank.rankers import linear
-from crowdrank.training import on_engine
+from crowdrank.training import steps
 
 SIZE = 40
 """Judgments in a shard: so few that the small world has many."""
@@ -196,27 +197,12 @@ def test_what_passes_the_client_does_not_grow_with_the_judgments(
 
 
 def bytes_crossed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes of the messages that this process, with client and scheduler in it, sends and gets."""
-    from distributed.comm import tcp as module
-    from distributed.utils import nbytes as untyped
+    """Sizes of the messages that this process sends and gets, until the test ends."""
+    from distributed.comm import tcp
 
-    tcp: Any = module
-    nbytes: Any = untyped
-    sizes: list[int] = []
-    packed, unpacked = tcp.to_frames, tcp.from_frames
-
-    async def to_frames(*message: Any, **options: Any) -> Any:
-        frames = await packed(*message, **options)
-        sizes.append(sum(map(nbytes, frames)))
-        return frames
-
-    async def from_frames(frames: Any, **options: Any) -> Any:
-        sizes.append(sum(map(nbytes, frames)))
-        return await unpacked(frames, **options)
-
-    monkeypatch.setattr(tcp, "to_frames", to_frames)
-    monkeypatch.setattr(tcp, "from_frames", from_frames)
-    return sizes
+    for name in ("to_frames", "from_frames"):
+        monkeypatch.setattr(tcp, name, getattr(tcp, name))  # as it is, so that it is put back
+    return count_messages()
 
 
 # What goes wrong.
@@ -351,7 +337,7 @@ def test_the_command_line_runs_on_a_cluster(cluster: DaskEngine, folder: Path, t
 
 @pytest.mark.parametrize("cls", [LinearRemapper, BoostedRemapper])
 def test_remappers_learn_the_same(cls: Any, cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_engine.blocks, "__defaults__", (60,))
+    monkeypatch.setattr(steps.blocks, "__defaults__", (60,))
     world = simulate(queries=24, documents=6, label_grades=2, gold_queries=16, seed=1)
     known = crowdrank.label_features(world.judgments, kind="mgbdt")
     here, there = (

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from benchmarks import scale
 
 
 def test_every_step_is_measured_and_every_goal_has_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not (ROOT / "benchmarks").is_dir():
-        pytest.skip("the benchmarks are not here")
-    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
-    scale: Any = importlib.import_module("benchmarks.scale")
     # In this process: that each step has one of its own matters for memory, which is not looked at here.
     monkeypatch.setattr(scale, "in_own_process", lambda work, *arguments: work(*arguments))
     sizes = ["--small", "--sizes", "5e3,1e4", "--only", "one machine"]  # a cluster takes long to start
