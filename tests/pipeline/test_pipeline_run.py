@@ -21,8 +21,22 @@ from crowdrank.pipeline.opinions import Opinions
 from crowdrank.pipeline.run import Run, run
 from crowdrank.pipeline.settings import Settings
 from crowdrank.pipeline.stages import Stages
-from crowdrank.pipeline.trial import CROWD, LEAST_CHOICE, SAFE, Judge, Parts, Trial, chosen, parted
+from crowdrank.pipeline.trial import (
+    CROWD,
+    ENSEMBLES,
+    EQUAL,
+    LEAST_CHOICE,
+    SAFE,
+    Judge,
+    Parts,
+    Trial,
+    chosen,
+    parted,
+    steady_weights,
+)
 from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.data import gather as lists_of
+from crowdrank.rankers.validation import Validation
 from crowdrank.simulation.world import World
 
 FEW = ["majority", "average", "gls", "expert-only"]
@@ -56,10 +70,7 @@ def test_every_candidate_is_tried_and_every_file_written(whole: tuple[Run, Path]
     table = pd.read_csv(folder / "comparison.csv")
     tried = set(table.loc[table["choice_mean"].notna(), "candidate"])
     assert tried == {c.name for c in CANDIDATES if c.name != "family-mean"} | {
-        SAFE,
-        CROWD,
-        "ensemble-expert",
-        "ensemble-weighted",
+        *ENSEMBLES,
     }
     assert table.loc[table["candidate"] == "family-mean", "note"].tolist() == [
         "left out: the judgments name no families"
@@ -389,6 +400,22 @@ def test_the_safe_one_is_taken_unless_another_leads_clearly() -> None:
     better = safe + rng.normal(0.1, 0.02, 30)
     assert chosen({SAFE: safe, "noisy": noisy})[0] == SAFE
     assert chosen({SAFE: safe, "noisy": noisy, "better": better})[0] == "better"
+
+
+def test_weights_of_few_queries_are_nearly_equal_and_of_many_follow_the_better_ranker() -> None:
+    def found(n: int) -> tuple[float, float]:
+        rng = np.random.default_rng(1)
+        y, query = rng.integers(0, 3, 10 * n), np.repeat(np.arange(n), 10)
+        votes = np.stack([y + rng.normal(0, 0.5, 10 * n), rng.normal(0, 1, 10 * n), rng.normal(0, 1, 10 * n)])
+        lists = lists_of(votes.T, y, query)
+        weights = steady_weights(votes, Validation(lists))
+        assert weights.sum() == pytest.approx(1)
+        return float(weights[0]), float(weights.min())
+
+    few, many = found(4), found(400)
+    assert 1 / 3 < few[0] < 0.5
+    assert few[1] > EQUAL / (4 + EQUAL) / 3 - 1e-9  # the equal part of each is never taken away
+    assert many[0] > 0.85
 
 
 @pytest.mark.parametrize("n", [1, LEAST_CHOICE - 1, LEAST_CHOICE + 1])

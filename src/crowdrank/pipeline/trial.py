@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,8 @@ LEAST_CHOICE = 5
 SIDE_BY_SIDE = 50_000
 """Up to so many rows, fits run side by side in one thread each; beyond it one after the other in all threads."""
 CROWD = "ensemble-crowd"
-SAFE = "ensemble-all"
+ALL = "ensemble-all"
+SAFE = "ensemble-weighted"
 REMAPPERS = ("linear", "boosted")
 """Candidates that learn from remapped labels begin with one of these."""
 LEAD = 2.0
@@ -44,11 +45,15 @@ FINE = 1000
 """Progress is told in so many parts of a fit."""
 STEPS = 10
 """Weights of ensembles are cut into so many parts."""
+HALVES = 10
+"""Weights are found on so many halves of the queries, drawn, and averaged: those of a single search follow chance."""
+EQUAL = 30
+"""Weights are drawn towards equal ones as if so many more queries spoke for these."""
 ENSEMBLES: Mapping[str, str] = {
-    SAFE: "the mean of all rankers",
+    SAFE: "all rankers, in parts found on other expert queries and drawn towards equal ones",
+    ALL: "the mean of all rankers",
     CROWD: "the mean of all rankers that learn from the crowd alone",
     "ensemble-expert": "ensemble-crowd and expert-only, in parts found on other expert queries",
-    "ensemble-weighted": "all rankers, in parts found on other expert queries",
 }
 
 
@@ -326,11 +331,11 @@ class Trial:
         if not self.parts.folds:
             return
         if len(crowd) < len(base):
-            self._add(SAFE, {name: 1 / len(base) for name in base})
+            self._add(ALL, {name: 1 / len(base) for name in base})
         if "expert-only" in base:
             self._stack("ensemble-expert", [CROWD, "expert-only"])
-        if len(base) > 2:
-            self._stack("ensemble-weighted", list(base))
+        if len(base) > 1:
+            self._stack(SAFE, list(base))
 
     def _stack(self, name: str, members: list[str]) -> None:
         """An ensemble whose parts are found on the queries for the choice; a fold's own ones by the other folds."""
@@ -353,7 +358,7 @@ class Trial:
 
     def _best(self, votes: Floats, queries: Integers) -> Floats:
         judge = Judge(self.material, queries, self.settings)
-        return best_weights(votes[:, judge.rows], judge.validation, STEPS)[0]
+        return steady_weights(votes[:, judge.rows], judge.validation, self.settings.seed)
 
     def _add(self, name: str, weights: dict[str, float]) -> None:
         self.outcome.weights[name] = weights
@@ -395,14 +400,32 @@ class Trial:
         return self.outcome.ranker(name, rankers)
 
 
+def steady_weights(votes: Floats, validation: Validation, seed: int = 0) -> Floats:
+    """Weights of votes (n_members, n): the mean of the best on halves of the queries, drawn towards equal weights.
+
+    The fewer queries there are, the nearer to equal: a plain mean is hard to beat by weights that few queries chose.
+    """
+    n = int(validation.defined.sum())
+    rng = np.random.default_rng(seed)
+    found = np.zeros(len(votes))
+    for _ in range(HALVES):
+        half = rng.permutation(n)[: (n + 1) // 2]
+        found += best_weights(votes, partial(_mean_of, half, validation), STEPS)[0]
+    return np.asarray((n * found / HALVES + EQUAL / len(votes)) / (n + EQUAL))
+
+
+def _mean_of(some: Integers, validation: Validation, score: Floats) -> float:
+    return float(validation.per_query(score)[some].mean())
+
+
 def chosen(values: Mapping[str, Floats], safe: str = SAFE) -> tuple[str, str]:
     """The best by mean, if it leads the safe one by more than so many standard errors; else the safe one.
 
-    Of a dozen candidates one leads by a standard error by chance alone, and the mean of all of them is hard to beat.
+    Of a dozen candidates one leads by a standard error by chance alone, and all of them together are hard to beat.
 
     >>> even, odd = np.array([0.4, 0.5, 0.6, 0.5]), np.array([0.9, 0.2, 0.9, 0.1])
-    >>> chosen({"ensemble-all": even, "other": odd})[0], chosen({"ensemble-all": even, "other": even + 0.1})[0]
-    ('ensemble-all', 'other')
+    >>> chosen({SAFE: even, "other": odd})[0], chosen({SAFE: even, "other": even + 0.1})[0]
+    ('ensemble-weighted', 'other')
     """
     best = max(values, key=lambda name: float(values[name].mean()))
     if best == safe:

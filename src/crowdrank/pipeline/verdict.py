@@ -13,7 +13,7 @@ from crowdrank.evaluation.significance import bootstrap_intervals, fisher_random
 from crowdrank.judgments.table import counted
 from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.trial import ENSEMBLES, LEAD, LEAST_CHOICE, SAFE, Judge, Outcome, Parts, Trial
+from crowdrank.pipeline.trial import ENSEMBLES, EQUAL, HALVES, LEAD, LEAST_CHOICE, SAFE, Judge, Outcome, Parts, Trial
 from crowdrank.rankers.data import Floats
 
 REMAPPED = ("linear-gls", "linear-remap", "boosted-gls", "boosted-remap")
@@ -243,7 +243,8 @@ def protocol(trial: Trial, settings: Settings, comparison: Comparison | None, st
         told.append(
             f"The choice is by the mean {settings.measure} over those queries; {SAFE} is taken unless another leads it "
             f"by more than {LEAD:g} standard errors of the difference. Parts of ensembles are found likewise, a fold's "
-            "by the other folds."
+            f"by the other folds: on {HALVES} halves of their queries, averaged, and drawn towards equal parts as if "
+            f"{EQUAL} more queries spoke for these."
         )
     if settings.refit and len(parts.test):
         told.append(

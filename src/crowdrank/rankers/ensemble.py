@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -166,7 +166,7 @@ def standardised(score: Floats, query: Integers) -> Floats:
     return np.asarray(np.divide(off, sd, out=np.zeros(len(off)), where=sd > 1e-12 * np.abs(score).max(initial=1e-300)))
 
 
-def best_weights(votes: Floats, validation: Validation, steps: int) -> tuple[Floats, float]:
+def best_weights(votes: Floats, validation: Callable[[Floats], float], steps: int) -> tuple[Floats, float]:
     """Weights on the simplex that raise the measure: one member's weight at a time, until none raises it further."""
     weights = np.full(len(votes), 1 / len(votes))
     best, better = validation(weights @ votes), True
