@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from crowdrank.consensus.base import as_judgments
+from crowdrank.consensus.inputs import as_judgments
 from crowdrank.errors import UsageError
 from crowdrank.judgments import frames
 from crowdrank.judgments.grades import one_of

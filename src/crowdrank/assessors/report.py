@@ -22,8 +22,9 @@ from crowdrank.assessors.trend import (
     measured_information,
     spread_of_information,
 )
-from crowdrank.consensus.base import Aggregator, as_gold, as_judgments
+from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.information import information
+from crowdrank.consensus.inputs import as_gold, as_judgments
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import InputError, NotFittedError
 from crowdrank.judgments import frames, ids

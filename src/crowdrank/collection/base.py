@@ -16,7 +16,8 @@ from crowdrank.collection import kernels
 from crowdrank.collection.pool import ANYONE, Floats, Integers, Pool, as_pool, find_pairs
 from crowdrank.collection.requests import Budget, Requests
 from crowdrank.collection.waiting import Waiting
-from crowdrank.consensus.base import Aggregator, as_judgments
+from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus.inputs import as_judgments
 from crowdrank.errors import DataWarning, InputError, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments, counted

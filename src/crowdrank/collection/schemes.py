@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from crowdrank.collection import kernels
 from crowdrank.collection.base import Policy, State, Wishes, in_turn
 from crowdrank.collection.pool import Flags, Floats, Integers
-from crowdrank.consensus.base import Aggregator, as_judgments
+from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus.inputs import as_judgments
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.instances import Instances

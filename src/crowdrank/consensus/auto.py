@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank.consensus import METHODS, held_out, model_class
-from crowdrank.consensus.base import Aggregator, Table, as_judgments
+from crowdrank.consensus.base import Aggregator, Table
 from crowdrank.consensus.checkpoints import Checkpoint
+from crowdrank.consensus.inputs import as_judgments
 from crowdrank.consensus.result import Consensus
 from crowdrank.consensus.stored import ASSESSORS, CONSENSUS_FILE, DOCUMENTS, StoredConsensus, output_of, write_about
 from crowdrank.engine.base import Arrays, Engine

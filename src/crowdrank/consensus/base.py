@@ -19,6 +19,7 @@ import crowdrank
 from crowdrank.consensus import METHODS, caution, crowdkit, kernels, model_class
 from crowdrank.consensus.checkpoints import Checkpoint, fingerprint
 from crowdrank.consensus.information import information
+from crowdrank.consensus.inputs import as_gold, as_judgments, gold_of
 from crowdrank.consensus.latent import NODES
 from crowdrank.consensus.result import TIE, Consensus, document_table, grade_labels, item_ids, share_names
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
@@ -48,7 +49,6 @@ from crowdrank.files import replacing, require_folder, require_ours
 from crowdrank.judgments import combine, frames, ids
 from crowdrank.judgments.gold import Gold, ShardGold
 from crowdrank.judgments.grades import Scale
-from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments, counted
 from crowdrank.notebook import heading, panel, words
@@ -623,30 +623,6 @@ class Aggregator(Parametrised, ABC):
         raise InputError(f"it holds a {name}, not a {cls.__name__}", source=str(folder))
 
 
-def as_judgments(judgments: Any, known: Judgments | None = None) -> Judgments:
-    """`Judgments` as they are; a path or a DataFrame is read, its labels as those `known` before."""
-    if isinstance(judgments, Judgments):
-        return judgments
-    if isinstance(judgments, ShardedJudgments):
-        raise UsageError("These judgments are on disk, in shards; this needs judgments in memory: see read_judgments.")
-    if crowdkit.is_task_frame(judgments):
-        return crowdkit.read_tasks(judgments, known)
-    if known is None or len(known.scales) > 1:
-        return read_judgments(judgments)
-    # Names have no order of their own; whole numbers may grow the scale.
-    grades = None if known.scale.numeric else known.scale.names
-    return read_judgments(judgments, grades=grades, unjudgeable=known.unjudgeable or None)
-
-
-def as_gold(gold: Any, judgments: Judgments) -> Gold | None:
-    """`Gold` as it is; a path, a DataFrame or a Series of labels indexed by task is read."""
-    if gold is None or isinstance(gold, Gold):
-        return gold
-    if hasattr(gold, "index") and hasattr(gold, "to_frame"):
-        return crowdkit.read_true_labels(gold, judgments)
-    return read_gold(gold)
-
-
 def _family_names(judgments: Judgments | ShardedJudgments) -> dict[str, pa.Array]:
     """The family of each assessor by name, where any has one."""
     if judgments.families is None or judgments.assessor_family is None or not len(judgments.families):
@@ -669,22 +645,6 @@ def _accuracy(
     agreed, asked = agreed * on_main, asked * on_main  # experts grade on the main scale
     share = np.divide(agreed, asked, out=np.full(len(asked), np.nan), where=asked > 0)
     return {"gold_judgments": asked.astype(np.int64), "gold_accuracy": share}
-
-
-def gold_of(gold: Gold, judgments: Judgments | ShardedJudgments) -> NDArray[np.int8] | ShardGold:
-    """The expert grades of the judgments' items, as codes; there must be one."""
-    found: NDArray[np.int8] | ShardGold
-    if isinstance(judgments, ShardedJudgments):
-        found = gold.for_shards(judgments)
-        none = len(found) == 0
-    else:
-        found = gold.for_items(judgments)
-        none = bool((found < 0).all())
-    if none:
-        raise InputError(
-            "no expert grade is of a judged document", remedy="check that both name queries and documents alike"
-        )
-    return found
 
 
 def _writing_to(table: Judgments | ShardedJudgments, output: Path) -> ShardedJudgments:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from crowdrank.consensus.base import as_judgments
+from crowdrank.consensus.inputs import as_judgments
 from crowdrank.consensus.result import modal_grades
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids

@@ -13,10 +13,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank.assessors.honeypots import honeypot_accuracy
-from crowdrank.consensus.base import Aggregator, as_gold, as_judgments
+from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.dawid_skene import DawidSkene
 from crowdrank.consensus.gda import GDA
 from crowdrank.consensus.glad import GLAD
+from crowdrank.consensus.inputs import as_gold, as_judgments
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine
 from crowdrank.errors import ConvergenceWarning, InputError, UsageError, shown
