@@ -9,7 +9,6 @@ import pytest
 
 from crowdrank.errors import UsageError
 from crowdrank.pipeline.candidates import BY_NAME
-from crowdrank.pipeline.trial import Outcome, Parts
 from crowdrank.studies import expert_budget as module
 
 FEW = ("majority", "average", "expert-only")
@@ -52,21 +51,21 @@ def test_crowd_pool_and_test_are_apart() -> None:
 
 
 def test_queries_tested_often_count_once() -> None:
-    nothing = Outcome(Parts((), np.empty(0, np.int64)))
-    draws = [(nothing, {"a": np.array([0.2, 0.4])}, np.array([1, 2])), (nothing, {"a": np.array([0.6])}, np.array([1]))]
+    choice = ""
+    draws = [(choice, {"a": np.array([0.2, 0.4])}, np.array([1, 2])), (choice, {"a": np.array([0.6])}, np.array([1]))]
     np.testing.assert_allclose(module.by_query(draws, "a"), [0.4, 0.4])
 
 
 def test_aims_are_told() -> None:
-    nothing = Outcome(Parts((), np.empty(0, np.int64)), chosen="average")
+    choice = "average"
     values = np.linspace(0.2, 0.8, 30)
     found = {"average": values, module.CHOICE: values, module.ALL_EXPERTS: values + 0.02}
-    told = module.told_of({20: [(nothing, found, np.arange(30))]}, [20])
+    told = module.told_of({20: [(choice, found, np.arange(30))]}, [20])
     assert "mean regret is 0.0000 (at most 0.01)" in told[0]
     assert "nowhere" in told[0]
     assert "may be inferior" in told[1]
     better = {**found, module.ALL_EXPERTS: values - 0.02}
-    assert "is not inferior" in module.told_of({20: [(nothing, better, np.arange(30))]}, [20])[1]
+    assert "is not inferior" in module.told_of({20: [(choice, better, np.arange(30))]}, [20])[1]
 
 
 def test_unknown_settings_are_refused() -> None:

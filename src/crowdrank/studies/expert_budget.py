@@ -22,7 +22,7 @@ from crowdrank.pipeline.material import Material, gather
 from crowdrank.pipeline.opinions import Opinions
 from crowdrank.pipeline.settings import Settings
 from crowdrank.pipeline.stages import Stages
-from crowdrank.pipeline.trial import Judge, Outcome, Trial, dealt
+from crowdrank.pipeline.trial import Judge, Trial, dealt
 from crowdrank.rankers.data import Floats, Integers
 from crowdrank.simulation.world import simulate
 from crowdrank.studies.base import Row, Study, Table, Tell, quiet, seeds_told
@@ -64,6 +64,8 @@ class Place:
 
 Found = dict[str, Floats]
 """The test values of each run, query by query."""
+Draw = tuple[str, Found, Any]
+"""The choice, the values, and the names of the test queries; fits are not held on to."""
 
 
 def study(
@@ -109,8 +111,8 @@ def _protocol() -> list[str]:
 # One draw.
 
 
-def tried(place: Place, budget: int, stages: Stages, opinions: Opinions) -> tuple[Outcome, Found]:
-    """The trial with so many expert-graded queries, and the test values of every candidate and of the choice."""
+def tried(place: Place, budget: int, stages: Stages, opinions: Opinions) -> tuple[str, Found]:
+    """The choice with so many expert-graded queries, and the test values of every candidate and of the choice."""
     settings = Settings(seed=place.seed, measure=MEASURE)
     bought = np.random.default_rng(place.seed).permutation(place.pool)[:budget]
     parts = dealt(bought, place.test, settings.folds)
@@ -118,7 +120,7 @@ def tried(place: Place, budget: int, stages: Stages, opinions: Opinions) -> tupl
     outcome = trial.run()
     judge = Judge(place.material, place.test, settings)
     found = {name: judge.values(score) for name, score in outcome.scores.items()}
-    return outcome, {**found, CHOICE: found[outcome.chosen]}
+    return outcome.chosen, {**found, CHOICE: found[outcome.chosen]}
 
 
 def candidates_of(material: Material) -> list[Candidate]:
@@ -173,7 +175,7 @@ def simulated(
     name: str, title: str, seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tell: Tell
 ) -> list[Table]:
     """The tables of a setting whose crowds are simulated."""
-    draws: dict[int, list[tuple[Outcome, Found, Any]]] = {budget: [] for budget in budgets}
+    draws: dict[int, list[Draw]] = {budget: [] for budget in budgets}
     features = mq2008()[0] if name == "mq2008" else None
     for seed in seeds:
         known = generated_features(seed) if features is None else features
@@ -210,7 +212,7 @@ def on_dl20(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tel
     setting = dl20_setting(1)
     material = with_all_experts(setting.features, setting.crowds[0])
     most = min(DL20_REPEATS, len(seeds))
-    draws: dict[int, list[tuple[Outcome, Found, Any]]] = {}
+    draws: dict[int, list[Draw]] = {}
     with kept_stages(keep) as stages:
         opinions = opinions_of(material, stages)
         for budget in DL20_BUDGETS if set(budgets) == set(BUDGETS) else budgets:
@@ -221,9 +223,9 @@ def on_dl20(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tel
                     test = material.graded_queries[part == fold]
                     pool = np.setdiff1d(material.graded_queries, test)
                     place = Place(material, pool, test, 10 * repeat + fold, test)
-                    outcome, found = tried(place, budget, stages, opinions)
+                    chosen, found = tried(place, budget, stages, opinions)
                     found[ALL_EXPERTS] = _all_experts(place, opinions, stages)
-                    draws.setdefault(budget, []).append((outcome, found, place.queries))
+                    draws.setdefault(budget, []).append((chosen, found, place.queries))
     notes = [
         *setting.notes[:2],
         f"{FOLDS} folds by query, with {DL20_MAIN} expert queries {most} times ({seeds_told(range(most))}): a fold is "
@@ -254,7 +256,7 @@ SETTINGS = {"generated": on_generated, "mq2008": on_mq2008, "dl20": on_dl20}
 
 # Tables.
 
-Draws = Mapping[int, Sequence[tuple[Outcome, Found, Any]]]
+Draws = Mapping[int, Sequence[Draw]]
 
 
 def tables_of(name: str, title: str, draws: Draws, notes: Sequence[str]) -> list[Table]:
@@ -277,11 +279,11 @@ def tables_of(name: str, title: str, draws: Draws, notes: Sequence[str]) -> list
     ]
 
 
-def choice_row(budget: int, draws: Sequence[tuple[Outcome, Found, Any]]) -> Row:
+def choice_row(budget: int, draws: Sequence[Draw]) -> Row:
     """Regret, and the choice against LambdaMART on averages."""
     hindsight = [max(candidate_means(found).values()) - float(found[CHOICE].mean()) for _, found, _ in draws]
     off, p, lower, upper = against(draws, AVERAGE)
-    chosen = pd.Series([outcome.chosen for outcome, _, _ in draws]).value_counts()
+    chosen = pd.Series([chosen for chosen, _, _ in draws]).value_counts()
     return {
         "run": f"{budget} queries",
         "draws": len(draws),
@@ -300,13 +302,13 @@ def candidate_means(found: Found) -> dict[str, float]:
     return {run: float(values.mean()) for run, values in found.items() if run not in (CHOICE, ALL_EXPERTS)}
 
 
-def regret(draws: Sequence[tuple[Outcome, Found, Any]]) -> float:
+def regret(draws: Sequence[Draw]) -> float:
     """What the choice loses to the candidate that is best over all draws."""
     means = pd.DataFrame([candidate_means(found) for _, found, _ in draws]).mean()
     return float(means.max() - np.mean([found[CHOICE].mean() for _, found, _ in draws]))
 
 
-def against(draws: Sequence[tuple[Outcome, Found, Any]], other: str) -> tuple[float, float, float, float]:
+def against(draws: Sequence[Draw], other: str) -> tuple[float, float, float, float]:
     """The choice less another run over the test queries of all draws: mean, p, interval."""
     ours, theirs = (by_query(draws, run) for run in (CHOICE, other))
     off = ours - theirs
@@ -314,7 +316,7 @@ def against(draws: Sequence[tuple[Outcome, Found, Any]], other: str) -> tuple[fl
     return float(off.mean()), fisher_randomisation(ours, theirs), float(lower), float(upper)
 
 
-def by_query(draws: Sequence[tuple[Outcome, Found, Any]], run: str) -> Floats:
+def by_query(draws: Sequence[Draw], run: str) -> Floats:
     """The values of a run, one for each test query: its mean over the draws that tested it."""
     names = np.concatenate([queries for _, _, queries in draws])
     values = np.concatenate([found[run] for _, found, _ in draws])
