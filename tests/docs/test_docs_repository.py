@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import crowdrank
+from crowdrank.collection import POLICIES
 from tools import release
 
 yaml = pytest.importorskip("yaml")
@@ -37,3 +38,10 @@ def test_the_citation_has_what_its_format_asks_for() -> None:
 def test_links_lead_somewhere(name: str) -> None:
     for link in re.findall(r"\]\(([^)#]+)", (REPOSITORY / name).read_text(encoding="utf-8")):
         assert (REPOSITORY / link).exists(), link
+
+
+def test_every_policy_stands_on_its_page() -> None:
+    page = (REPOSITORY / "docs" / "collecting.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    for name in POLICIES:
+        assert any(f"`{name.removesuffix('k')}" in row for row in rows), name
