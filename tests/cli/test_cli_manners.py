@@ -97,16 +97,18 @@ def test_errors_point_to_a_page_where_a_person_reads(
     assert run(monkeypatch, "study", "nonsense") == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("Error: There is no study 'nonsense'")
-    assert lines[1:] == (["Help: docs/refused.md#an-option"] if person else [])
+    page = "the page 'When something is refused', 'An option' (docs/refused.md in crowdrank's repository)"
+    assert lines[1:] == ([f"Help: crowdrank study --help; {page}"] if person else [])
 
 
 def test_every_error_has_a_page_that_is_there() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     for kind in kinds:
         if issubclass(kind, errors.CrowdrankError):
-            page, _, place = page_for(kind("problem")).partition("#")
-            headings = re.findall(r"^#+ (.*)$", (REPOSITORY / page).read_text(encoding="utf-8"), re.MULTILINE)
-            assert not place or place in [heading.lower().replace(" ", "-") for heading in headings], place
+            page = page_for(kind("problem"))
+            text = (REPOSITORY / page.file).read_text(encoding="utf-8")
+            assert text.startswith(f"# {page.title}\n")
+            assert not page.part or f"\n## {page.part}\n" in text
     assert set(PAGES) <= set(kinds)
 
 
