@@ -46,11 +46,11 @@ def test_in_a_file_there_are_plain_lines_now_and_then(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == ""
     with ProgressBar("fitting", after=0.0, every=0.0) as bar:
         bar(1, 5, -0.5)
-        bar.stage("reading", 1200)
+        bar.stage("reading", 2)
         bar.within(0.5)
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" after ")[0] for line in lines] == [
-        "fitting (-0.50000): 1 of 5",
-        "reading: 0 of 1,200",
-        "reading: 0 of 1,200",
+        "fitting (-0.50000): 20%",
+        "reading: 0%",
+        "reading: 25%",
     ]

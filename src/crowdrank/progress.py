@@ -79,16 +79,16 @@ class ProgressBar:
                     return
                 self._open(self._most)
             if self._plain:
-                self._say(more.get("description", self.title))
+                self._say(more.get("description", self.title), (self._done + share) / max(self._most, 1))
                 return
         self._bar.update(self._task, total=self._most, completed=self._done + share, **more)
 
-    def _say(self, doing: str) -> None:
+    def _say(self, doing: str, share: float) -> None:
         """One line, if the last is long enough ago."""
         now = time.monotonic()
         if now - self._said >= self.every:
             self._said = now
-            sys.stderr.write(f"{doing}: {self._done:,.0f} of {self._most:,} after {now - self._began:,.0f} s\n")
+            sys.stderr.write(f"{doing}: {share:.0%} after {now - self._began:,.0f} s\n")
 
     def _open(self, most: int) -> None:
         from rich.console import Console

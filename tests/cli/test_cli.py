@@ -445,12 +445,14 @@ def test_families_that_were_looked_for_are_told(world: Path, run: Run) -> None:
 
 def test_a_world_is_not_written_over_unless_told(run: Run, tmp_path: Path) -> None:
     words = ("simulate", "-o", "world", "--queries", 2, "--documents", 3)
-    assert run(*words).returncode == 0
+    assert "Wrote 30 judgments" in run(*words).stdout
+    assert "world has this world already: 30 judgments" in run(*words).stdout
+    assert run(*words, "--seed", 1).returncode == 2
     mine = tmp_path / "world" / "judgments.csv"
     mine.write_text("mine")
     done = run(*words)
     assert done.returncode == 2
-    assert "There is a world in world already; name another folder, or write over it with" in done.stderr
+    assert "There is another world in world already; name another folder, or write over it with" in done.stderr
     assert mine.read_text() == "mine"
     assert run(*words, "--overwrite").returncode == 0
     assert mine.read_text() != "mine"

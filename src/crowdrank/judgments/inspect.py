@@ -117,7 +117,7 @@ def _extra(name: str, column: NDArray[Any], judgments: Judgments) -> str:
     if name == "honeypot":
         planted = column != NO_HONEYPOT
         right = judgments.grade[planted] == column[planted]
-        return f"{int(planted.sum()):,} judgments, {right.mean():.1%} right" if planted.any() else "none"
+        return f"{counted(int(planted.sum()), 'judgment')}, {right.mean():.1%} right" if planted.any() else "none"
     missing = np.isnat(column) if name == "time" else np.isnan(column)
     known = column[~missing]
     if not len(known):
