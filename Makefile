@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench bench-scale format docs results notebooks picture release clean
+.PHONY: demo test lint bench bench-scale format docs figures results notebooks picture release clean
 
 demo: $(VENV)/.installed
 	$(BIN)/crowdrank demo
@@ -21,7 +21,7 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks $(ONLY)
 
-# The documentation, into site/; pages of results are made from docs/results/*.json.
+# The documentation, into site/.
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "The documentation: site/index.html (to search it, serve it: python3 -m http.server -d site)"
@@ -30,6 +30,11 @@ docs: $(VENV)/.installed-dev
 STUDIES := rf10 web5 dl20 auto calibration rankers crowd-rankers rigor quality experts expert-budget next-label overlap
 results: $(VENV)/.installed-dev
 	for study in $(or $(ONLY),$(STUDIES)); do $(BIN)/crowdrank study $$study -o docs/results || exit 1; done
+	$(BIN)/python -m tools.figures
+
+# Figures on the pages, from docs/results/*.json, the demo's paragraph and the commands themselves; written into docs/.
+figures: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.figures
 
 # The notebooks of examples/, run again and written in place.
 notebooks: $(VENV)/.installed-dev
@@ -38,6 +43,7 @@ notebooks: $(VENV)/.installed-dev
 # The picture of the report in the README, from the demo; needs Chromium.
 picture: demo $(VENV)/.installed-dev
 	$(BIN)/python -m tools.picture crowdrank-demo/run/report.html docs/assets/report.png
+	$(BIN)/python -m tools.figures
 
 # Wheel and sdist, checked in an environment of their own.
 release: $(VENV)/.installed-dev

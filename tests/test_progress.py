@@ -10,6 +10,7 @@ from crowdrank.progress import ProgressBar
 
 
 def test_a_bar_is_whole_before_another_thread_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
     half_open, used, opened = threading.Event(), threading.Event(), ProgressBar._open
 
     def slowly(bar: ProgressBar, most: int) -> None:
@@ -36,3 +37,20 @@ def test_a_bar_is_whole_before_another_thread_uses_it(monkeypatch: pytest.Monkey
         bar(1, 10, float("nan"))
         other.join()
     assert not problems
+
+
+def test_in_a_file_there_are_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressBar("fitting", after=0.0) as bar:
+        for number in range(5):
+            bar(number, 5, -0.5)
+    assert capsys.readouterr().err == ""
+    with ProgressBar("fitting", after=0.0, every=0.0) as bar:
+        bar(1, 5, -0.5)
+        bar.stage("reading", 2)
+        bar.within(0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" after ")[0] for line in lines] == [
+        "fitting (-0.50000): 20%",
+        "reading: 0%",
+        "reading: 25%",
+    ]

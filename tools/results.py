@@ -93,5 +93,6 @@ def _tests(one: dict[str, Any]) -> str:
         return ""
     names = ["measure", "run", "difference", "lower", "upper", "p", "p_holm"]
     cells = [[figure(row[name]) for name in names] for row in rows]
-    shown = table([plain(name) for name in names], cells, [True, True, *[False] * 5]).replace("\n", "\n    ")
-    return f'??? note "Differences to {tests["baseline"]}, with intervals and p"\n\n    {shown}'
+    shown = table([plain(name) for name in names], cells, [True, True, *[False] * 5])
+    told = f"Differences to {plain(tests['baseline'])}, with intervals and p"
+    return f'<details markdown="1">\n<summary>{told}</summary>\n\n{shown}\n\n</details>'

@@ -6,6 +6,8 @@ A traceback on bad input is a bug.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -56,6 +58,18 @@ class ConvergenceWarning(UserWarning):
 
 class DataWarning(UserWarning):
     """The judgments leave open what a model had to assume; its estimates are to be read with that in mind."""
+
+
+def near(name: object, known: Iterable[object]) -> str:
+    """The name that was probably meant, to stand behind the one that is not known; nothing where none is like it.
+
+    >>> near("Dawid_Skene", ["gda", "dawid-skene"]), near("dawid", ["dawid-skene"]), near("depth", ["delta"])
+    (" (did you mean 'dawid-skene'?)", " (did you mean 'dawid-skene'?)", '')
+    """
+    names, asked = {str(one).casefold(): one for one in known}, str(name).casefold()
+    found = difflib.get_close_matches(asked, names, n=1, cutoff=0.7)
+    found = found or [one for one in names if len(asked) > 2 and one.startswith(asked)]
+    return f" (did you mean '{names[found[0]]}'?)" if found else ""
 
 
 def shown(value: object, most: int = 60) -> str:

@@ -58,6 +58,30 @@ def require_ours(path: str | Path, marker: str | None) -> None:
         raise OutputError(f"Cannot write {path}: it holds other files ({other}); name a new folder.")
 
 
+def reason(problem: Exception, folder: str | Path) -> str:
+    """Why a folder cannot be read as what it should be, in words: for the brackets of a sentence about it.
+
+    >>> reason(FileNotFoundError(2, "No such file or directory", "./ranker.json"), ".")
+    'there is no ranker.json in it'
+    >>> reason(KeyError("format"), "."), reason(ValueError("It is odd."), ".")
+    ("'format' is missing", 'It is odd')
+    """
+    if isinstance(problem, OSError) and not Path(folder).exists():
+        return "there is no such folder"
+    if isinstance(problem, NotADirectoryError):
+        return "it is a file, not a folder"
+    name = Path(os.fsdecode(problem.filename)).name if isinstance(problem, OSError) and problem.filename else ""
+    if isinstance(problem, FileNotFoundError) and name:
+        return f"there is no {name} in it"
+    if isinstance(problem, OSError) and problem.strerror:
+        return f"{name}: {problem.strerror}" if name else problem.strerror
+    return f"{problem} is missing" if isinstance(problem, KeyError) else _first_line(problem)
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).split("\n")[0].rstrip(".")
+
+
 def _put(draft: Path, path: Path) -> None:
     if not draft.is_dir():
         draft.replace(path)

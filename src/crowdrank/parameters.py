@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Self
 
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, near
 
 
 class Parametrised:
@@ -30,9 +30,8 @@ class Parametrised:
         """Change constructor arguments."""
         for name, value in parameters.items():
             if name not in self._parameter_names():
-                raise UsageError(
-                    f"{type(self).__name__} has no parameter '{name}'; it has: {', '.join(self._parameter_names())}."
-                )
+                meant, listed = near(name, self._parameter_names()), ", ".join(self._parameter_names())
+                raise UsageError(f"{type(self).__name__} has no parameter '{name}'{meant}; it has: {listed}.")
             setattr(self, name, value)
         return self
 

@@ -1,8 +1,9 @@
-"""Progress of long work: nothing for the first two seconds, then a bar."""
+"""Progress of long work: nothing for the first two seconds, then a bar; in a file or pipe, a line now and then."""
 
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ Report = Callable[[int, int, float], None]
 """Called after every iteration with its number, the largest number, and the objective."""
 
 QUIET_SECONDS = 2.0
+LINE_SECONDS = 30.0
+"""Where nobody looks on (standard error is a file or a pipe), a plain line comes this often at most."""
 
 _quiet = False
 
@@ -33,18 +36,20 @@ def is_quiet() -> bool:
 
 
 class ProgressBar:
-    """A bar on standard error that appears once the work has lasted a while.
+    """A bar on standard error that appears once the work has lasted a while; plain lines where that is no terminal.
 
     >>> with ProgressBar("fitting") as report:
     ...     report(1, 10, -0.5)
     """
 
-    def __init__(self, title: str, after: float = QUIET_SECONDS) -> None:
-        self.title, self.after = title, after
+    def __init__(self, title: str, after: float = QUIET_SECONDS, every: float = LINE_SECONDS) -> None:
+        self.title, self.after, self.every = title, after, every
         self._began = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
         self._opening = threading.Lock()
+        self._plain = False
+        self._said = self._began
         self._done, self._most = 0.0, 1
 
     def __enter__(self) -> ProgressBar:
@@ -69,17 +74,31 @@ class ProgressBar:
         if _quiet:
             return
         with self._opening:  # fits side by side tell of their progress from threads of their own
-            if self._bar is None:
+            if self._bar is None and not self._plain:
                 if time.monotonic() - self._began < self.after:
                     return
                 self._open(self._most)
+            if self._plain:
+                self._say(more.get("description", self.title), (self._done + share) / max(self._most, 1))
+                return
         self._bar.update(self._task, total=self._most, completed=self._done + share, **more)
+
+    def _say(self, doing: str, share: float) -> None:
+        """One line, if the last is long enough ago."""
+        now = time.monotonic()
+        if now - self._said >= self.every:
+            self._said = now
+            sys.stderr.write(f"{doing}: {share:.0%} after {now - self._began:,.0f} s\n")
 
     def _open(self, most: int) -> None:
         from rich.console import Console
         from rich.progress import Progress
 
-        self._bar = Progress(console=Console(stderr=True), transient=True)
+        console = Console(stderr=True)
+        if not (console.is_terminal or console.is_jupyter):
+            self._plain = True
+            return
+        self._bar = Progress(console=console, transient=True)
         self._bar.start()
         self._task = self._bar.add_task(self.title, total=most)
 

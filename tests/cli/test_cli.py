@@ -249,6 +249,19 @@ def test_validate_finds_everything_that_is_wrong(run: Run, tmp_path: Path) -> No
     assert "Note: 1 repeated judgment" in done.stdout
 
 
+def test_a_scale_that_nobody_told_is_said_to_be_a_guess(run: Run, tmp_path: Path) -> None:
+    twos = tmp_path / "twos.csv"
+    twos.write_text("query,document,assessor,grade\nq,a,x,2\nq,b,x,2\nq,b,y,2\n")
+    guess = "Note: the only grade is 2: the scale is not known and taken as 1,2; give it, as in --grades 0-2.\n"
+    assert guess in run("validate", twos).stdout
+    assert run("aggregate", twos, "-m", "majority").stderr == guess
+    assert "Note: nobody gave 0, 1, of the scale 0-2.\n" in run("validate", twos, "--grades", "0-2").stdout
+    assert run("aggregate", twos, "-m", "majority", "--grades", "0-2").stderr == ""
+    twos.write_text("query,document,assessor,grade\nq,a,x,2\nq,b,x,4\nq,b,y,2\n")
+    assert "nobody gave 1, 3: the scale is taken as 1-4, up to the highest grade" in run("validate", twos).stdout
+    assert run("aggregate", twos, "-m", "majority").stderr == ""
+
+
 def test_rows_can_be_skipped_and_are_counted(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("query,document,assessor,grade\nq,a,w,1\nq,b,w,x\nq,c,w,0\n")
     done = run("aggregate", "bad.csv", "-m", "average", "--on-bad-rows", "skip", "-o", "out.csv")
@@ -432,12 +445,14 @@ def test_families_that_were_looked_for_are_told(world: Path, run: Run) -> None:
 
 def test_a_world_is_not_written_over_unless_told(run: Run, tmp_path: Path) -> None:
     words = ("simulate", "-o", "world", "--queries", 2, "--documents", 3)
-    assert run(*words).returncode == 0
+    assert "Wrote 30 judgments" in run(*words).stdout
+    assert "world has this world already: 30 judgments" in run(*words).stdout
+    assert run(*words, "--seed", 1).returncode == 2
     mine = tmp_path / "world" / "judgments.csv"
     mine.write_text("mine")
     done = run(*words)
     assert done.returncode == 2
-    assert "There is a world in world already; name another folder, or write over it with" in done.stderr
+    assert "There is another world in world already; name another folder, or write over it with" in done.stderr
     assert mine.read_text() == "mine"
     assert run(*words, "--overwrite").returncode == 0
     assert mine.read_text() != "mine"

@@ -97,14 +97,65 @@ def test_errors_point_to_a_page_where_a_person_reads(
     assert run(monkeypatch, "study", "nonsense") == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("Error: There is no study 'nonsense'")
-    assert lines[1:] == (["Help: docs/refused.md#an-option"] if person else [])
+    page = "the page 'When something is refused', 'An option' (docs/refused.md in crowdrank's repository)"
+    assert lines[1:] == ([f"Help: crowdrank study --help; {page}"] if person else [])
 
 
 def test_every_error_has_a_page_that_is_there() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     for kind in kinds:
         if issubclass(kind, errors.CrowdrankError):
-            page, _, place = page_for(kind("problem")).partition("#")
-            headings = re.findall(r"^#+ (.*)$", (REPOSITORY / page).read_text(encoding="utf-8"), re.MULTILINE)
-            assert not place or place in [heading.lower().replace(" ", "-") for heading in headings], place
+            page = page_for(kind("problem"))
+            text = (REPOSITORY / page.file).read_text(encoding="utf-8")
+            assert text.startswith(f"# {page.title}\n")
+            assert not page.part or f"\n## {page.part}\n" in text
     assert set(PAGES) <= set(kinds)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("agregate", "labels.csv"), "aggregate"),
+        (("collect", "nxt", "labels.csv"), "next"),
+        (("study", "rf11"), "rf10"),
+        (("aggregate", "labels.csv", "-m", "gad-pairwise"), "gda-pairwise"),
+        (("aggregate", "labels.csv", "-m", "majority", "-s", "intervall=0.9"), "interval"),
+        (("aggregate", "labels.csv", "--repeats", "lst"), "last"),
+        (("aggregate", "labels.csv", "--engine", "task"), "dask"),
+        (("aggregate", "labels.csv", "--columns", "asessor=who"), "assessor"),
+        (("collect", "next", "labels.csv", "--pairs", "labels.csv", "--budget", "5", "-p", "entrpy"), "entropy"),
+        (("collect", "next", "labels.csv", "--pairs", "labels.csv", "--budget", "5", "--kind", "exprt"), "expert"),
+        (("evaluate", "labels.csv", "--gold", "labels.csv", "--measures", "nDGC@10"), "nDCG"),
+        (("run", "-j", "labels.csv", "-f", "labels.csv", "-o", "out", "-m", "gdaa"), "gda"),
+        (("train", "-f", "labels.csv", "-r", "lambda-mart", "-o", "out"), "lambdamart"),
+    ],
+)
+def test_a_slip_of_the_pen_is_answered_with_what_was_meant(
+    words: tuple[str, ...],
+    meant: str,
+    labels: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(labels.parent)
+    assert run(monkeypatch, *words) == 2
+    assert f"id you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_model_is_said_in_words(
+    labels: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(labels.parent)
+    Path("out", "model").mkdir(parents=True)
+
+    def said(folder: str) -> str:
+        assert run(monkeypatch, "rank", "-m", folder, "-f", "labels.csv") == 2
+        return capsys.readouterr().err
+
+    begin = "it is not a saved ranker"
+    assert said("out") == f"Error: out: {begin} (there is no ranker.json in it); name a folder written by save.\n"
+    assert said("none") == f"Error: none: {begin} (there is no such folder); name a folder written by save.\n"
+    assert "(it is a file, not a folder)" in said("labels.csv")
+    Path("out", "model", "ranker.json").write_text("{}")
+    assert said("out").endswith("; name a folder written by save, such as out/model.\n")
+    assert "'format' is missing" in said("out/model")

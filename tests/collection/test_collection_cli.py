@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,9 +13,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from crowdrank import read_judgments
+from crowdrank import GDA, MajorityVote, read_judgments
 from crowdrank.cli.app import app
-from crowdrank.errors import CrowdrankError
+from crowdrank.errors import CrowdrankError, DataWarning
 from crowdrank.simulation.world import World, simulate
 
 Run = Callable[..., str]
@@ -166,20 +167,57 @@ def test_a_roster_prices_and_honeypots(files: Path, run: Run, world: World) -> N
 
 def test_simulate_and_replay(files: Path, run: Run, world: World) -> None:
     out = run("simulate", "--queries", 6, "--labels", 4, "--rounds", 3, "-p", "random", "-p", "ndcg@5", "--json")
-    assert {row["policy"] for row in json.loads(out)["curve"]} == {"random", "ndcg@5"}
+    told = json.loads(out)
+    assert ({row["policy"] for row in told["curve"]}, told["simulated"]) == ({"random", "ndcg@5"}, True)
+    said = run("simulate", "--queries", 3, "--labels", 3, "--rounds", 3, "-p", "single")
+    assert re.search(
+        r"^single has 2 of 3 rounds: in the others it asked for nothing more; \d+ of the budget", said, re.M
+    )
+    assert "A simulated crowd, of which could be bought: " in said
+    assert "Replayed" not in said
     run("add", "labels.csv", "one.csv", "two.csv")
     world.gold.to_csv("gold.csv", index=False)
     said = run(
         "simulate", "--from", "labels.csv", "--gold", "gold.csv", "-p", "if-good-3", "--budget", 60, "--rounds", 3
     )
     assert "if-good-3" in said
+    assert "Replayed from labels.csv: 81 judgments" in said
     assert "needs expert grades" in refused("simulate", "--from", "labels.csv")
     assert "The budget is -1" in refused("simulate", "--budget", -1)
 
 
 @pytest.mark.parametrize("budget", [0, -3, "nan", "inf"])
 def test_a_budget_that_is_none(files: Path, run: Run, budget: object) -> None:
-    assert "give a number above 0" in refused("next", "labels.csv", "--pairs", "pool.csv", "--budget", budget)
+    said = refused("next", "labels.csv", "--pairs", "pool.csv", "--budget", budget)
+    assert said == f"The budget is {budget}; give a number above 0."
+
+
+def test_labels_of_documents_that_were_judged_once(files: Path, run: Run) -> None:
+    once = "query,document,assessor,grade\nq,a,ann,2\nq,b,ann,0\nq,c,bob,0\nr,d,ann,1\nr,e,bob,3\n"
+    Path("once.csv").write_text(once)
+    with pytest.warns(DataWarning, match=r"let some be judged twice \(collect next -p overlap-2\)"):
+        said = run("status", "once.csv", "--labels", "once.qrels")
+    assert "Grades of 5 documents written to once.qrels: to each its only answer" in said
+    assert [line.split()[3] for line in Path("once.qrels").read_text().splitlines()] == ["2", "0", "0", "1", "3"]
+    Path("once-pool.csv").write_text("query,document\nq,a\nq,b\n")
+    assert "2 labels wanted" in run("next", "once.csv", "--pairs", "once-pool.csv", "-p", "overlap-2", "--budget", 5)
+    # What the warnings of a fit advise is taken.
+    for method in ("average", "majority"):
+        said = run("status", "once.csv", "-m", method)
+        assert "5 documents in the pool: 5 judged.\n" in said
+        assert "is for -m gda, rasch, dawid-skene, one-coin to say." in said
+
+
+def test_labels_say_how_many_answers_they_rest_on(files: Path, run: Run) -> None:
+    run("add", "labels.csv", "one.csv", "two.csv")
+    Path("more.csv").write_text("query,document,assessor,grade\nnew,a,ann,4\nnew,b,ann,0\n")
+    run("add", "labels.csv", "more.csv")
+    told = json.loads(run("status", "labels.csv", "--labels", "labels.json", "--json"))
+    model, votes = (make().fit(pd.read_csv("labels.csv")).consensus_.documents for make in (GDA, MajorityVote))
+    assert told["from_one_answer"] == 2
+    assert told["other_than_it"] == sum((model["grade"] != votes["grade"]) & (model["judgments"] == 1))
+    assert "; 2 of 29 documents by a single answer" in json.loads(Path("labels.json").read_text())["description"]
+    assert "; 2 of them from a single answer" in run("status", "labels.csv", "--labels", "labels.qrels")
 
 
 def test_bad_input_is_one_sentence(files: Path, run: Run, world: World) -> None:
@@ -217,7 +255,7 @@ def test_bad_input_is_one_sentence(files: Path, run: Run, world: World) -> None:
     assert "There is no kind of assessors 'robot'" in refused(*next_, "--kind", "robot")
     assert "--settled is 2.0" in refused(*next_, "--policy", "entropy", "--settled", 2)
     assert "there is no such file" in refused("next", "labels.csv", "--pairs", "nowhere.csv", "--budget", 5)
-    assert "use gda, rasch" in refused(*next_, "--policy", "entropy", "-m", "average")
+    assert "use one of gda, rasch" in refused(*next_, "--policy", "entropy", "-m", "average")
 
 
 def test_what_stands_in_a_file_stays_as_it_is(files: Path, run: Run) -> None:
@@ -307,4 +345,4 @@ def test_a_problem_is_one_sentence_and_exit_code_2(files: Path) -> None:
     words = ["collect", "next", "labels.csv", "--pairs", "pool.csv", "--budget", "0"]
     done = subprocess.run([sys.executable, "-m", "crowdrank", *words], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "Error: The budget is 0.0; give a number above 0.\n"
+    assert done.stderr == "Error: The budget is 0; give a number above 0.\n"

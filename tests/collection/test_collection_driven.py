@@ -286,7 +286,7 @@ def test_llms_first_and_experts_where_money_is_left() -> None:
 
 def test_models_that_say_nothing_of_answers_are_refused() -> None:
     for model in (Average().fit(judged()), GLAD(n_iter=2, tol=1.0).fit(judged())):
-        with pytest.raises(UsageError, match="use gda, rasch, dawid-skene or one-coin"):
+        with pytest.raises(UsageError, match="use one of gda, rasch, dawid-skene, one-coin"):
             policy_named("entropy").next(Pool.of(judged()), judged(), model, 5)
     with pytest.raises(UsageError, match="asks a fitted model, not str"):
         policy_named("entropy").next(Pool.of(judged()), judged(), "gda", 5)

@@ -88,6 +88,10 @@ def test_status_counts_what_is_settled_and_spent() -> None:
     loose, strict = (status(pool, judged, GDA().fit(judged), level=level) for level in (0.6, 0.99))
     assert loose.documents == len(world.documents) + 1
     assert loose.judged == len(world.documents)
+    assert strict.settled is not None
+    assert loose.settled is not None
+    assert strict.forecast_labels is not None
+    assert loose.forecast_labels is not None
     assert strict.settled < loose.settled < loose.documents
     assert strict.forecast_labels > loose.forecast_labels > 0
     assert loose.spent == pytest.approx(world.judgments["cost"].sum())

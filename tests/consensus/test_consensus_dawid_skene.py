@@ -289,3 +289,12 @@ def test_the_reference_protocol_on_rf10(rf10: Judgments, cls: type[DawidSkene]) 
     scored = evaluate(consensus.documents, gold.frame, ["AP", "nDCG", "Tau"], gains="exponential")
     assert scored.counts.documents_scored == 4460
     assert list(scored.means.values()) == pytest.approx(REFERENCE[cls], abs=0.01)
+
+
+def test_an_interval_that_ends_at_the_mean_leaves_no_more_beyond_than_it_says() -> None:
+    table = DawidSkene().fit(random_labels(3, items=200)).consensus_.documents
+    shares, grades = table[["p0", "p1", "p2", "p3"]].to_numpy(), np.arange(4)
+    lower, upper, mean = (table[name].to_numpy() for name in ("lower", "upper", "relevance"))
+    assert ((lower == mean) | (upper == mean)).any()
+    assert ((shares * (grades < lower[:, None])).sum(axis=1) <= 0.025 + 1e-12).all()
+    assert ((shares * (grades > upper[:, None])).sum(axis=1) <= 0.025 + 1e-12).all()

@@ -70,6 +70,14 @@ def test_blocks_are_of_kinds_that_are_known() -> None:
     assert len([page for page in PAGES if any(kind == "python" for kind, *_ in blocks(page))]) >= 5
 
 
+def test_pages_that_are_read_in_one_folder_make_the_same_world() -> None:
+    """Another world in the place of one that is there would be refused."""
+    lines = [line for page in PAGES for kind, _, text in blocks(page) if kind == "bash" for line in text.splitlines()]
+    made = [line for line in lines if line.startswith("crowdrank simulate -o world ")]
+    assert len(made) >= 4
+    assert len(set(made)) == 1, made
+
+
 def test_a_wrong_command_on_a_page_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AssertionError, match=r"nothing\.csv"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import crowdrank
+from crowdrank.collection import POLICIES
 from tools import release
 
 yaml = pytest.importorskip("yaml")
@@ -33,7 +34,33 @@ def test_the_citation_has_what_its_format_asks_for() -> None:
     assert cited["license"] == "Apache-2.0"
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
-def test_links_lead_somewhere(name: str) -> None:
-    for link in re.findall(r"\]\(([^)#]+)", (REPOSITORY / name).read_text(encoding="utf-8")):
-        assert (REPOSITORY / link).exists(), link
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+READ_ON_THE_FORGE = [
+    *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((REPOSITORY / "docs").rglob("*.md")),
+]
+
+
+@pytest.mark.parametrize("page", READ_ON_THE_FORGE, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
+def test_pages_are_whole_where_nothing_is_built(page: Path) -> None:
+    """Links lead to files of the repository and to headings there; nothing waits to be filled in."""
+    text = CODE.sub("", page.read_text(encoding="utf-8"))
+    for link, place in re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)", text):
+        target = page.parent / link if link else page
+        assert target.exists(), link
+        assert not place or place in anchors(target), f"{link}#{place}"
+    assert not re.search(r"\[\[\w+", text), "a placeholder that only a build would fill"
+    assert not re.search(r"^(?:\?\?\?|!!!|:::) ", text, re.MULTILINE), "what only the site's Markdown knows"
+
+
+def anchors(page: Path) -> set[str]:
+    """What headings are called in links, on the forge as on the site."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_policy_stands_on_its_page() -> None:
+    page = (REPOSITORY / "docs" / "collecting.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    for name in POLICIES:
+        assert any(f"`{name.removesuffix('k')}" in row for row in rows), name

@@ -10,7 +10,7 @@ import pytest
 
 from crowdrank.cli.app import app
 from crowdrank.studies import STUDIES
-from tools import command_line, results
+from tools import command_line, figures, results
 from tools.mathml import mathml
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -40,9 +40,6 @@ def test_every_page_is_there_and_asks_for_nothing(site: Path) -> None:
     for name, text in pages.items():
         assert not LOADED.findall(text), name
         assert 'class="arithmatex"' not in text, f"{name} has an equation that was not drawn"
-        assert "[[figures" not in text, name
-        assert "[[results" not in text, name
-        assert "[[demo" not in text, name
     for style in site.rglob("*.css"):
         assert not re.search(r"url\([\"']?(?:https?:)?//", style.read_text(encoding="utf-8")), style.name
     assert pages["methods.html"].count('<math display="block">') >= 9
@@ -54,8 +51,8 @@ def test_a_result_on_a_page_is_the_one_in_the_json(site: Path) -> None:
     for name, study in found.items():
         text = (site / "results" / f"{name}.html").read_text(encoding="utf-8")
         first = study["tables"][0]["rows"][0]
-        figures = [f"{value:.4f}" for value in first.values() if isinstance(value, float)]
-        assert all(figure in text for figure in figures), name
+        shown = [f"{value:.4f}" for value in first.values() if isinstance(value, float)]
+        assert all(figure in text for figure in shown), name
     chosen = (site / "choose-a-method.html").read_text(encoding="utf-8")
     gda = next(row for row in found["dl20"]["tables"][0]["rows"] if row["run"] == "gda")
     assert f"{gda['nDCG@10']:.4f}" in chosen
@@ -101,24 +98,38 @@ def test_results_name_best_and_different(tmp_path: Path, monkeypatch: pytest.Mon
     assert "crowdrank study rf10" in text
 
 
+def test_figures_on_the_pages_are_those_of_today() -> None:
+    for path, text in figures.fresh().items():
+        name = path.relative_to(REPOSITORY).as_posix()
+        assert path.is_file(), f"{name} is missing: make figures"
+        assert path.read_text(encoding="utf-8") == text, f"{name} is not what it should be: make figures"
+    known = {path.name for path in figures.fresh()}
+    assert {path.name for path in (REPOSITORY / "docs" / "results").glob("*.md")} <= known
+
+
 def test_figures_that_are_not_there_are_refused() -> None:
-    from mkdocs.exceptions import PluginError
-
-    from tools import site as hooks
-
-    shown = hooks.figures("rf10", "crowd", " | gda, average | Tau, AP").splitlines()
+    shown = figures.figures("rf10 crowd | gda, average | Tau, AP").splitlines()
     assert shown[0] == "| run | Tau | AP |"
     assert [line.split(" | ")[0] for line in shown[2:4]] == ["| gda", "| average"]
-    for wrong in (
-        ("rf11", "crowd", ""),
-        ("rf10", "crowds", ""),
-        ("rf10", "crowd", " | gdb"),
-        ("rf10", "crowd", "| | X"),
+    for wrong in ("rf11 crowd", "rf10 crowds", "rf10 crowd | gdb", "rf10 crowd | | X"):
+        with pytest.raises(ValueError, match=r"is missing|has no"):
+            figures.figures(wrong)
+    assert figures.links("nothing, rf10").endswith("[rf10](results/rf10.md).")
+    assert figures.links("nothing") == ""
+
+
+def test_figures_take_the_place_of_old_ones_and_leave_the_rest() -> None:
+    page = "Before.\n\n<!-- {0} -->\n\nold\n\n<!-- end -->\n\nBetween.\n\n<!-- demo -->\n<!-- end -->\n\nAfter.\n"
+    once = figures.filled(page.format("figures rf10 crowd | gda | AP"))
+    assert figures.filled(once) == once
+    assert "old" not in once
+    assert "\n| run | AP |\n" in once
+    for words in (
+        "Before.\n\n<!-- figures",
+        "<!-- end -->\n\nBetween.\n\n<!-- demo -->\n\n> With your",
+        "\n\nAfter.\n",
     ):
-        with pytest.raises(PluginError):
-            hooks.figures(*wrong)
-    assert hooks.links("nothing, rf10").endswith("[rf10](results/rf10.md).")
-    assert hooks.links("nothing") == ""
+        assert words in once
 
 
 def test_make_results_knows_every_study() -> None:

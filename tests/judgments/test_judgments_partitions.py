@@ -248,6 +248,25 @@ def test_bad_rows_are_named_by_file_row_column_and_value(tmp_path: Path) -> None
     bad(tmp_path / "nowhere", "nowhere: there is no such folder; check the path")
     (tmp_path / "nothing").mkdir()
     bad(tmp_path / "nothing", "there is no Parquet file in it")
+    for name in "abcd":
+        crowd(3).to_csv(tmp_path / "nothing" / f"{name}.csv")
+    only = (
+        r"none in it, only 4 other files \(a.csv, b.csv, c.csv, ...\); name one of them itself, as in .*nothing/a.csv"
+    )
+    bad(tmp_path / "nothing", only)
+
+
+def test_files_that_are_passed_over_are_said(tmp_path: Path) -> None:
+    folder = cut(crowd(30), tmp_path / "in")
+    whole = len(read_partitions(folder))
+    (folder / "_SUCCESS").touch()
+    (folder / "later").mkdir()
+    crowd(3).to_csv(folder / "later" / "more.csv", index=False)
+    with pytest.warns(
+        DataWarning, match=r"in: 1 other file \(more.csv\) passed over; of a folder only Parquet files are read"
+    ) as told:
+        assert len(read_partitions(folder)) == whole
+    assert len(told) == 1
 
 
 def test_a_query_larger_than_a_shard_works_and_is_said(tmp_path: Path) -> None:

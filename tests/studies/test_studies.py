@@ -61,7 +61,7 @@ def test_an_empty_data_folder_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("name", "options", "told"),
     [
-        ("rf11", {}, "There is no study 'rf11'; the studies are: rf10"),
+        ("rf11", {}, r"There is no study 'rf11' \(did you mean 'rf10'\?\); the studies are: rf10"),
         ("rf10", {"methods": "magic"}, "There is no method 'magic'"),
         ("rf10", {"methods": ","}, "There is no method to run"),
         ("rf10", {"output": Path("none/out")}, "the folder none does not exist"),

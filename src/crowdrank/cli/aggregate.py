@@ -10,7 +10,7 @@ import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.folders import aggregate_folder, refuse_for_folders
-from crowdrank.cli.screen import say, say_json, show_cells, show_table
+from crowdrank.cli.screen import complain, say, say_json, show_cells, show_table
 from crowdrank.consensus import model_class
 from crowdrank.errors import UsageError
 
@@ -77,6 +77,7 @@ def aggregate(
     from crowdrank.consensus.base import MODEL_FILE
     from crowdrank.files import require_folder, require_ours
     from crowdrank.judgments.addresses import is_folder
+    from crowdrank.judgments.inspect import lone_grade
     from crowdrank.judgments.read import read_gold, read_judgments
     from crowdrank.judgments.write import check_outputs, write_table
 
@@ -99,6 +100,8 @@ def aggregate(
         require_folder(save)
         require_ours(save, MODEL_FILE)
     table = read_judgments(judgments, **reading)
+    if reading["grades"] is None and (doubt := lone_grade(table)) is not None:
+        complain(f"Note: {doubt}")
     known = read_gold(gold, **expert_options) if gold else None
     with o.engine(engine, threads) as running:
         model.fit(table, gold=known, engine=running, progress=True, checkpoint=checkpoint)

@@ -27,7 +27,7 @@ from crowdrank.cli import (
     train,
     validate,
 )
-from crowdrank.cli.pointers import page_for
+from crowdrank.cli.pointers import help_for
 from crowdrank.cli.screen import complain, refuse
 from crowdrank.errors import CrowdrankError
 from crowdrank.progress import be_quiet
@@ -95,7 +95,7 @@ def main() -> None:
     except CrowdrankError as problem:
         refuse(f"Error: {problem}")
         if sys.stderr.isatty():  # a person; programs get the one line
-            refuse(f"Help: {page_for(problem)}")
+            refuse(f"Help: {help_for(problem, sys.argv[1:])}")
         sys.exit(2)
     except BrokenPipeError:  # whoever read our output has enough
         sys.stdout = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +50,13 @@ Prices = Annotated[
     str | None, typer.Option(help="What a label of a kind costs, as in crowd=0.05,expert=2,llm=0.001; 1 unless told.")
 ]
 Method = Annotated[
-    str, typer.Option("--method", "-m", help=f"The model of what is known: {', '.join(METHODS)}; see the policies.")
+    str,
+    typer.Option(
+        "--method",
+        "-m",
+        help=f"The model of what is known: {', '.join(METHODS)}. Policies that ask a model need gda, rasch, "
+        "dawid-skene or one-coin.",
+    ),
 ]
 Settled = Annotated[float, typer.Option(help="A document whose grade is as probable as this is settled.")]
 Good = Annotated[float | None, typer.Option(help="From which grade on a label is good; 2 unless told.")]
@@ -81,8 +88,26 @@ def pool_of(
     return pool
 
 
+ONCE = (
+    "No document was judged by two assessors, so that nothing tells who is strict and who is careless, and what is "
+    "said to be settled or open is little more than a guess; let some be judged twice (collect next -p overlap-2)."
+)
+"""What a model is warned of there, as it is mended here: by asking."""
+
+
 def fitted(method: str, judgments: Judgments, unjudgeable_as: str = "lowest") -> Any:
     """A model of the judgments; how far it is shows when it takes long."""
     from crowdrank.consensus import model_class
+    from crowdrank.consensus.caution import NO_OVERLAP
+    from crowdrank.errors import DataWarning
 
-    return model_class(method)().set_params(unjudgeable_as=unjudgeable_as).fit(judgments, progress=True)
+    model = model_class(method)().set_params(unjudgeable_as=unjudgeable_as)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.fit(judgments, progress=True)
+    for one in told:
+        if str(one.message) == NO_OVERLAP:
+            warnings.warn(ONCE, DataWarning, stacklevel=2)
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    return model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,9 +11,6 @@ from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
 from crowdrank.cli.screen import complain, say, say_json, show_cells
 from crowdrank.errors import UsageError
-
-if TYPE_CHECKING:
-    from crowdrank.judgments.table import Judgments
 
 
 def collect_simulate(
@@ -69,18 +66,31 @@ def collect_simulate(
         known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, None, "lowest")).frame
     money = len(full) / 2 if budget is None else budget
     asked = [one.strip() for one in measures.split(",") if one.strip()]
-    rows = []
+    rows, early = [], []
     for name, one in policies.items():
         complain(f"{name}: {rounds} rounds")
         curve = replay(one, Crowd.of(full), known, asked, budget=money, rounds=rounds, model=model_class(method))
         rows += [{"policy": name, "documents": full.n_items, **point} for point in curve.table()]
+        if len(curve.points) < rounds:
+            early.append(_early(name, len(curve.points), rounds, money - curve.points[-1].money))
     if json:
-        say_json({"judgments": len(full), "budget": money, "curve": rows})
+        say_json({"simulated": source is None, "judgments": len(full), "budget": money, "curve": rows, "notes": early})
         return
-    _show(rows, asked, full)
+    _show(rows, asked)
+    for note in early:
+        say(note)
+    what = "A simulated crowd, of which could be bought" if source is None else f"Replayed from {source}"
+    say(f"{what}: {repr(full).strip('<>').removeprefix('Judgments: ')}.")
 
 
-def _show(rows: list[dict[str, Any]], measures: list[str], full: Judgments) -> None:
+def _early(name: str, points: int, rounds: int, left: float) -> str:
+    """Why a policy has fewer rows than there were rounds."""
+    reason = "it asked for nothing more" if left >= 1 else "their share of the budget bought no label"
+    unspent = f"; {left:,.0f} of the budget was left" if left >= 1 else ""
+    return f"{name} has {points} of {rounds} rounds: in the others {reason}{unspent}."
+
+
+def _show(rows: list[dict[str, Any]], measures: list[str]) -> None:
     names = ["policy", "labels", "a document", *measures]
     cells = [
         [
@@ -92,4 +102,3 @@ def _show(rows: list[dict[str, Any]], measures: list[str], full: Judgments) -> N
         for row in rows
     ]
     show_cells(names, cells, [True] + [False] * (len(names) - 1), "Quality against labels bought")
-    say(f"Replayed: {repr(full).strip('<>').removeprefix('Judgments: ')}.")

@@ -26,7 +26,8 @@ def collect_status(
         Path | None,
         typer.Option(
             "--labels",
-            help="Write the grades as they are known: .qrels, .json (a judgment list for OpenSearch), or a table.",
+            help="Write the grades as they are known: .qrels, .json (a judgment list for OpenSearch), or a table. "
+            "Where no document was judged twice, they are the answers themselves.",
             rich_help_panel=o.OUTPUT,
             show_default=False,
         ),
@@ -39,6 +40,7 @@ def collect_status(
     json: o.AsJson = False,
 ) -> None:
     """Say how many documents are settled, what was spent, and what the rest may cost."""
+    from crowdrank.collection.grades import grades_of
     from crowdrank.collection.platforms import check_labels, write_labels
     from crowdrank.collection.pool import Pool
     from crowdrank.collection.rounds import read_round, status
@@ -60,17 +62,20 @@ def collect_status(
         return
     model = c.fitted(method, so_far, unjudgeable_as)
     found = status(pool or Pool.of(so_far), so_far, model, level=settled, price=price)
+    grades = None
     if labels is not None:
-        write_labels(model.consensus_, labels)
+        grades = grades_of(so_far, model)
+        write_labels(grades.consensus, labels)
     if json:
         out = {"out": len(waiting), "out_cost": float(waiting.price.sum()), "out_by_kind": dict(waiting.by_kind())}
-        say_json({**asdict(found), **out, "labels_output": None if labels is None else str(labels)})
+        written = {} if grades is None else {"from_one_answer": grades.single, "other_than_it": grades.doubted}
+        say_json({**asdict(found), **out, "labels_output": None if labels is None else str(labels), **written})
         return
     for sentence in found.told():
         say(sentence)
     _say_out(waiting)
-    if labels is not None:
-        say(f"Grades written to {labels}.")
+    if grades is not None and labels is not None:
+        say(grades.told(labels))
 
 
 def _say_out(waiting: Waiting) -> None:

@@ -67,10 +67,6 @@ def simulate(
     """
     from crowdrank.simulation.world import simulate as make
 
-    if (output / "world.json").exists() and not overwrite:
-        raise UsageError(
-            f"There is a world in {output} already; name another folder, or write over it with --overwrite."
-        )
     world = make(
         source=source or None,
         queries=queries,
@@ -92,7 +88,13 @@ def simulate(
         gold_queries=gold_queries,
         seed=seed,
     )
-    world.write(output)
+    there = (output / "world.json").exists() and not overwrite
+    if there and not world.is_in(output):
+        raise UsageError(
+            f"There is another world in {output} already; name another folder, or write over it with --overwrite."
+        )
+    if not there:
+        world.write(output)
     counts = {
         "folder": str(output),
         "judgments": len(world.judgments),
@@ -104,4 +106,8 @@ def simulate(
         say_json(counts)
     else:
         said = ", ".join(f"{counts[name]:,} {name}" for name in ("judgments", "documents", "assessors"))
-        say(f"Wrote {said} to {output} (seed {seed}).")
+        say(
+            f"{output} has this world already: {said} (seed {seed})."
+            if there
+            else f"Wrote {said} to {output} (seed {seed})."
+        )

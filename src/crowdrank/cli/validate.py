@@ -25,7 +25,8 @@ def validate(
     found = inspect(
         read_folder(judgments, None, LocalEngine(), options)
         if is_folder(judgments)
-        else read_judgments(judgments, **options)
+        else read_judgments(judgments, **options),
+        scale_told=reading["grades"] is not None,
     )
     if json:
         say_json(found.to_dict())

@@ -10,7 +10,7 @@ import importlib
 import re
 from typing import TYPE_CHECKING
 
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, near
 
 if TYPE_CHECKING:
     from crowdrank.collection.base import Policy
@@ -56,7 +56,8 @@ def policy_named(name: str) -> Policy:
             number = next((int(part) for part in found.groups() if part), None)
             policy = _policy_class(home)()
             return policy if number is None else policy.set_params(k=number).checked()
-    raise UsageError(f"There is no policy '{name}'; the policies are: {', '.join(POLICIES)} (k is a number).")
+    meant, listed = near(asked, POLICIES), ", ".join(POLICIES)
+    raise UsageError(f"There is no policy '{name}'{meant}; the policies are: {listed} (k is a number).")
 
 
 def _policy_class(home: str) -> type[Policy]:

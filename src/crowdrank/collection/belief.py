@@ -39,6 +39,25 @@ NOTHING_KNOWN = (0.0, 1.0)
 """The mean and the standard deviation of a pair without a label."""
 SURE = 0.95
 """An expert of whom nothing is known is right as often, where states are grades."""
+TELLING = ("gda", "rasch", "dawid-skene", "one-coin")
+"""The methods that say how assessors answer."""
+
+
+def tells(model: Aggregator) -> bool:
+    """Whether a fitted model says how assessors answer, so that what one more answer would tell can be reckoned.
+
+    >>> import crowdrank
+    >>> votes = crowdrank.simulate(queries=2, documents=3, labels=2, assessors=4).judgments
+    >>> tells(crowdrank.DawidSkene().fit(votes)), tells(crowdrank.MajorityVote().fit(votes))
+    (True, False)
+    """
+    states = model.states(model.theta_)
+    return states is not None and (_on_line(model) or states[1].shape[2] == len(model.consensus_.scale))
+
+
+def _on_line(model: Aggregator) -> bool:
+    states = model.states(model.theta_)
+    return bool(model.on_a_line) and states is not None and states[1].shape[2] >= N_NODES
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,13 +85,10 @@ class Belief:
     def of(cls, state: State, model: Aggregator) -> Belief:
         """What `model` knows; it has to be one of how assessors answer."""
         states = model.states(model.theta_)
-        n_grades = len(model.consensus_.scale)
-        on_line = bool(model.on_a_line) and states is not None and states[1].shape[2] >= N_NODES
-        if states is None or not (on_line or states[1].shape[2] == n_grades):
-            raise UsageError(
-                f"{type(model).__name__} does not say how assessors answer; use gda, rasch, dawid-skene or one-coin."
-            )
-        return cls(state, model, _rows(state, model), states[0], states[1], on_line)
+        if states is None or not tells(model):
+            name = type(model).__name__
+            raise UsageError(f"{name} does not say how assessors answer; use one of {', '.join(TELLING)}.")
+        return cls(state, model, _rows(state, model), states[0], states[1], _on_line(model))
 
     def posterior(self, pair: Integers) -> Floats:
         """The probability of each state: (n, n_states)."""

@@ -15,6 +15,7 @@ from crowdrank.consensus.result import Consensus
 from crowdrank.errors import OutputError, UsageError, shown
 from crowdrank.files import replacing, require_folder
 from crowdrank.judgments.grades import one_of
+from crowdrank.judgments.table import counted
 from crowdrank.judgments.write import check_output, write_table
 
 PLATFORMS = ("csv", "label-studio", "toloka", "mturk", "quepid")
@@ -149,12 +150,13 @@ def write_labels(consensus: Consensus, path: str | Path) -> None:
     if suffix == ".qrels":
         _write_qrels(query, document, grade, Path(path))
         return
+    alone = int((table["judgments"].to_numpy() == 1).sum())
     ratings: dict[str, list[dict[str, str]]] = {}
     for q, d, g in zip(query, document, grade, strict=True):
         ratings.setdefault(q, []).append({"docId": d, "rating": f"{g:.3f}"})
     about = {
         "name": f"crowdrank, {consensus.method}",
-        "description": "Consensus of judgments",
+        "description": f"Consensus of judgments; {alone:,} of {counted(len(grade), 'document')} by a single answer",
         "type": "IMPORT_JUDGMENT",
     }
     lists = [{"query": q, "ratings": rated} for q, rated in ratings.items()]

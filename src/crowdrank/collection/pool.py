@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES, parse_map, refuse_doubled, resolve
@@ -76,7 +76,9 @@ class Roster:
 def require_kind(kind: object) -> None:
     """Refuse a kind of assessors that there is not."""
     if kind not in KINDS:
-        raise UsageError(f"There is no kind of assessors {shown(kind)}; the kinds are: {', '.join(KINDS)}.")
+        raise UsageError(
+            f"There is no kind of assessors {shown(kind)}{near(kind, KINDS)}; the kinds are: {', '.join(KINDS)}."
+        )
 
 
 @dataclass(frozen=True, eq=False)

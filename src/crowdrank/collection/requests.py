@@ -41,7 +41,8 @@ class Budget:
     def __post_init__(self) -> None:
         number = isinstance(self.money, int | float | np.number) and not isinstance(self.money, bool)
         if not number or not 0 < self.money < np.inf:
-            raise UsageError(f"The budget is {self.money!r}; give a number above 0.")
+            told = f"{self.money:g}" if number else repr(self.money)  # as it was typed: -5, not -5.0
+            raise UsageError(f"The budget is {told}; give a number above 0.")
         if self.most is not None and (not isinstance(self.most, int | np.integer) or self.most < 1):
             raise UsageError(f"--most is {self.most!r}; give a whole number from 1 up.")
         if not isinstance(self.honeypots, int | float) or not 0 <= self.honeypots < 1:

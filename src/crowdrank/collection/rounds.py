@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank.collection.base import State
-from crowdrank.collection.belief import Belief
+from crowdrank.collection.belief import TELLING, Belief, tells
 from crowdrank.collection.pool import Floats, Integers, Pool, item_ids
 from crowdrank.consensus.base import Aggregator
 from crowdrank.errors import InputError, UsageError, shown
@@ -251,32 +251,42 @@ class Status:
 
     documents: int
     judged: int
-    settled: int
+    settled: int | None  # None where the model does not say how assessors answer
     level: float
     labels: int
     assessors: int
     spent: float
-    forecast_labels: int
-    forecast: float
+    forecast_labels: int | None
+    forecast: float | None
 
     def told(self) -> list[str]:
         """In plain sentences."""
-        share = self.settled / max(self.documents, 1)
         price = self.spent / max(self.labels, 1)
+        judged = f"{counted(self.documents, 'document')} in the pool: {self.judged:,} judged"
+        if self.settled is not None:
+            judged += f", {self.settled:,} settled at {self.level:.0%} ({self.settled / max(self.documents, 1):.0%})"
         return [
-            f"{counted(self.documents, 'document')} in the pool: {self.judged:,} judged, {self.settled:,} settled at "
-            f"{self.level:.0%} ({share:.0%}).",
+            f"{judged}.",
             f"{counted(self.labels, 'label')} by {counted(self.assessors, 'assessor')}, {self.spent:g} spent "
             f"({price:.3g} a label).",
-            "Everything is settled."
-            if not self.forecast_labels
-            else f"About {counted(self.forecast_labels, 'label')} more (about {self.forecast:,.0f}) would settle the "
-            "rest: as many as its uncertainty divided by what a label is expected to tell now; a rough guide.",
+            self._rest_told(),
         ]
+
+    def _rest_told(self) -> str:
+        if self.forecast_labels is None:
+            return f"How many are settled, and what the rest may cost, is for -m {', '.join(TELLING)} to say."
+        if not self.forecast_labels:
+            return "Everything is settled."
+        return (
+            f"About {counted(self.forecast_labels, 'label')} more (about {self.forecast:,.0f}) would settle the rest: "
+            "as many as its uncertainty divided by what a label is expected to tell now; a rough guide."
+        )
 
 
 def status(pool: Pool, judgments: Judgments, model: Aggregator, *, level: float = 0.95, price: float = 1.0) -> Status:
     """How much is judged and settled, what was spent, and what settling the rest may cost.
+
+    Votes do not say how sure they are; by them, only what was judged and spent is known.
 
     >>> import crowdrank
     >>> judged = crowdrank.read_judgments(crowdrank.simulate(queries=4, documents=5, labels=3, seed=1).judgments)
@@ -287,25 +297,28 @@ def status(pool: Pool, judgments: Judgments, model: Aggregator, *, level: float 
         raise UsageError(f"--settled is {level!r}; give a level between 0 and 1, as 0.95.")
     state = State.of(pool, judgments)
     pair = np.flatnonzero(~pool.planted)
-    belief = Belief.of(state, model)
-    sure = belief.certainty(pair)
-    done = (sure >= level) & (state.count[pair] > 0)
-    left = pair[~done]
-    more = labels_to_go(belief.entropy(left), belief.drop(left), belief.settled_entropy(level))
     cost = judgments.extras.get("cost")
     spent = float(np.where(np.isnan(cost), price, cost).sum()) if cost is not None else price * len(judgments)
-    a_label = spent / len(judgments)
+    settled, more = _settled(Belief.of(state, model), state, pair, level) if tells(model) else (None, None)
     return Status(
         documents=len(pair),
         judged=int((state.count[pair] > 0).sum()),
-        settled=int(done.sum()),
+        settled=settled,
         level=level,
         labels=len(judgments),
         assessors=judgments.n_assessors,
         spent=spent,
-        forecast_labels=int(more.sum()),
-        forecast=float(more.sum() * a_label),
+        forecast_labels=more,
+        forecast=None if more is None else more * spent / len(judgments),
     )
+
+
+def _settled(belief: Belief, state: State, pair: Integers, level: float) -> tuple[int, int]:
+    """How many pairs are settled, and how many labels the others may take."""
+    done = (belief.certainty(pair) >= level) & (state.count[pair] > 0)
+    left = pair[~done]
+    more = labels_to_go(belief.entropy(left), belief.drop(left), belief.settled_entropy(level))
+    return int(done.sum()), int(more.sum())
 
 
 def labels_to_go(uncertainty: Floats, told: Floats, goal: float) -> Integers:

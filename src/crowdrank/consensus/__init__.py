@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, near
 
 if TYPE_CHECKING:
     from crowdrank.consensus.base import Aggregator
@@ -34,7 +34,9 @@ def model_class(method: str) -> type[Aggregator]:
     'Average'
     """
     if method not in METHODS:
-        raise UsageError(f"There is no method '{method}'; the methods are: {', '.join(METHODS)}.")
+        raise UsageError(
+            f"There is no method '{method}'{near(method, METHODS)}; the methods are: {', '.join(METHODS)}."
+        )
     module, name = METHODS[method].split(".")
     found: type[Aggregator] = getattr(importlib.import_module(f"crowdrank.consensus.{module}"), name)
     return found

@@ -23,7 +23,7 @@ from crowdrank.consensus.result import Consensus
 from crowdrank.consensus.stored import ASSESSORS, CONSENSUS_FILE, DOCUMENTS, StoredConsensus, output_of, write_about
 from crowdrank.engine.base import Arrays, Engine
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, UsageError
+from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, UsageError, near
 from crowdrank.files import replacing
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
@@ -244,7 +244,7 @@ class Auto(Aggregator):
         known = {**{method: Candidate(method, method) for method in METHODS if method != "auto"}, **CANDIDATES}
         for name in self.candidates:
             if name not in known:
-                raise UsageError(f"There is no candidate '{name}'; there are: {', '.join(known)}.")
+                raise UsageError(f"There is no candidate '{name}'{near(name, known)}; there are: {', '.join(known)}.")
         return [known[name] for name in dict.fromkeys(self.candidates)]
 
     def _model(self, candidate: Candidate) -> Aggregator:

@@ -45,7 +45,7 @@ from crowdrank.errors import (
     UsageError,
     shown,
 )
-from crowdrank.files import replacing, require_folder, require_ours
+from crowdrank.files import reason, replacing, require_folder, require_ours
 from crowdrank.judgments import combine, frames, ids
 from crowdrank.judgments.gold import Gold, ShardGold
 from crowdrank.judgments.grades import Scale
@@ -606,7 +606,9 @@ class Aggregator(Parametrised, ABC):
             model.recall(folder, about)
         except (OSError, KeyError, ValueError, TypeError) as problem:
             raise InputError(
-                f"it is not a saved model ({problem})", source=str(folder), remedy="name a folder written by save"
+                f"it is not a saved model ({reason(problem, folder)})",
+                source=str(folder),
+                remedy="name a folder written by save",
             ) from problem
         names, values = about["scale"]
         scale = Scale(tuple(names), tuple(values))

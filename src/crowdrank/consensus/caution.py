@@ -12,7 +12,7 @@ from crowdrank.judgments.table import UNJUDGEABLE, Judgments, counted
 
 NO_OVERLAP = (
     "No document was judged by two assessors, so that nothing tells who is strict and who is careless, and grades are "
-    "little more than a guess; take average or majority, or let some documents be judged twice."
+    "little more than a guess; let some documents be judged twice, or aggregate by average or majority."
 )
 REVERSED = (
     "Relevance runs against the mean grades: most assessors are read in reverse, which nothing but their agreement "

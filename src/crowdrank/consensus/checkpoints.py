@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.engine.base import Arrays
 from crowdrank.errors import InputError
-from crowdrank.files import replacing
+from crowdrank.files import reason, replacing
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
@@ -58,7 +58,9 @@ class Checkpoint:
             local = _StoredLocals(self.path, about["shards"])
         except (OSError, KeyError, ValueError) as problem:
             raise InputError(
-                f"it is not a checkpoint ({problem})", source=str(self.path), remedy="name a new folder"
+                f"it is not a checkpoint ({reason(problem, self.path)})",
+                source=str(self.path),
+                remedy="name a new folder",
             ) from problem
         if about["fingerprint"] != self._fingerprint:
             raise InputError(

@@ -16,7 +16,7 @@ from crowdrank.consensus.latent import NODES, PRIOR, softmax, use_of_answers
 from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, near
 from crowdrank.judgments.table import Judgments
 
 MU_SD, LOG_ALPHA_SD, LOG_W_SD, LOG_EPS_SD = 0.5, 0.7, 0.5, 0.4
@@ -284,7 +284,7 @@ class GDAPairwise(Aggregator):
         if self.partners < 1:
             raise UsageError(f"partners is a number from 1 up, not {self.partners}.")
         if self.pairs not in PAIRS:
-            raise UsageError(f"pairs is one of {', '.join(PAIRS)}, not '{self.pairs}'.")
+            raise UsageError(f"pairs is one of {', '.join(PAIRS)}, not '{self.pairs}'{near(self.pairs, PAIRS)}.")
         if self.seed < 0:
             raise UsageError(f"seed is a number from 0 up, not {self.seed}.")
         if not isinstance(self.difficulty, bool | np.bool_):

@@ -22,6 +22,7 @@ from crowdrank.consensus import caution, kernels
 from crowdrank.consensus.result import Consensus, document_table
 from crowdrank.engine.base import Arrays
 from crowdrank.errors import InputError
+from crowdrank.files import reason
 from crowdrank.judgments.combine import scale_in, scale_out
 from crowdrank.judgments.gold import ShardGold
 from crowdrank.judgments.grades import Scale
@@ -56,7 +57,9 @@ class StoredConsensus(Consensus):
             }
         except (OSError, KeyError, ValueError) as problem:
             raise InputError(
-                f"it is not a consensus ({problem})", source=str(folder), remedy="name a folder that a fit wrote"
+                f"it is not a consensus ({reason(problem, folder)})",
+                source=str(folder),
+                remedy="name a folder that a fit wrote",
             ) from problem
         for name, value in told.items():
             object.__setattr__(self, name, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crowdrank.engine.local import LocalEngine
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, near
 
 if TYPE_CHECKING:
     from crowdrank.engine.dask import DaskEngine
@@ -30,7 +30,9 @@ def engine_named(name: str, threads: int | None = None) -> LocalEngine | DaskEng
     if name == "local":
         return LocalEngine(1 if threads is None else threads)
     if kind != "dask" or (equals and not address):
-        raise UsageError(f"There is no engine '{name}'; take local, dask, or dask=tcp://host:port.")
+        raise UsageError(
+            f"There is no engine '{name}'{near(kind, ['local', 'dask'])}; take local, dask, or dask=tcp://host:port."
+        )
     if address and not address.startswith(SCHEMES):
         raise UsageError(f"'{address}' is no address of a Dask scheduler; write it as in dask=tcp://10.0.0.1:8786.")
     from crowdrank.engine.dask import DaskEngine, require_dask

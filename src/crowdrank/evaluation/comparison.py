@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, near
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.evaluation.measures import Measure, parse_measures
 from crowdrank.evaluation.significance import (
@@ -212,9 +212,11 @@ def _require_options(runs: Mapping[str, Any], baseline: str | None, test: str, a
         raise UsageError("There is no run to compare; give a mapping of names to DataFrames.")
     names = [str(run) for run in runs]
     if baseline is not None and baseline not in names:
-        raise UsageError(f"The baseline {baseline!r} is not one of the runs; they are {', '.join(names)}.")
+        raise UsageError(
+            f"The baseline {baseline!r} is not one of the runs{near(baseline, names)}; they are {', '.join(names)}."
+        )
     if test not in _TESTS:
-        raise UsageError(f"test={test!r} is not known; use one of {', '.join(_TESTS)}.")
+        raise UsageError(f"test={test!r} is not known{near(test, _TESTS)}; use one of {', '.join(_TESTS)}.")
     if not 0 < alpha < 1:
         raise UsageError(f"alpha={alpha} is not between 0 and 1; use 0.05, for example.")
     return names[0] if baseline is None else baseline

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import InputError, UsageError, near
 from crowdrank.evaluation import kernels
 from crowdrank.evaluation.alignment import Alignment, Booleans, Counts, Floats, Integers, align
 from crowdrank.evaluation.measures import (
@@ -67,7 +67,7 @@ class Conventions:
         for option, known in (("ties", _TIES), ("unjudged", _UNJUDGED), ("no_relevant", _NO_RELEVANT)):
             value = getattr(self, option)
             if value not in known:
-                raise UsageError(f"{option}={value!r} is not known; use one of {', '.join(known)}.")
+                raise UsageError(f"{option}={value!r} is not known{near(value, known)}; use one of {', '.join(known)}.")
 
     def sentences(self, measures: Iterable[str | Measure] = ()) -> list[str]:
         """What holds for every query, for those measures.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, near
 
 Gains = str | tuple[float, ...]
 """How a grade becomes a gain: 'linear' (the grade), 'exponential' (2^grade - 1), or the gains of grades 0, 1, 2, ..."""
@@ -126,8 +126,8 @@ def parse_measure(name: str | Measure) -> Measure:
     "nDCG(gains='0,1,3,7,15')@10"
     >>> parse_measure("nDGC")
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: There is no measure 'nDGC'; the measures are DCG, nDCG, AP, ERR, P, RR, Tau, TauB,
-    Spearman, GradeAccuracy, GradeMAE.
+    crowdrank.errors.UsageError: There is no measure 'nDGC' (did you mean 'nDCG'?); the measures are DCG, nDCG, AP,
+    ERR, P, RR, Tau, TauB, Spearman, GradeAccuracy, GradeMAE.
     """
     if isinstance(name, Measure):
         return name
@@ -220,9 +220,9 @@ def _short(gain: float) -> str:
 
 
 def _unknown(name: str) -> str:
-    return f"There is no measure {name!r}; the measures are {', '.join(_KINDS)}."
+    return f"There is no measure {name!r}{near(name, _KINDS)}; the measures are {', '.join(_KINDS)}."
 
 
 def _unknown_option(kind: str, option: str) -> str:
-    known = ", ".join(_KINDS[kind].options) or "none"
-    return f"{kind} has no option {option!r}; its options: {known}."
+    known, meant = ", ".join(_KINDS[kind].options) or "none", near(option, _KINDS[kind].options)
+    return f"{kind} has no option {option!r}{meant}; its options: {known}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.sources import opened
+from crowdrank.judgments.table import counted
 
 SUFFIXES = (".parquet", ".pq")
+MOST_NAMED = 3
 
 
 def is_remote(address: str | Path) -> bool:
@@ -48,26 +50,44 @@ def is_within(path: str | Path, address: str | Path) -> bool:
     return not is_remote(address) and Path(path).resolve().is_relative_to(Path(address).resolve())
 
 
-def partition_files(address: str | Path) -> list[str]:
-    """The Parquet files of a folder and of the folders in it, by name; hidden ones and `_metadata` are none.
+def partition_files(address: str | Path) -> tuple[list[str], list[str]]:
+    """The Parquet files of a folder and of the folders in it, and its other files; hidden ones are none.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> (folder / "b.parquet").touch(), (folder / "a.parquet").touch(), (folder / "_a.parquet").touch()
-    (None, None, None)
-    >>> [Path(name).name for name in partition_files(folder)]
-    ['a.parquet', 'b.parquet']
+    >>> for name in ("b.parquet", "a.parquet", "_a.parquet", "c.csv"):
+    ...     (folder / name).touch()
+    >>> [[Path(name).name for name in names] for names in partition_files(folder)]
+    [['a.parquet', 'b.parquet'], ['c.csv']]
     """
     found = _remote_files(str(address)) if is_remote(address) else _local_files(Path(address))
     top = str(address).rstrip("/")
     inside = {name: name.removeprefix(top) for name in found}
-    shown = [name for name in found if not any(part[:1] in (".", "_") for part in inside[name].split("/") if part)]
-    files = sorted(name for name in shown if name.lower().endswith(SUFFIXES))
+    seen = sorted(name for name in found if not any(part[:1] in (".", "_") for part in inside[name].split("/") if part))
+    files = [name for name in seen if name.lower().endswith(SUFFIXES)]
+    others = [name for name in seen if not name.lower().endswith(SUFFIXES)]
+    if not files and others:
+        raise InputError(
+            f"a folder is read by its Parquet files, and there is none in it, only {listed(others)}",
+            source=str(address),
+            remedy=f"name one of them itself, as in {others[0]}, or write them as Parquet",
+        )
     if not files:
         raise InputError(
             "there is no Parquet file in it", source=str(address), remedy="name a folder of .parquet files"
         )
-    return files
+    return files, others
+
+
+def listed(files: Sequence[str]) -> str:
+    """How many files, and the names of the first.
+
+    >>> listed(["in/a.csv", "in/b.csv", "in/c.csv", "in/d.csv"]), listed(["in/a.csv"])
+    ('4 other files (a.csv, b.csv, c.csv, ...)', '1 other file (a.csv)')
+    """
+    names = ", ".join(file.rsplit("/", 1)[-1] for file in files[:MOST_NAMED])
+    more = ", ..." if len(files) > MOST_NAMED else ""
+    return f"{counted(len(files), 'other file')} ({names}{more})"
 
 
 def _local_files(folder: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.errors import InputError, UsageError, near, shown
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "query": ("query_id", "queryid", "qid", "topic", "topicid", "topic_id"),
@@ -37,7 +37,9 @@ def parse_map(text: str | Mapping[str, str] | None) -> dict[str, str]:
     mapped: dict[str, str] = {}
     for role, name in pairs:
         if role not in ALIASES:
-            raise UsageError(f"--columns does not know the role '{role}'; the roles are: {', '.join(ALIASES)}.")
+            raise UsageError(
+                f"--columns does not know the role '{role}'{near(role, ALIASES)}; the roles are: {', '.join(ALIASES)}."
+            )
         if role in mapped:
             raise UsageError(f"--columns gives the role '{role}' twice; give it once.")
         if name in mapped.values():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import InputError, UsageError, near
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.table import Judgments
@@ -116,5 +116,7 @@ def dataset(name: str) -> Dataset:
     ('label.csv', 'truth.csv')
     """
     if name not in DATASETS:
-        raise UsageError(f"There is no data set '{name}'; those known are: {', '.join(DATASETS)}.")
+        raise UsageError(
+            f"There is no data set '{name}'{near(name, DATASETS)}; those known are: {', '.join(DATASETS)}."
+        )
     return DATASETS[name]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from crowdrank.errors import UsageError, shown
+from crowdrank.errors import UsageError, near, shown
 
 MOST_GRADES = 101
 """A scale longer than a 0-100 slider is a mistake in the data, not a scale."""
@@ -117,5 +117,5 @@ def whole_number(value: Any) -> int | None:
 def one_of(values: Sequence[str], value: str, option: str) -> str:
     """`value` where it is one of `values`; else a sentence that lists them."""
     if value not in values:
-        raise UsageError(f"{option} does not know '{value}'; choose one of: {', '.join(values)}.")
+        raise UsageError(f"{option} does not know '{value}'{near(value, values)}; choose one of: {', '.join(values)}.")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, counted
 
@@ -52,8 +54,12 @@ class Tally:
         return Tally(sizes, self.answers + other.answers)
 
 
-def inspect(judgments: Judgments | ShardedJudgments) -> Inspection:
+def inspect(judgments: Judgments | ShardedJudgments, *, scale_told: bool = False) -> Inspection:
     """Look over judgments that were read with `on_bad_rows="skip"`; those on disk, a shard at a time.
+
+    Args:
+        judgments: what was read.
+        scale_told: whether their scale was given, and not read off their grades.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -65,7 +71,9 @@ def inspect(judgments: Judgments | ShardedJudgments) -> Inspection:
     else:
         shards = (Tally.of(judgments.load(place, ids=False)) for place in range(len(judgments.shards)))
         tally, extras = reduce(add, shards), {}
-    return Inspection({**_facts(judgments, tally), **extras}, _problems(judgments), _remarks(judgments, tally))
+    return Inspection(
+        {**_facts(judgments, tally), **extras}, _problems(judgments), _remarks(judgments, tally, scale_told)
+    )
 
 
 def _facts(judgments: Judgments | ShardedJudgments, tally: Tally) -> dict[str, str]:
@@ -109,7 +117,7 @@ def _extra(name: str, column: NDArray[Any], judgments: Judgments) -> str:
     if name == "honeypot":
         planted = column != NO_HONEYPOT
         right = judgments.grade[planted] == column[planted]
-        return f"{int(planted.sum()):,} judgments, {right.mean():.1%} right" if planted.any() else "none"
+        return f"{counted(int(planted.sum()), 'judgment')}, {right.mean():.1%} right" if planted.any() else "none"
     missing = np.isnat(column) if name == "time" else np.isnan(column)
     known = column[~missing]
     if not len(known):
@@ -126,7 +134,7 @@ def _problems(judgments: Judgments | ShardedJudgments) -> list[str]:
     ]
 
 
-def _remarks(judgments: Judgments | ShardedJudgments, tally: Tally) -> list[str]:
+def _remarks(judgments: Judgments | ShardedJudgments, tally: Tally, scale_told: bool) -> list[str]:
     report, remarks = judgments.report, []
     if report.repeats:
         remarks.append(
@@ -139,17 +147,59 @@ def _remarks(judgments: Judgments | ShardedJudgments, tally: Tally) -> list[str]
     if alone:
         remarks.append(f"{counted(alone, 'document')} of {judgments.n_items:,} with a single judgment.")
     remarks += _remarks_on_assessors(tally)
-    for scale in judgments.scales if len(judgments.scales) == 1 else ():
-        counts = _grade_counts(judgments, tally, 0)
-        rare = [name for name, count in zip(scale.names, counts, strict=True) if count < 0.001 * counts.sum()]
-        if rare:
-            remarks.append(
-                f"fewer than 0.1% of the judgments are {', '.join(rare)}; if the scale does not hold them, give it "
-                f"with --grades."
-            )
+    if len(judgments.scales) == 1:
+        remarks += _remarks_on_scale(judgments.scales[0], _grade_counts(judgments, tally, 0), scale_told)
     if len(judgments.scales) > 1 and not judgments.maps_to_one_scale:
         remarks.append("the scales differ and have no map to one scale: votes and Dawid-Skene will refuse them.")
     return remarks
+
+
+def _remarks_on_scale(scale: Scale, counts: NDArray[np.int64], told: bool) -> list[str]:
+    """Grades that nobody gave, or hardly anyone."""
+    seen = [name for name, count in zip(scale.names, counts, strict=True) if count]
+    never = [name for name, count in zip(scale.names, counts, strict=True) if not count]
+    rare = [name for name, count in zip(scale.names, counts, strict=True) if 0 < count < 0.001 * counts.sum()]
+    remarks = []
+    if never and told:
+        remarks.append(f"nobody gave {', '.join(never)}, of the scale {scale}.")
+    elif never and seen:
+        remarks.append(guessed_scale(scale, seen, never))
+    if rare:
+        remarks.append(
+            f"fewer than 0.1% of the judgments are {', '.join(rare)}; if the scale does not hold them, give it with "
+            f"--grades."
+        )
+    return remarks
+
+
+def guessed_scale(scale: Scale, seen: Sequence[str], never: Sequence[str]) -> str:
+    """What is said of a scale that was read off grades which leave it open.
+
+    >>> guessed_scale(Scale.parse("1-2"), ["2"], ["1"])
+    'the only grade is 2: the scale is not known and taken as 1,2; give it, as in --grades 0-2.'
+    """
+    if len(seen) > 1:
+        return (
+            f"nobody gave {', '.join(never)}: the scale is taken as {scale}, up to the highest grade given; if it is "
+            f"another, give it with --grades."
+        )
+    told = f"--grades 0-{max(int(scale.values[-1]), 1)}"
+    return f"the only grade is {seen[0]}: the scale is not known and taken as {scale}; give it, as in {told}."
+
+
+def lone_grade(judgments: Judgments) -> str | None:
+    """What is said of judgments that all have one grade, where no scale was given.
+
+    >>> import pandas as pd
+    >>> from crowdrank import read_judgments
+    >>> lone_grade(read_judgments(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]})))
+    'the only grade is 1: the scale is not known and taken as 1,2; give it, as in --grades 0-2.'
+    """
+    if len(judgments.scales) > 1:
+        return None
+    scale, given = judgments.scale, np.bincount(judgments.grade - UNJUDGEABLE)[1:]
+    seen = [scale.names[code] for code in np.flatnonzero(given)]
+    return guessed_scale(scale, seen, ()) if len(seen) == 1 else None
 
 
 def _remarks_on_assessors(tally: Tally) -> list[str]:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from crowdrank.errors import DataWarning, InputError, UsageError, shown
 from crowdrank.files import replacing
-from crowdrank.judgments.addresses import is_within, opened_at, partition_files, version_of
+from crowdrank.judgments.addresses import is_within, listed, opened_at, partition_files, version_of
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES, parse_map, resolve
 from crowdrank.judgments.grades import Scale, one_of
@@ -137,7 +137,13 @@ def read_partitions(
     if work is not None and is_within(work, address):
         raise UsageError(f"The shards go to {work}, which is in the folder that is read; choose another place.")
     _each = partial(_each_of, _workers(threads) if engine is None else engine.each)
-    files = partition_files(address)
+    files, others = partition_files(address)
+    if others:
+        warnings.warn(
+            f"{address}: {listed(others)} passed over; of a folder only Parquet files are read.",
+            DataWarning,
+            stacklevel=2,
+        )
     told = (columns, grades, scales, unjudgeable, repeats, exclude, family_pattern, on_bad_rows, by, shard_size)
     key = _key(files, told)
     if work is not None and _made_before(Path(work), key):

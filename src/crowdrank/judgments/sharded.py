@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank.errors import InputError, OnDiskError
+from crowdrank.files import reason
 from crowdrank.judgments import combine
 from crowdrank.judgments.grades import Scale, one_of
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments, ReadReport, counted
@@ -301,7 +302,9 @@ def load_sharded(folder: str | Path) -> ShardedJudgments:
         table = pq.read_table(Path(folder) / "assessors.parquet")
     except (OSError, ValueError) as problem:
         raise InputError(
-            f"it holds no shards of judgments ({problem})", source=str(folder), remedy="read the partitions again"
+            f"it holds no shards of judgments ({reason(problem, folder)})",
+            source=str(folder),
+            remedy="read the partitions again",
         ) from problem
     column = {name: table[name].combine_chunks() for name in table.column_names}
     stored = header(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank.consensus.gda_pairwise import GDAPairwise
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import InputError, UsageError, near
 from crowdrank.judgments.table import counted
 from crowdrank.pipeline.material import Material
 from crowdrank.pipeline.opinions import Opinions
@@ -353,7 +353,8 @@ def sensible(material: Material, asked: tuple[str, ...] | None) -> tuple[list[Ca
     if asked is not None:
         unknown = [name for name in asked if name not in BY_NAME]
         if unknown:
-            raise UsageError(f"There is no candidate '{unknown[0]}'; there are: {', '.join(BY_NAME)}.")
+            meant, listed = near(unknown[0], BY_NAME), ", ".join(BY_NAME)
+            raise UsageError(f"There is no candidate '{unknown[0]}'{meant}; there are: {listed}.")
     chosen: list[Candidate] = []
     out: dict[str, str] = {}
     for candidate in CANDIDATES:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import InputError, UsageError, near
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import Features, read_gold, read_judgments
 from crowdrank.judgments.table import Judgments
@@ -88,11 +88,15 @@ def _require_known(told: Mapping[str, Any], path: Path) -> None:
     for name, value in told.items():
         if isinstance(value, dict) and name not in TABLES:
             raise InputError(
-                f"there is no section '{name}'", source=str(path), remedy=f"the sections are {', '.join(TABLES)}"
+                f"there is no section '{name}'{near(name, TABLES)}",
+                source=str(path),
+                remedy=f"the sections are {', '.join(TABLES)}",
             )
         if name not in names:
             raise InputError(
-                f"a run has no option '{name}'", source=str(path), remedy=f"the options are {', '.join(names)}"
+                f"a run has no option '{name}'{near(name, names)}",
+                source=str(path),
+                remedy=f"the options are {', '.join(names)}",
             )
 
 

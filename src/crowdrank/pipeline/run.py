@@ -17,7 +17,7 @@ import crowdrank
 from crowdrank.assessors.report import AssessorReport, assess
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine
-from crowdrank.errors import InputError, OutputError, UsageError
+from crowdrank.errors import InputError, OutputError, UsageError, near
 from crowdrank.files import replacing, require_folder, require_ours
 from crowdrank.judgments.table import counted
 from crowdrank.judgments.write import write_table
@@ -234,7 +234,8 @@ def _require_baseline(settings: Settings, candidates: list[Candidate]) -> None:
     """Refuse a baseline that is not tried; without `majority` the usual one gives way to the first."""
     names = [*(candidate.name for candidate in candidates), *ENSEMBLES]
     if settings.baseline not in names and settings.baseline != Settings.baseline:
-        raise UsageError(f"The baseline '{settings.baseline}' is no candidate here; there are: {', '.join(names)}.")
+        meant, listed = near(settings.baseline, names), ", ".join(names)
+        raise UsageError(f"The baseline '{settings.baseline}' is no candidate here{meant}; there are: {listed}.")
 
 
 def _digests(material: Material) -> dict[str, str]:

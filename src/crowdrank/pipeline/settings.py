@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from crowdrank.consensus import METHODS
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, near
 from crowdrank.evaluation.measures import parse_gains
 from crowdrank.rankers.base import require_number, require_one_of, require_whole
 from crowdrank.rankers.validation import check_validation
@@ -57,14 +57,17 @@ class Settings:
 
         >>> Settings.of({"mesure": "AP"})
         Traceback (most recent call last):
-        crowdrank.errors.UsageError: A run has no setting 'mesure'; it has: method, measure, gains, candidates, ...
+        crowdrank.errors.UsageError: A run has no setting 'mesure' (did you mean 'measure'?); it has:
+        method, ...
         >>> Settings.of({"candidates": "majority, gda"}).candidates
         ('majority', 'gda')
         """
         names = [one.name for one in fields(cls)]
         unknown = [name for name in given if name not in names]
         if unknown:
-            raise UsageError(f"A run has no setting '{unknown[0]}'; it has: {', '.join(names)}.")
+            raise UsageError(
+                f"A run has no setting '{unknown[0]}'{near(unknown[0], names)}; it has: {', '.join(names)}."
+            )
         return cls(**{**given, "candidates": _names(given.get("candidates"))})
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, near
 
 if TYPE_CHECKING:
     from crowdrank.rankers.base import Ranker
@@ -33,7 +33,7 @@ def ranker_class(name: str) -> type[Ranker]:
     'LambdaMART'
     """
     if name not in RANKERS:
-        raise UsageError(f"There is no ranker '{name}'; the rankers are: {', '.join(RANKERS)}.")
+        raise UsageError(f"There is no ranker '{name}'{near(name, RANKERS)}; the rankers are: {', '.join(RANKERS)}.")
     module, cls = RANKERS[name].split(".")
     found: type[Ranker] = getattr(importlib.import_module(f"crowdrank.rankers.{module}"), cls)
     return found

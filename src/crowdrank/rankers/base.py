@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank.engine.base import Engine
-from crowdrank.errors import InputError, NotFittedError, UsageError
+from crowdrank.errors import InputError, NotFittedError, UsageError, near
 from crowdrank.judgments.table import counted
 from crowdrank.notebook import heading, panel, rows_of, words
 from crowdrank.parameters import Parametrised
@@ -286,4 +286,4 @@ def require_number(name: str, value: object, low: float, *, above: bool = False)
 def require_one_of(name: str, value: object, known: tuple[object, ...]) -> None:
     """Refuse what is none of the values known."""
     if value not in known:
-        raise UsageError(f"{name} is one of {', '.join(map(str, known))}, not {value!r}.")
+        raise UsageError(f"{name} is one of {', '.join(map(str, known))}, not {value!r}{near(value, known)}.")

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.result import Consensus, modal_grades
-from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES, parse_map, resolve
@@ -48,7 +48,7 @@ class Labels:
         [[[0.6, 0.4]], [0.4], [0.0], [0.3]]
         """
         if name not in TARGETS:
-            raise UsageError(f"The target is one of {', '.join(TARGETS)}, not {name!r}.")
+            raise UsageError(f"The target is one of {', '.join(TARGETS)}, not {name!r}{near(name, TARGETS)}.")
         if self.shares is None or name == "relevance":
             return self.relevance
         if name == "probabilities":

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import crowdrank
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.errors import InputError
-from crowdrank.files import replacing
+from crowdrank.files import reason, replacing
 
 if TYPE_CHECKING:
     from crowdrank.rankers.base import Ranker
@@ -95,8 +95,12 @@ def read(path: str | Path) -> tuple[dict[str, Any], State]:
 
 def damaged(path: str | Path, problem: Exception) -> InputError:
     """What is said of a folder that holds no ranker, or only part of one."""
-    reason = str(problem).split("\n")[0].rstrip(".")
-    return InputError(f"it is not a saved ranker ({reason})", source=str(path), remedy="name a folder written by save")
+    inside = sorted(Path(path).glob(f"*/{RANKER_FILE}"))  # of a run's folder, that of its model
+    return InputError(
+        f"it is not a saved ranker ({reason(problem, path)})",
+        source=str(path),
+        remedy="name a folder written by save" + (f", such as {inside[0].parent}" if inside else ""),
+    )
 
 
 def digest(path: Path) -> str:

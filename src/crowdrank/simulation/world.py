@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -9,6 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from numbers import Integral
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -140,6 +142,13 @@ class World:
         with ExitStack() as drafts:
             for name, write in files.items():
                 write(drafts.enter_context(replacing(folder / name)))
+
+    def is_in(self, folder: str | Path) -> bool:
+        """Whether a folder holds this very world, byte by byte."""
+        with TemporaryDirectory() as fresh:
+            self.write(fresh)
+            names = [path.name for path in Path(fresh).iterdir()]
+            return filecmp.cmpfiles(fresh, folder, names, shallow=False)[0] == names
 
 
 def simulate(

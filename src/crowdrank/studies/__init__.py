@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, near
 
 if TYPE_CHECKING:
     from crowdrank.studies.base import Study
@@ -39,11 +39,11 @@ def study_named(name: str) -> Callable[..., Study]:
 
     >>> study_named("rf11")
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: There is no study 'rf11'; the studies are: rf10, web5, dl20, auto, calibration,
-    rankers, crowd-rankers, rigor, quality, experts, expert-budget, next-label, overlap.
+    crowdrank.errors.UsageError: There is no study 'rf11' (did you mean 'rf10'?); the studies are: rf10, web5, dl20,
+    auto, calibration, rankers, crowd-rankers, rigor, quality, experts, expert-budget, next-label, overlap.
     """
     if name not in STUDIES:
-        raise UsageError(f"There is no study '{name}'; the studies are: {', '.join(STUDIES)}.")
+        raise UsageError(f"There is no study '{name}'{near(name, STUDIES)}; the studies are: {', '.join(STUDIES)}.")
     module = importlib.import_module(f"crowdrank.studies.{name.replace('-', '_')}")
     found: Callable[..., Study] = module.study
     return found

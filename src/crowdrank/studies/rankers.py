@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import InputError, UsageError, near
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.judgments import ids
 from crowdrank.judgments.datasets import dataset
@@ -132,7 +132,8 @@ def named(methods: Sequence[str] | None, known: Mapping[str, Any], what: str = "
         raise UsageError(f"There is no {what} to run; name some of: {', '.join(known)}.")
     for method in methods:
         if method not in known:
-            raise UsageError(f"There is no {what} '{method}' in this study; it has: {', '.join(known)}.")
+            meant, listed = near(method, known), ", ".join(known)
+            raise UsageError(f"There is no {what} '{method}' in this study{meant}; it has: {listed}.")
     return list(dict.fromkeys(methods))
 
 

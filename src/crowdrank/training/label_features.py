@@ -20,7 +20,7 @@ from crowdrank.consensus.glad import GLAD
 from crowdrank.consensus.inputs import as_gold, as_judgments
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine
-from crowdrank.errors import ConvergenceWarning, InputError, UsageError, shown
+from crowdrank.errors import ConvergenceWarning, InputError, UsageError, near, shown
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.columns import ALIASES, resolve
 from crowdrank.judgments.encode import as_floats
@@ -101,7 +101,9 @@ class LabelFeatures:
     def column(self, name: str) -> Floats:
         """One feature of every label."""
         if name not in self.names:
-            raise UsageError(f"There is no label feature '{name}'; there are: {', '.join(self.names)}.")
+            raise UsageError(
+                f"There is no label feature '{name}'{near(name, self.names)}; there are: {', '.join(self.names)}."
+            )
         column: Floats = self.matrix[:, self.names.index(name)]
         return column
 
