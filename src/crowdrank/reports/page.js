@@ -2,7 +2,7 @@
 // Tables: sorted, searched and paged here. Cells are made as text and shapes, never as markup, so whatever ids hold is inert.
 (() => {
   const COLOURS = ["#D55E00", "#E69F00", "#8a939c", "#56B4E9", "#0072B2", "#CC79A7", "#009E73"];
-  const NUMBERS = ["number", "share"];
+  const NUMBERS = ["number", "difference", "p", "share"];
   const PAGE = 12;
 
   function element(name, classes, text) {
@@ -18,9 +18,10 @@
     return made;
   }
 
-  function written(value, digits) {
+  function written(value, digits, signed) {
     if (value === null) return "";
-    return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
+    const text = value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
+    return signed && value > 0 && /[1-9]/.test(text) ? `+${text}` : text;
   }
 
   // The number that a cell is sorted by; cells without one come last.
@@ -61,11 +62,11 @@
     if (column.kind === "interval") {
       td.className = "pic";
       const [lower, middle, upper] = cell;
-      td.append(element("span", "val", written(middle, column.digits)));
+      td.append(element("span", "val", written(middle, column.digits, column.signed)));
       if (middle === null) return;
       const x = (value) => 4 + 112 * Math.min(1, Math.max(0, (value - reach[0]) / (reach[1] - reach[0])));
       const known = lower !== null && upper !== null;
-      const said = known ? `${written(lower, column.digits)} to ${written(upper, column.digits)}` : "no interval";
+      const said = known ? `${written(lower, column.digits, column.signed)} to ${written(upper, column.digits, column.signed)}` : "no interval";
       const svg = picture(120, said);
       svg.append(shape("line", { x1: x(0), x2: x(0), y1: 0, y2: 16, stroke: "#8a939c", "stroke-dasharray": "2 2" }));
       if (known) svg.append(shape("line", { x1: x(lower), x2: x(upper), y1: 8, y2: 8, stroke: "#56B4E9", "stroke-width": 5 }));
@@ -106,6 +107,12 @@
     } else if (column.kind === "share") {
       td.className = "n";
       td.textContent = cell === null ? "" : `${Math.round(100 * cell)}%`;
+    } else if (column.kind === "difference") {
+      td.className = "n";
+      td.textContent = written(cell, column.digits, true);
+    } else if (column.kind === "p") {  // no p is 0
+      td.className = "n";
+      td.textContent = cell !== null && cell < 0.0005 ? "< 0.001" : written(cell, column.digits);
     } else if (column.kind === "number") {
       td.className = "n";
       td.textContent = cell === null ? "" : written(cell, column.digits);
@@ -229,8 +236,30 @@
     }
 
     show();
-    box.replaceChildren(tools, frame);
+    const hold = element("div", "hold");
+    hold.append(frame);
+    box.replaceChildren(tools, hold);
+  }
+
+  // A box that holds more than it shows says so: a shadow on the side where there is more, and a hint above.
+  function hinted(hold) {
+    const box = hold.firstElementChild;
+    const hint = element("p", "hint", "slide sideways for more →");
+    hint.setAttribute("aria-hidden", "true");
+    hold.prepend(hint);
+    function look() {
+      const more = box.scrollWidth - box.clientWidth;
+      hold.classList.toggle("left", box.scrollLeft > 2);
+      hold.classList.toggle("right", more - box.scrollLeft > 2);
+      hint.classList.toggle("shown", more > 2);
+    }
+    box.addEventListener("scroll", look, { passive: true });
+    new ResizeObserver(look).observe(box);
+    for (const inner of box.children) new ResizeObserver(look).observe(inner);
+    look();
   }
 
   document.querySelectorAll(".sheet").forEach(build);
+  document.querySelectorAll(".hold").forEach(hinted);
+  document.documentElement.classList.add("slides");
 })();

@@ -169,7 +169,7 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
         parts.append(long.assign(assessor=name, grade=long["grade"].str[1:]))
     told = pd.concat(parts)
     grades = list(dict.fromkeys(told["grade"]))
-    x_title = "relevance of the document" if model.on_a_line else "grade of the document"
+    x_title = "relevance (standard deviations)" if model.on_a_line else "grade of the document"
     lines = (
         alt.Chart(told)
         .mark_line(strokeWidth=2.2, point=not model.on_a_line)
