@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from crowdrank.reports.page import write_report
+from crowdrank.reports import figures
+from crowdrank.reports.findings import Findings
+from crowdrank.reports.page import render, write_report
 from crowdrank.reports.words import plain_id
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need Playwright (extra dev)")
@@ -210,6 +212,57 @@ def test_a_narrow_screen_is_usable(browser: Any, written: Path) -> None:
     )
     assert min(sizes) >= 11
     found.page.close()
+
+
+def test_a_phone_shows_what_matters_and_says_where_there_is_more(browser: Any, written: Path) -> None:
+    found = opened(browser, written, width=390)
+    for link in found.page.locator("nav a").all():
+        box = link.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390, "no section is out of reach"
+    sheet = found.page.locator('[data-sheet="rankers"]')
+    assert "test" in sheet.locator("thead th").nth(1).inner_text()
+    for place in (1, 2):
+        value = sheet.locator("tbody tr:not(.below)").first.locator("td").nth(place)
+        box = (value.locator(".val") if place == 2 else value).bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390, "the test and the difference stand on the first screen"
+    for hold in (sheet.locator(".hold"), found.page.locator("figure.hold").first):
+        assert hold.locator(".hint").is_visible()
+        assert "right" in (hold.get_attribute("class") or "").split()
+        assert hold.evaluate("one => getComputedStyle(one, '::after').backgroundImage").startswith("linear-gradient")
+        hold.locator(":scope > :last-child").evaluate("box => { box.scrollLeft = box.scrollWidth; }")
+        found.page.wait_for_function("one => !one.classList.contains('right')", arg=hold.element_handle())
+        assert "left" in (hold.get_attribute("class") or "").split()
+    found.page.close()
+
+
+def test_on_a_desk_nothing_has_to_be_slid(browser: Any, written: Path) -> None:
+    found = opened(browser, written, width=1280)
+    assert found.page.locator(".hint:visible").count() == 0
+    found.page.close()
+
+
+def test_no_p_is_zero_and_differences_have_signs(
+    browser: Any, found: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "find_spec", lambda name: None)
+    table, measure = found.comparison.copy(), found.measure
+    rows = table.index[table["candidate"].isin(["gls", "average"])]
+    table.loc[rows, f"{measure} difference"] = [0.05, -0.05]
+    table.loc[rows, f"{measure} p"] = [0.0001, 0.0312]
+    (tmp_path / "report.html").write_text(render(replace(found, comparison=table)), encoding="utf-8")
+    shown = opened(browser, tmp_path / "report.html")
+    names = shown.column("rankers", "candidate")
+    first, second = (names.index(name) for name in table.loc[rows, "candidate"])
+    assert shown.column("rankers", "p")[first] == "< 0.001"
+    assert shown.column("rankers", "p")[second] == "0.031"
+    assert shown.column("rankers", "over")[first] == "+0.0500"
+    assert shown.column("rankers", "over")[second] == "−0.0500"
+    assert any(cell.startswith("+") for cell in shown.column("assessors", "bias"))
+    assert not any("-" in cell for cell in shown.column("assessors", "bias"))
+    shown.page.close()
 
 
 def test_a_report_without_experts_fits_a_narrow_screen_too(browser: Any, alone: Path) -> None:

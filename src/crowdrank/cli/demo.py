@@ -47,7 +47,7 @@ def demo(
     place = output / "run"
     if not (place / STAGES).exists():
         complain("Training every candidate (the first time, kernels are compiled: half a minute more).")
-    origin = Origin(typed(output, seed, queries), units={"duration": "seconds", "cost": "simulated money"})
+    origin = Origin(typed(output, seed, queries), units={"duration": "seconds", "cost": "simulated"})
     done = run(world.judgments, world.features, world.gold, output=place, progress=True, origin=origin, seed=seed)
     show_run(done, place, json=json)
 

@@ -156,14 +156,14 @@ def show_run(done: Run, output: Path, *, json: bool) -> None:
     if json:
         say_json({**done.about(), "output": str(output), "report": str(report)})
         return
-    _show_candidates(done)
+    show_candidates(done)
     for note in done.notes:
         say(f"Note: {note}")
     say(done.paragraph)
     say(f"The report: {report}")
 
 
-def _show_candidates(done: Run) -> None:
+def show_candidates(done: Run) -> None:
     """A table that 80 columns hold: figures with short heads; what is long comes in lines of its own."""
     measure, rows = done.settings.measure, []
     left_out = done.outcome.failed

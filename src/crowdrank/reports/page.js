@@ -4,6 +4,7 @@
   const COLOURS = ["#D55E00", "#E69F00", "#8a939c", "#56B4E9", "#0072B2", "#CC79A7", "#009E73"];
   const NUMBERS = ["number", "difference", "p", "share"];
   const PAGE = 12;
+  const ROOM = 100;  // the width of a picture in a table
 
   function element(name, classes, text) {
     const made = document.createElement(name);
@@ -64,23 +65,23 @@
       const [lower, middle, upper] = cell;
       td.append(element("span", "val", written(middle, column.digits, column.signed)));
       if (middle === null) return;
-      const x = (value) => 4 + 112 * Math.min(1, Math.max(0, (value - reach[0]) / (reach[1] - reach[0])));
+      const x = (value) => 4 + (ROOM - 8) * Math.min(1, Math.max(0, (value - reach[0]) / (reach[1] - reach[0])));
       const known = lower !== null && upper !== null;
       const said = known ? `${written(lower, column.digits, column.signed)} to ${written(upper, column.digits, column.signed)}` : "no interval";
-      const svg = picture(120, said);
+      const svg = picture(ROOM, said);
       svg.append(shape("line", { x1: x(0), x2: x(0), y1: 0, y2: 16, stroke: "#8a939c", "stroke-dasharray": "2 2" }));
       if (known) svg.append(shape("line", { x1: x(lower), x2: x(upper), y1: 8, y2: 8, stroke: "#56B4E9", "stroke-width": 5 }));
       // Where an interval goes on beyond the picture, it ends in an arrow.
       if (known && lower < reach[0]) svg.append(shape("polygon", { points: "0,8 7,2 7,14", fill: "#56B4E9" }));
-      if (known && upper > reach[1]) svg.append(shape("polygon", { points: "120,8 113,2 113,14", fill: "#56B4E9" }));
+      if (known && upper > reach[1]) svg.append(shape("polygon", { points: `${ROOM},8 ${ROOM - 7},2 ${ROOM - 7},14`, fill: "#56B4E9" }));
       svg.append(shape("circle", { cx: x(middle), cy: 8, r: 4, fill: "#0072B2" }));
       td.append(svg);
       td.title = said;
     } else if (column.kind === "bar") {
       td.className = "pic";
       td.append(element("span", "val", written(cell, column.digits)));
-      const svg = picture(90, "");
-      svg.append(shape("rect", { x: 0, y: 3, width: cell === null ? 0 : (90 * cell) / reach[1], height: 10, fill: "#0072B2" }));
+      const svg = picture(ROOM - 30, "");
+      svg.append(shape("rect", { x: 0, y: 3, width: cell === null ? 0 : ((ROOM - 30) * cell) / reach[1], height: 10, fill: "#0072B2" }));
       td.append(svg);
     } else if (column.kind === "votes") {
       td.className = "pic";

@@ -24,8 +24,8 @@ WORDS = {
     "bad_glad": "chance that the document is bad (GLAD)",
     "expected_dawid_skene": "expected grade of the document (Dawid-Skene)",
     "expected_glad": "expected grade of the document (GLAD)",
-    "latent_relevance": "relevance of the document (GDA, standard deviations)",
-    "latent_sd": "doubt about the document (GDA, standard deviations)",
+    "latent_relevance": "relevance of the document (GDA, sd)",
+    "latent_sd": "doubt about the document (GDA, sd)",
     "ability": "ability of the assessor (GLAD)",
     "informativeness": "informativeness of the assessor (nats)",
     "slope": "slope of the assessor",
@@ -94,7 +94,7 @@ def learnt_by_feature(remapping: Any, feature: str) -> Any:
         f"What labels turned out to be worth, by {plain_id(feature_words(feature).split(' (')[0], 60)}",
         f"{total:,} labels in groups; each point is the mean of one",
     )
-    sides = [_side(told, column, title, plain_id(feature_words(feature), 60)) for column, title in SIDES]
+    sides = [_side(told, column, title, plain_id(feature_words(feature), 48)) for column, title in SIDES]
     return dressed(alt.hconcat(*sides, spacing=30).resolve_scale(color="shared").properties(title=named))
 
 
