@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import crowdrank
 from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus.latent import NODES
 from crowdrank.errors import ConvergenceWarning, InputError, OutputError
 from crowdrank.evaluation.comparison import Comparison
 from crowdrank.reports import charts, figures
@@ -458,3 +459,19 @@ def test_simple_ways_stand_on_the_first_screen(found: Findings) -> None:
     few = found.per_query[found.per_query["candidate"].isin([found.chosen, "majority"])]
     assert not any("simple ways" in sentence for sentence in better(replace(found, per_query=few)).sentences)
     assert what_next(found).command.startswith("crowdrank rank -m ")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_scale_of_relevance_is_that_of_the_numbers(method: str) -> None:
+    world = crowdrank.simulate(queries=12, documents=6, families=2, honeypots=0, seed=1)
+    frame = world.judgments[["query", "document", "assessor", "family"]].assign(grade=world.judgments["grade"] + 10)
+    model = model_class(method)()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(crowdrank.read_judgments(frame, grades="10,11,12,13,14"))
+    relevance = model.consensus_.documents["relevance"]
+    assert model.in_grades == (relevance.mean() > 5), "grades begin with 10, a line has 0 in the middle"
+    if model.states(model.theta_) is not None:
+        curves = model.grade_curves(frame["assessor"].iloc[0])
+        assert len(curves) == (len(NODES) if model.assessing.on_a_line else 5)
+        assert (curves.filter(regex=r"^p\d").sum(axis=1) > 0.9).all()

@@ -82,7 +82,7 @@ class Opinions:
     @property
     def cautions(self) -> list[str]:
         """What the methods warned of; the same from several of them is said once."""
-        told = [f"{sentence} (Said by {_joined(methods)}.)" for sentence, methods in self._warned.items()]
+        told = [f"{sentence} This concerns {_joined(methods)}." for sentence, methods in self._warned.items()]
         if self._unfinished:
             names, most = list(self._unfinished), max(self._unfinished.values())
             # What a model itself advises are its own options, which a run does not have.

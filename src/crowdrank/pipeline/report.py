@@ -83,7 +83,7 @@ def _figure(head: str, value: Any) -> Any:
 
 
 def _scale(done: Run) -> str:
-    if done.opinions.model(done.settings.method).on_a_line:
+    if not done.opinions.model(done.settings.method).in_grades:
         return "Relevance is in standard deviations: 0 is the mean document; grade is the consensus grade."
     return "Relevance is in grades."
 

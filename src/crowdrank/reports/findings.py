@@ -156,8 +156,8 @@ class Findings:
 
     @property
     def on_a_line(self) -> bool:
-        """Whether relevance is a point on a line of its own, else it is in grades."""
-        return self.model is not None and self.model.on_a_line
+        """Whether relevance is in standard deviations on a line of its own, else it is in grades."""
+        return self.model is not None and not self.model.in_grades
 
     @property
     def knows_assessors(self) -> bool:
