@@ -251,13 +251,26 @@ def test_the_call_of_a_run_from_frames_is_told(page: str, found: Findings) -> No
     assert again(typed)[1] == "crowdrank run -j '<b>'"
 
 
+def test_differences_and_p_values_are_told_as_such(found: Findings) -> None:
+    sheet = ranker_sheet(found)
+    kinds = {column.title: (column.kind, column.signed) for column in sheet.columns}
+    assert kinds["over majority"] == ("interval", True)
+    assert kinds["p"] == kinds["p (Holm)"] == ("p", False)
+    assert [column.title for column in sheet.columns][:2] == ["candidate", "nDCG@10, test"], "what matters comes first"
+    small = found.comparison.assign(**{"nDCG@10 p": 0.0001})
+    place = [column.title for column in sheet.columns].index("p")
+    assert ranker_sheet(replace(found, comparison=small)).rows[0][place] == 0.0001, "rounding makes no 0 of it"
+
+
 def test_times_and_costs_have_units(found: Findings) -> None:
     def heads(units: dict[str, str]) -> list[str]:
         told = replace(found, about={**found.about, "origin": {"units": units}})
         return [column.title for column in assessor_sheet(told).columns]
 
-    assert {"time (as in your file)", "paid (as in your file)"} <= set(heads({}))
-    assert {"time (seconds)", "paid (US dollars)"} <= set(heads({"duration": "seconds", "cost": "US dollars"}))
+    assert {"time per judgment (as in your file)", "paid (as in your file)"} <= set(heads({}))
+    assert {"time per judgment (seconds)", "paid (US dollars)"} <= set(
+        heads({"duration": "seconds", "cost": "US dollars"})
+    )
 
 
 def test_every_relevance_says_its_scale(found: Findings, alone: Path) -> None:

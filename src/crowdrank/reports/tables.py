@@ -121,7 +121,7 @@ def assessor_sheet(found: Findings) -> Sheet:
         unit = found.unit("duration")
         told.append(
             (
-                Column(f"time ({unit})", "number", f"the median time of a judgment; {_from(unit, 'duration')}", 1),
+                Column(f"time per judgment ({unit})", "number", f"its median; {_from(unit, 'duration')}", 1),
                 lambda row: number(row["duration"]),
             )
         )
