@@ -176,10 +176,13 @@ def show_candidates(done: Run) -> None:
         rows.append([name, *figures, *gains, _p(row.get(f"{measure} p_holm"))])
     names = ["candidate", "choice", "test", "gain", "from", "to", "p (Holm)"]
     there = [place for place in range(len(names)) if place == 0 or any(row[place] for row in rows)]
-    title = f"Candidates by {measure} (* is chosen"
-    title += f"; gain: over {done.verdict.baseline})" if 3 in there else ")"
-    cells = [[row[place] for place in there] for row in rows]
-    show_cells([names[place] for place in there], cells, [place == 0 for place in there], title)
+    if len(there) == 1:  # nothing was measured
+        say(f"Candidates (* is chosen): {', '.join(row[0] for row in rows)}.")
+    else:
+        title = f"Candidates by {measure} (* is chosen"
+        title += f"; gain: over {done.verdict.baseline})" if 3 in there else ")"
+        cells = [[row[place] for place in there] for row in rows]
+        show_cells([names[place] for place in there], cells, [place == 0 for place in there], title)
     for name, why in left_out.items():
         say(f"Left out: {name} ({why}).")
 

@@ -243,12 +243,12 @@ def _stop_paying(found: Findings) -> list[str]:
     bad = _flagged(found, "random")
     if not len(bad):
         return []
-    weight = f"count for {found.tells(bad)}" if found.knows_assessors else "count in full, as everybody's do"
+    weight = f"for {found.tells(bad)} in the consensus" if found.knows_assessors else "in full, as everybody's do"
     cost = sum(found.paid.get(str(name), 0.0) for name in bad["assessor"])
     paid = f", and cost {cost:,.2f} of {sum(found.paid.values()):,.2f} ({found.unit('cost')})" if cost else ""
     return [
         f"Stop paying {counted(len(bad), 'assessor')} who answer{'s' * (len(bad) == 1)} at random: {_named(bad)}. "
-        f"Their {_share_of_judgments(found, bad)} {weight} in the consensus{paid}."
+        f"Their {_share_of_judgments(found, bad)} count {weight}{paid}."
     ]
 
 
