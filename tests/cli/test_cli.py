@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pandas as pd
 import pytest
 
 from crowdrank.consensus import METHODS
+from crowdrank.reports.words import real_minus
 from terminal import Run, crowdrank, crowdrank_process
 
 
@@ -171,7 +174,10 @@ def test_demo_makes_a_ranker_and_names_the_report(run: Run, tmp_path: Path) -> N
     again = json.loads(run("demo", "--queries", 15, "--json").stdout)
     assert again["sizes"]["queries"] == 15
     assert again["report"] == str(Path("crowdrank-demo") / "run" / "report.html")
-    assert again["paragraph"] in unescape((tmp_path / again["report"]).read_text())
+    page = unescape((tmp_path / again["report"]).read_text())
+    assert real_minus(again["paragraph"]) in page
+    assert '<pre id="again">crowdrank demo --queries 15 --output crowdrank-demo</pre>' in page
+    assert max(map(len, done.stdout[: done.stdout.index("Left out:")].splitlines()[2:])) <= 80
 
 
 def test_report_is_made_again_from_the_folder_of_a_run(run: Run, world: Path, tmp_path: Path) -> None:
@@ -179,11 +185,15 @@ def test_report_is_made_again_from_the_folder_of_a_run(run: Run, world: Path, tm
     done = run("run", *files, "--candidates", "gls", "-o", "out")
     assert done.stdout.splitlines()[-1] == f"The report: {Path('out') / 'report.html'}"
     page = (tmp_path / "out" / "report.html").read_text()
+    told = re.search(r'<pre id="again">(.*?)</pre>', page, re.DOTALL)
+    assert told
+    words = ["crowdrank", "run", *map(str, files), "--output", "out", "--candidates", "gls"]
+    assert shlex.split(unescape(told.group(1))) == words
     again = run("report", "out", "-o", "again.html")
     assert again.stdout == "The report: again.html\n"
     assert (tmp_path / "again.html").read_text() == page
-    told = json.loads(run("report", "out", "--json").stdout)
-    assert told == {"report": str(Path("out") / "report.html"), "bytes": len(page.encode())}
+    said = json.loads(run("report", "out", "--json").stdout)
+    assert said == {"report": str(Path("out") / "report.html"), "bytes": len(page.encode())}
     wrong = run("report", world)
     assert wrong.returncode == 2
     assert "there is no run in it" in wrong.stderr
@@ -198,6 +208,7 @@ def test_run_reads_options_from_toml_and_from_the_line(run: Run, world: Path, tm
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["settings"]["test"] == 0.4
+    assert told["origin"]["command"] == "crowdrank run run.toml --test 0.4"
     assert told["settings"]["trees"] == {"n_estimators": 5}
     assert (tmp_path / "out" / "model").is_dir()
     ranked = run("rank", "-m", "out/model", "-f", world / "features.letor", "-o", "run.trec")

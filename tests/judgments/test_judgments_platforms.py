@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from judgments_twins import check
 from judgments_twins import rows as whole_rows
 
 from crowdrank import Judgments, read_gold, read_judgments
 from crowdrank.errors import CrowdrankError, InputError
+from crowdrank.judgments.combine import combine
 
 TOLOKA = (
     "INPUT:query\tINPUT:docid\tOUTPUT:result\tGOLDEN:result\tHINT:text\tASSIGNMENT:link\tASSIGNMENT:assignment_id\t"
@@ -85,6 +87,7 @@ def test_toloka(tmp_path: Path, name: str) -> None:
     assert rows(judgments) == READ
     assert judgments.extras["honeypot"].tolist() == [-2, 1]
     assert judgments.extras["cost"].tolist() == [0.01, 0.01]
+    assert judgments.report.units == {}, "of what a reward is, Toloka's file does not say"
     assert str(judgments.extras["time"][1]) == "2024-05-31T10:17:00.000000"
     assert rows(read_judgments(tmp_path / name, columns="grade=GOLDEN:result", on_bad_rows="skip"))[0][3] == "2"
 
@@ -101,6 +104,7 @@ def test_mturk(tmp_path: Path) -> None:
     assert rows(judgments) == [(q, d, who.upper(), grade) for q, d, who, grade in READ]
     assert judgments.extras["duration"].tolist() == [17, 8]
     assert judgments.extras["cost"].tolist() == [0.05, 0.05]
+    assert judgments.report.units == {"duration": "seconds", "cost": "US dollars"}
     assert judgments.extras["time"].astype(str).tolist() == ["2014-11-07T20:38:00.000000", "2014-11-07T20:39:00.000000"]
     by_the_api = MTURK.replace("Fri Nov 07 12:38:00 PST 2014", "2014-11-07T20:38:00Z")
     again = read_judgments(put(tmp_path, "api.csv", by_the_api))
@@ -135,6 +139,7 @@ def test_label_studio(tmp_path: Path) -> None:
     assert rows(judgments) == [("jam", "d1", "10", "2"), ("jam", "d1", "bob@x.org", "1")]
     assert judgments.extras["honeypot"].tolist() == [1, 1]
     assert judgments.extras["duration"][0] == 4.25
+    assert judgments.report.units == {"duration": "seconds"}
     flat = [{"id": 1, "query": "jam", "document": "d1", "grade": "2", "annotator": 3, "lead_time": 1.5}]
     assert rows(read_judgments(put(tmp_path, "min.json", flat))) == [("jam", "d1", "3", "2")]
 
@@ -186,3 +191,11 @@ def test_files_without_a_telling_name_are_looked_into(tmp_path: Path) -> None:
 def test_a_table_of_features_is_no_book(tmp_path: Path) -> None:
     path = put(tmp_path, "a.csv", "query,docid,grade,bm25\njam,d1,2,0.5\n")
     assert read_gold(path).frame["grade"].tolist() == [2]
+
+
+def test_a_column_called_seconds_is_in_seconds() -> None:
+    frame = pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1], "seconds": [3.5], "price": [1]})
+    assert read_judgments(frame).report.units == {"duration": "seconds"}
+    other = frame.rename(columns={"seconds": "duration"})
+    assert read_judgments(other).report.units == {}
+    assert combine(read_judgments(frame), read_judgments(other.assign(document="b"))).report.units == {}

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import crowdrank
+from crowdrank.cli.run import show_candidates
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.pipeline import candidates as candidates_module
 from crowdrank.pipeline.candidates import BY_NAME, CANDIDATES, Candidate, sensible
@@ -96,6 +97,33 @@ def test_the_written_ranker_ranks_as_the_one_returned(whole: tuple[Run, Path], w
     features = crowdrank.read_features(world.features)
     again = Ranker.load(folder / "model")
     np.testing.assert_allclose(again.predict(features, features.query), done.ranker.predict(features, features.query))
+
+
+def test_the_candidates_fit_into_80_columns(whole: tuple[Run, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    show_candidates(whole[0])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = [line.split()[0] for line in lines if line.startswith(" ") and line.strip()]
+    assert set(whole[0].outcome.scores) <= set(shown), "a name is one word in one line"
+    assert lines[-1] == "Left out: family-mean (the judgments name no families)."
+    (row,) = [line.split() for line in lines if line.split()[:1] == ["gls"]]
+    table = whole[0].comparison.set_index("candidate")
+    assert row[3] == f"{table.loc['gls', 'nDCG@10 difference']:+.4f}"
+
+
+def test_a_run_says_the_call_that_made_it(whole: tuple[Run, Path], world: World) -> None:
+    done, folder = whole
+    told = json.loads((folder / "run.json").read_text())["origin"]
+    assert told["command"] == ""
+    assert f"judgments=judgments,  # pandas DataFrame, {len(world.judgments):,} rows" in told["python"]
+    names = {"judgments": world.judgments, "features": world.features, "expert": world.gold}
+    given: dict[str, Any] = {}
+    called = told["python"].replace("import crowdrank", "").replace("crowdrank.run(", "given.update(")
+    exec(called, {**names, "given": given})
+    settings = {name: value for name, value in given.items() if name not in {*names, "output"}}
+    assert Settings.of(settings) == done.settings
+    assert given["output"] == str(folder)
+    assert given["expert"] is world.gold
 
 
 def test_next_is_widest_first_and_leaves_out_what_experts_graded(whole: tuple[Run, Path], world: World) -> None:
@@ -471,6 +499,10 @@ def test_a_method_at_its_last_iteration_is_said_without_options_that_a_run_lacks
     (caution,) = opinions.cautions
     assert caution.startswith("glad had not converged after")
     assert "raise n_iter" not in caution
+    monkeypatch.setattr("crowdrank.consensus.dawid_skene.DawidSkene._has_converged", lambda self: False)
+    opinions.fit("dawid-skene")
+    (both,) = opinions.cautions
+    assert both.startswith("glad and dawid-skene had not converged after")
 
 
 def test_families_join_the_candidates() -> None:
@@ -549,9 +581,11 @@ def test_all_labels_equal_are_refused(world: World) -> None:
 
 def test_one_assessor_works_and_is_said(world: World) -> None:
     alone = world.judgments.drop_duplicates(["query", "document"]).assign(assessor="only")
-    done = run(alone, world.features, world.gold, candidates=["majority", "average", "gda"], trees=TREES)
+    tried = ["majority", "average", "gda", "dawid-skene"]
+    done = run(alone, world.features, world.gold, candidates=tried, trees=TREES)
     assert done.chosen in done.outcome.scores
-    assert any("No document was judged by two assessors" in note for note in done.notes), done.notes
+    (told,) = [note for note in done.notes if "No document was judged by two assessors" in note]
+    assert told.endswith("This concerns gda and dawid-skene."), "the same is said once"
 
 
 def test_several_scales_without_maps_leave_out_what_cannot_take_them(tmp_path: Path, world: World) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from crowdrank.reports.page import write_report
+from crowdrank.reports.page import in_script, write_report
 from crowdrank.reports.words import plain_id
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need Playwright (extra dev)")
@@ -209,6 +211,55 @@ def test_a_narrow_screen_is_usable(browser: Any, written: Path) -> None:
         "[...document.querySelectorAll('p, td, li')].map(one => parseFloat(getComputedStyle(one).fontSize))"
     )
     assert min(sizes) >= 11
+    found.page.close()
+
+
+def test_a_phone_shows_what_matters_and_says_where_there_is_more(browser: Any, written: Path) -> None:
+    found = opened(browser, written, width=390)
+    for link in found.page.locator("nav a").all():
+        box = link.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390, "no section is out of reach"
+    sheet = found.page.locator('[data-sheet="rankers"]')
+    assert "test" in sheet.locator("thead th").nth(1).inner_text()
+    for place in (1, 2):
+        value = sheet.locator("tbody tr:not(.below)").first.locator("td").nth(place)
+        box = (value.locator(".val") if place == 2 else value).bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390, "the test and the difference stand on the first screen"
+    for hold in (sheet.locator(".hold"), found.page.locator("figure.hold").first):
+        assert hold.locator(".hint").is_visible()
+        assert "right" in (hold.get_attribute("class") or "").split()
+        assert hold.evaluate("one => getComputedStyle(one, '::after').backgroundImage").startswith("linear-gradient")
+        hold.locator(":scope > :last-child").evaluate("box => { box.scrollLeft = box.scrollWidth; }")
+        found.page.wait_for_function("one => !one.classList.contains('right')", arg=hold.element_handle())
+        assert "left" in (hold.get_attribute("class") or "").split()
+    # On a desk nothing has to be slid.
+    found.page.set_viewport_size({"width": 1280, "height": 850})
+    found.page.wait_for_function("() => !document.querySelector('.hint.shown, .hold.right, .hold.left')")
+    found.page.close()
+
+
+def test_no_p_is_zero_and_differences_have_signs(browser: Any, written: Path, tmp_path: Path) -> None:
+    page = re.sub(r"<figure.*?</figure>", "", written.read_text(), flags=re.DOTALL)
+    told = re.search(r'id="data-rankers">(.*?)</script>', page, re.DOTALL)
+    assert told
+    sheet = json.loads(told.group(1))
+    heads = [column["title"] for column in sheet["columns"]]
+    over, p = heads.index("over majority"), heads.index("p")
+    for row, difference, chance in zip(sheet["rows"], (0.05, -0.05), (0.0001, 0.0312), strict=False):
+        row[over], row[p] = [-0.1, difference, 0.1], chance
+    first, second = (row[0] for row in sheet["rows"][:2])
+    (tmp_path / "report.html").write_text(page.replace(told.group(1), in_script(sheet)))
+    found = opened(browser, tmp_path / "report.html")
+    rows = {row[0]: row for row in found.rows("rankers")}
+    assert (rows[first][p], rows[second][p]) == ("< 0.001", "0.031")
+    assert (rows[first][over].strip(), rows[second][over].strip()) == ("+0.0500", "−0.0500")
+    biases = found.column("assessors", "bias")
+    assert any(cell.startswith("+") for cell in biases)
+    assert all(cell[0] in "+−" for cell in biases if float(cell.replace("−", "-")))
+    assert not found.complaints
     found.page.close()
 
 

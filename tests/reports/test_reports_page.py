@@ -21,14 +21,16 @@ from hypothesis import strategies as st
 
 import crowdrank
 from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus.latent import NODES
 from crowdrank.errors import ConvergenceWarning, InputError, OutputError
 from crowdrank.evaluation.comparison import Comparison
 from crowdrank.reports import charts, figures
+from crowdrank.reports.answered import Answered
 from crowdrank.reports.answers import Answer, answers, better, how_much, trust, weighted_kappa, what_next
 from crowdrank.reports.findings import Findings
-from crowdrank.reports.page import in_script, render, write_report
+from crowdrank.reports.page import again, in_script, render, write_report
 from crowdrank.reports.tables import assessor_sheet, document_sheet, ranker_sheet
-from crowdrank.reports.words import plain_id, signed
+from crowdrank.reports.words import plain_id, real_minus, signed
 
 LARGEST = 6_000_000
 
@@ -58,8 +60,8 @@ def test_the_page_answers_the_four_questions_first(page: str, found: Findings) -
     ]
     assert places == sorted(places)
     assert places[-1] < page.index('id="rankers"')
-    assert unescape(page).count(found.about["paragraph"]) == 1
-    assert all(sentence in unescape(page) for sentence in found.about["protocol"])
+    assert unescape(page).count(real_minus(found.about["paragraph"])) == 1
+    assert all(real_minus(sentence) in unescape(page) for sentence in found.about["protocol"])
 
 
 def test_the_page_asks_for_nothing_and_allows_one_script(page: str) -> None:
@@ -79,7 +81,7 @@ def test_the_tables_hold_every_assessor_and_candidate(page: str, found: Findings
     assert told == set(found.comparison["candidate"])
     widths = [row[3] for row in embedded(page, "uncertain")["rows"]]
     assert widths == sorted(widths, reverse=True)
-    apart = [row[-1] for row in embedded(page, "disputed")["rows"]]
+    apart = [row[-2] for row in embedded(page, "disputed")["rows"]]
     assert apart == sorted(apart, reverse=True)
 
 
@@ -168,9 +170,115 @@ def test_spammers_are_named(found: Findings) -> None:
     assert len(bad), "the world has spammers"
     step = what_next(found).steps[0]
     assert all(name in step for name in bad.sort_values("judgments", ascending=False)["assessor"].head(5))
+    assert f"Their {bad['judgments'].sum():,} judgments" in step
+    assert "count for next to nothing" in step
     clean = replace(found, assessors=found.assessors[~found.assessors["flag"].isin(["random", "reversed"])])
     assert not what_next(clean).steps[0].startswith("Stop paying")
     assert "None of" in trust(clean).sentences[-1]
+
+
+def test_those_who_turn_the_scale_round_are_named(found: Findings, alone: Path) -> None:
+    def told(findings: Findings, slope: float) -> str:
+        table = findings.assessors.assign(flag="")
+        table.loc[:1, "flag"], table.loc[:1, "slope"] = "reversed", slope
+        turned = replace(findings, assessors=table)
+        step = next(step for step in what_next(turned).steps if step.startswith("Ask 2 assessors whether"))
+        assert all(name in step for name in table["assessor"].head(2))
+        assert f"Their {table['judgments'].head(2).sum():,} judgments" in step
+        return step
+
+    assert "are read the other way round by the consensus, and count for much" in told(found, -1.0)
+    assert "other way round" not in told(found, 0.1)
+    assert "count in full" in told(Findings.read(alone), -1.0), "votes turn nobody round"
+    assert not any("upside down" in step for step in what_next(_without_flags(found)).steps)
+
+
+def _without_flags(found: Findings) -> Findings:
+    return replace(found, assessors=found.assessors.assign(flag=""))
+
+
+def test_who_answered_what_is_what_was_answered(found: Findings) -> None:
+    assert found.model is not None
+    judged = found.model.judgments_.frame.astype({"query": str, "document": str})
+    for by in ("uncertain", "disputed"):
+        sheet = document_sheet(found, by)
+        assert sheet is not None
+        assert sheet.columns[-1].kind == "words"
+        for document, query, *_, line in sheet.rows[:40]:
+            of = judged[(judged["query"] == query) & (judged["document"] == document)]
+            answers = re.findall(r"(\S+): (\d+) \((?:reversed, )?(much|usual|little|nothing)\)", line)
+            assert sorted(answer[:2] for answer in answers) == sorted(
+                zip(of["assessor"], of["grade"].astype(str), strict=True)
+            )
+            nats = found.assessors.set_index("assessor")["informativeness"][[who for who, *_ in answers]]
+            assert nats.is_monotonic_decreasing
+            words = [word for *_, word in answers]
+            assert words == sorted(words, key=["much", "usual", "little", "nothing"].index)
+
+
+def test_votes_have_no_weights_and_many_answers_are_cut(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Findings.read(alone)
+    places = range(len(found.documents))
+    assert not any("(" in line for line in Answered(found).lines(places).values())
+    monkeypatch.setattr("crowdrank.reports.answered.MOST_ANSWERS", 2)
+    lines = Answered(found).lines(places)
+    n = found.documents["judgments"].to_numpy()
+    assert n.max() > 2
+    assert all(line.endswith(f" and {n[at] - 2} more") == (n[at] > 2) for at, line in lines.items())
+    assert all(line.count(": ") == min(n[at], 2) for at, line in lines.items())
+
+
+def test_every_number_of_documents_is_explained(found: Findings, page: str) -> None:
+    counts = {name: n for name, n, _ in found.kinds_of_documents}
+    judged, planted = counts["judged by the crowd"], counts["honeypots among them"]
+    assert found.model is not None
+    assert planted == judged - found.model.judgments_.n_items > 0
+    assert counts["labelled"] == judged - planted
+    assert counts["learnt from"] == counts["labelled"], "every judged document of this world has features"
+    assert counts["labelled and graded"] == len(found.against_experts)
+    text = " ".join(unescape(page).split())
+    assert f"on {judged:,} documents ({planted:,} of them honeypots)" in text
+    assert f"{counts['labelled']:,} documents are labelled: the {judged:,} that were judged, less {planted:,}" in text
+
+
+def test_the_call_of_a_run_from_frames_is_told(page: str, found: Findings) -> None:
+    told = re.search(r'<pre id="again">(.*?)</pre>', page, re.DOTALL)
+    assert told
+    assert unescape(told.group(1)) == found.about["origin"]["python"]
+    old = replace(found, about={name: value for name, value in found.about.items() if name != "origin"})
+    assert "did not keep the names of its files" in again(old)[0]
+    typed = replace(found, about={**found.about, "origin": {"command": "crowdrank run -j '<b>'"}})
+    assert again(typed)[1] == "crowdrank run -j '<b>'"
+
+
+def test_differences_and_p_values_are_told_as_such(found: Findings) -> None:
+    sheet = ranker_sheet(found)
+    kinds = {column.title: (column.kind, column.signed) for column in sheet.columns}
+    assert kinds["over majority"] == ("interval", True)
+    assert kinds["p"] == kinds["p (Holm)"] == ("p", False)
+    assert [column.title for column in sheet.columns][:2] == ["candidate", "nDCG@10, test"], "what matters comes first"
+    small = found.comparison.assign(**{"nDCG@10 p": 0.0001})
+    place = [column.title for column in sheet.columns].index("p")
+    assert ranker_sheet(replace(found, comparison=small)).rows[0][place] == 0.0001, "rounding makes no 0 of it"
+
+
+def test_times_and_costs_have_units(found: Findings) -> None:
+    def heads(units: dict[str, str]) -> list[str]:
+        told = replace(found, about={**found.about, "origin": {"units": units}})
+        return [column.title for column in assessor_sheet(told).columns]
+
+    assert {"time per judgment (as in your file)", "paid (as in your file)"} <= set(heads({}))
+    assert {"time per judgment (seconds)", "paid (US dollars)"} <= set(
+        heads({"duration": "seconds", "cost": "US dollars"})
+    )
+
+
+def test_every_relevance_says_its_scale(found: Findings, alone: Path) -> None:
+    for findings, unit in ((found, "standard deviations"), (Findings.read(alone), "grades")):
+        sheet = document_sheet(findings, "uncertain")
+        assert sheet is not None
+        assert [column.title for column in sheet.columns][2] == f"relevance ({unit})"
+        assert unit in sheet.columns[3].help
 
 
 def test_without_experts_it_says_so(alone: Path) -> None:
@@ -364,3 +472,19 @@ def test_simple_ways_stand_on_the_first_screen(found: Findings) -> None:
     few = found.per_query[found.per_query["candidate"].isin([found.chosen, "majority"])]
     assert not any("simple ways" in sentence for sentence in better(replace(found, per_query=few)).sentences)
     assert what_next(found).command.startswith("crowdrank rank -m ")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_scale_of_relevance_is_that_of_the_numbers(method: str) -> None:
+    world = crowdrank.simulate(queries=12, documents=6, families=2, honeypots=0, seed=1)
+    frame = world.judgments[["query", "document", "assessor", "family"]].assign(grade=world.judgments["grade"] + 10)
+    model = model_class(method)()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(crowdrank.read_judgments(frame, grades="10,11,12,13,14"))
+    relevance = model.consensus_.documents["relevance"]
+    assert model.in_grades == (relevance.mean() > 5), "grades begin with 10, a line has 0 in the middle"
+    if model.states(model.theta_) is not None:
+        curves = model.grade_curves(frame["assessor"].iloc[0])
+        assert len(curves) == (len(NODES) if model.assessing.on_a_line else 5)
+        assert (curves.filter(regex=r"^p\d").sum(axis=1) > 0.9).all()

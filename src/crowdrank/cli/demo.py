@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import join
 from typing import Annotated
 
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.run import show_run
+from crowdrank.cli.run import options_of, show_run
 from crowdrank.cli.screen import complain, say
 
 QUERIES = 150
@@ -27,6 +28,7 @@ def demo(
 ) -> None:
     """Simulate a crowd, make a ranker of its judgments, and say what came of it."""
     from crowdrank.files import require_folder, require_ours
+    from crowdrank.pipeline.origin import Origin
     from crowdrank.pipeline.run import STAGES, run
     from crowdrank.simulation.world import simulate
 
@@ -45,5 +47,16 @@ def demo(
     place = output / "run"
     if not (place / STAGES).exists():
         complain("Training every candidate (the first time, kernels are compiled: half a minute more).")
-    done = run(world.judgments, world.features, world.gold, output=place, progress=True, seed=seed)
+    origin = Origin(typed(output, seed, queries), units={"duration": "seconds", "cost": "simulated"})
+    done = run(world.judgments, world.features, world.gold, output=place, progress=True, origin=origin, seed=seed)
     show_run(done, place, json=json)
+
+
+def typed(output: Path, seed: int, queries: int) -> str:
+    """The command that makes the same demo.
+
+    >>> typed(Path("crowdrank-demo"), 0, 20)
+    'crowdrank demo --queries 20 --output crowdrank-demo'
+    """
+    told = {"seed": seed if seed else None, "queries": queries if queries != QUERIES else None, "output": output}
+    return join(["crowdrank", "demo", *options_of(told)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -88,11 +90,11 @@ def run(
     """From judgments, features and some expert grades to a ranker, compared with every control."""
     from crowdrank.pipeline.config import Files, read_config
     from crowdrank.pipeline.estimate import plan
+    from crowdrank.pipeline.origin import Origin
     from crowdrank.pipeline.run import require_output
     from crowdrank.pipeline.run import run as run_all
 
-    told: dict[str, Any] = {} if config is None else read_config(config)
-    told |= _given(
+    given = _given(
         judgments=judgments,
         features=features or None,
         expert=expert,
@@ -123,6 +125,7 @@ def run(
         expert_grades=expert_grades,
         expert_unjudgeable=expert_unjudgeable,
     )
+    told: dict[str, Any] = {**({} if config is None else read_config(config)), **given}
     files, settings = Files.of(told)
     if files.output is not None:
         require_output(files.output)
@@ -139,7 +142,8 @@ def run(
     try:
         with o.engine(engine, threads) as running:
             cluster = None if engine == "local" else running
-            done = run_all(*files.read(), output=files.output, progress=True, engine=cluster, **settings)
+            origin = Origin(typed(config, {**given, "engine": None if engine == "local" else engine}))
+            done = run_all(*files.read(), output=files.output, progress=True, engine=cluster, origin=origin, **settings)
         show_run(done, files.output, json=json)
     except KeyboardInterrupt:
         refuse(f"Interrupted; what was finished is kept in {files.output}: the same command goes on from it.")
@@ -152,34 +156,73 @@ def show_run(done: Run, output: Path, *, json: bool) -> None:
     if json:
         say_json({**done.about(), "output": str(output), "report": str(report)})
         return
-    _show_candidates(done)
+    show_candidates(done)
     for note in done.notes:
         say(f"Note: {note}")
     say(done.paragraph)
     say(f"The report: {report}")
 
 
-def _show_candidates(done: Run) -> None:
+def show_candidates(done: Run) -> None:
+    """A table that 80 columns hold: figures with short heads; what is long comes in lines of its own."""
     measure, rows = done.settings.measure, []
+    left_out = done.outcome.failed
     for row in done.comparison.to_dict("records"):
-        figures = ["choice_mean", *(f"{measure} {name}" for name in ("mean", "difference", "lower", "upper", "p_holm"))]
+        if row["candidate"] in left_out:
+            continue
+        figures = [_figure(row.get(name)) for name in ("choice_mean", f"{measure} mean")]
+        gains = [_figure(row.get(f"{measure} {name}"), "+") for name in ("difference", "lower", "upper")]
         name = f"{row['candidate']} *" if row["chosen"] is True else row["candidate"]
-        rows.append([name, *(_figure(row.get(figure)) for figure in figures), row["note"] or ""])
-    names = [
-        "candidate",
-        f"{measure} choice",
-        "test",
-        f"over {done.verdict.baseline}",
-        "from",
-        "to",
-        "p (Holm)",
-        "note",
-    ]
-    show_cells(names, rows, [True, *[False] * 6, True], "Candidates (* is chosen)")
+        rows.append([name, *figures, *gains, _p(row.get(f"{measure} p_holm"))])
+    names = ["candidate", "choice", "test", "gain", "from", "to", "p (Holm)"]
+    there = [place for place in range(len(names)) if place == 0 or any(row[place] for row in rows)]
+    if len(there) == 1:  # nothing was measured
+        say(f"Candidates (* is chosen): {', '.join(row[0] for row in rows)}.")
+    else:
+        title = f"Candidates by {measure} (* is chosen"
+        title += f"; gain: over {done.verdict.baseline})" if 3 in there else ")"
+        cells = [[row[place] for place in there] for row in rows]
+        show_cells([names[place] for place in there], cells, [place == 0 for place in there], title)
+    for name, why in left_out.items():
+        say(f"Left out: {name} ({why}).")
 
 
-def _figure(value: Any) -> str:
-    return "" if value is None or value != value else f"{value:.4f}"
+def _figure(value: Any, sign: str = "") -> str:
+    return "" if value is None or value != value else f"{value:{sign if value else ''}.4f}"
+
+
+def _p(value: Any) -> str:
+    from crowdrank.evaluation.significance import written_p
+
+    return "" if value is None or value != value else written_p(value)
+
+
+def typed(config: Path | None, given: Mapping[str, Any]) -> str:
+    """The command that was typed, or one that says the same.
+
+    >>> typed(None, {"judgments": Path("my labels.csv"), "features": [Path("a.letor"), Path("b.letor")], "test": 0.5})
+    "crowdrank run --judgments 'my labels.csv' --features a.letor --features b.letor --test 0.5"
+    """
+    return join(["crowdrank", "run", *([] if config is None else [str(config)]), *options_of(given)])
+
+
+def options_of(given: Mapping[str, Any]) -> list[str]:
+    """Options by name as words of a command; those that are None are left out.
+
+    >>> options_of({"refit": False, "candidates": ["gda", "gls"], "on_bad_rows": "skip", "seed": None})
+    ['--no-refit', '--candidates', 'gda,gls', '--on-bad-rows', 'skip']
+    """
+    words: list[str] = []
+    for name, value in given.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        elif name == "candidates" and value is not None:
+            words += ["--candidates", ",".join(value)]
+        elif value is not None:
+            for one in value if isinstance(value, list) else [value]:
+                words += [f"--{option}", str(one)]
+    return words
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -276,7 +276,7 @@ class Auto(Aggregator):
         again = self._model(by_grade)
         self.grades_ = self.ranking_ if same else again.fit(everything, gold, engine=engine, progress=progress is True)
         self.converged_ = self.ranking_.converged_ and self.grades_.converged_
-        self.theta_, self.judgments_, self.gold_ = self._assessing.theta_, table, gold
+        self.theta_, self.judgments_, self.gold_ = self.assessing.theta_, table, gold
         if on_disk:
             self.consensus_ = joined_on_disk(self.ranking_.consensus_, self.grades_.consensus_, table)
         else:
@@ -346,41 +346,51 @@ class Auto(Aggregator):
     # What is told of the assessors, and what the passes are, is the winner's.
 
     @property
-    def _assessing(self) -> Aggregator:
+    def assessing(self) -> Aggregator:
         """The winner by whom assessors are told: that for the ranking, unless only the one for grades knows them."""
         knows = self.ranking_.states(self.ranking_.theta_) is not None
         return self.ranking_ if knows else self.grades_
 
+    @property
+    def in_grades(self) -> bool:
+        """As of the winner for the ranking."""
+        return self.ranking_.in_grades
+
+    def grade_curves(self, assessor: Any = None) -> Any:
+        """As the winner's."""
+        self._require_fitted()
+        return self.assessing.grade_curves(assessor)
+
     def prepared(self, table: Table) -> Table:
         """As the winner does."""
-        return self._assessing.prepared(table)
+        return self.assessing.prepared(table)
 
     def adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """As the winner of `init` does."""
         if not isinstance(init, Auto):
             raise UsageError(f"init is a {type(init).__name__}; a {type(self).__name__} starts from its own kind.")
         init._require_fitted()
-        return init._assessing.adopted(init._assessing, table)
+        return init.assessing.adopted(init.assessing, table)
 
     def start(self, shard: Shard) -> Arrays:
         """As the winner does."""
-        return self._assessing.start(shard)
+        return self.assessing.start(shard)
 
     def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """As the winner does."""
-        return self._assessing.accumulate(shard, local, theta)
+        return self.assessing.accumulate(shard, local, theta)
 
     def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """As the winner does."""
-        return self._assessing.maximise(theta, statistics)
+        return self.assessing.maximise(theta, statistics)
 
     def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """As the winner does."""
-        return self._assessing.finish(shard, local, theta)
+        return self.assessing.finish(shard, local, theta)
 
     def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """As the winner's."""
-        return self._assessing.states(theta)
+        return self.assessing.states(theta)
 
     # Results and storage.
 

@@ -477,6 +477,16 @@ class Aggregator(Parametrised, ABC):
         places = {f"{node + 0.0:.2f}": share for node, share in zip(NODES, shares.T, strict=True)}
         return pa.table({**item_ids(prepared), **places})
 
+    @property
+    def in_grades(self) -> bool:
+        """Whether relevance is in grades; else it is in standard deviations, and 0 is the mean document."""
+        return not self.on_a_line
+
+    @property
+    def assessing(self) -> Aggregator:
+        """The model by whom assessors are told: itself, unless it chose among others."""
+        return self
+
     def grade_curves(self, assessor: Any = None) -> Any:
         """How each assessor answers: the probability of each grade where a document's relevance is known.
 

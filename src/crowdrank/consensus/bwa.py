@@ -165,6 +165,11 @@ class BWA(Aggregator):
             "p": shares,
         }
 
+    @property
+    def in_grades(self) -> bool:
+        """Its line is that of the grades."""
+        return True
+
     def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Points of the line of relevance."""
         places = theta["middle"] + np.sqrt(theta["spread"]) * NODES

@@ -22,6 +22,19 @@ _BLOCK = 2**20  # numbers held at a time
 _ROUNDING = 1e-12
 
 
+LEAST_P = 0.0005
+"""What is less would be rounded to 0.000; reports/page.js has the same mark."""
+
+
+def written_p(p: float) -> str:
+    """A p-value as one reads it: none is 0.
+
+    >>> written_p(0.0312), written_p(0.0001)
+    ('0.031', '< 0.001')
+    """
+    return f"{p:.3f}" if p >= LEAST_P else "< 0.001"
+
+
 def fisher_randomisation(a: ArrayLike, b: ArrayLike, *, n: int = 10_000, seed: int = 0) -> float:
     """Two-sided p of Fisher's randomisation test: how often random signs give a difference of means as large.
 

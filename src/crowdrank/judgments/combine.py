@@ -82,6 +82,7 @@ def _joined_reports(old: ReadReport, new: ReadReport, replaced: int) -> ReadRepo
         examples={**new.examples, **old.examples},
         repeats=old.repeats + new.repeats + replaced,
         excluded=old.excluded + new.excluded,
+        units={name: unit for name, unit in old.units.items() if new.units.get(name) == unit},
     )
 
 

@@ -90,12 +90,20 @@ class Encoder:
                 examples=self.bad_rows.examples,
                 repeats=repeats,
                 excluded=excluded,
+                units=self._units(columns),
             ),
             unjudgeable=tuple(sorted(self.unjudgeable)),
             backend=self.source.backend,
         )
         # Rows left out may have left queries, documents or assessors with nothing.
         return judgments if keep.all() else judgments.where(np.ones(len(judgments), dtype=bool))
+
+    def _units(self, columns: Columns) -> dict[str, str]:
+        """The units of durations and costs that the format or a column's own name tells."""
+        known = dict(self.source.units)
+        if "second" in self.column_of("duration").casefold():
+            known["duration"] = "seconds"
+        return {name: unit for name, unit in known.items() if name in columns}
 
     def _require_rows(self, keep: NDArray[np.bool_]) -> None:
         if keep.any():

@@ -22,6 +22,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,7 @@ class MTurkSource(PlatformTable):
     """MTurk's batch results."""
 
     status = MTURK
+    units = MappingProxyType({"duration": "seconds", "cost": "US dollars"})
 
     def __init__(self, path: str | Path, separator: str) -> None:
         self._radio: dict[str, str] = {}
@@ -232,6 +234,7 @@ class JsonSource(Source):
             return [row for one in lists for row in self._ratings(one)], False
         tasks = [value] if isinstance(value, dict) and "data" in value else value
         if isinstance(tasks, list) and any(isinstance(task, dict) and "data" in task for task in tasks):
+            self.units = {"duration": "seconds"}
             return [row for number, task in enumerate(tasks) for row in self._answers(number, task)], True
         if isinstance(value, list) and all(isinstance(row, dict) for row in value):
             self._places = [f"object {number + 1}" for number in range(len(value))]

@@ -13,10 +13,11 @@ import json
 import math
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -43,6 +44,7 @@ class Source(ABC):
     name: str
     backend = "pandas"
     names: list[str]
+    units: Mapping[str, str] = MappingProxyType({})  # of durations and costs, where the format says them
 
     @abstractmethod
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:

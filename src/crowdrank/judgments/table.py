@@ -31,6 +31,7 @@ class ReadReport:
     examples: Mapping[str, str] = field(default_factory=dict)  # of each reason to skip, the first row's sentence
     repeats: int = 0
     excluded: int = 0
+    units: Mapping[str, str] = field(default_factory=dict)  # of durations and costs, where they are known
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,14 +124,20 @@ def gather(
     judged = np.where(item >= 0, np.diff(labels.offsets)[np.maximum(item, 0)], 0)
     without = labels.n_items - int((item >= 0).sum())
     if without:
-        notes.append(f"{counted(without, 'judged document')} without features cannot be learnt from.")
+        notes.append(
+            f"{counted(without, 'judged document')} without features cannot be learnt from: they tell of assessors, "
+            "but no ranker sees them. Add their features to the file of features to use them."
+        )
     grade = np.full(len(known.query), np.nan)
     if gold is not None:
         grade, more = _expert_grades(gold, known)
         pots = (table.positions(known.query, known.document) >= 0) & (item < 0) & ~np.isnan(grade)
         if pots.any():
             grade[pots] = np.nan
-            more.append(f"Expert grades of {counted(int(pots.sum()), 'honeypot')} are left out.")
+            more.append(
+                f"Expert grades of {counted(int(pots.sum()), 'honeypot')} are left out: planted documents check "
+                "assessors, and are no part of the choice and the test of rankers. There is nothing to do."
+            )
         notes += [*more, *_flat(grade, known)]
     return Material(replace(known, grade=None), table, labels, grade, judged, tuple(notes))
 
@@ -154,7 +160,11 @@ def _expert_grades(gold: Gold, known: Features) -> tuple[Floats, list[str]]:
     grade = np.full(len(known.query), np.nan)
     grade[row[row >= 0]] = values[gold.code[row >= 0]]
     lost = int((row < 0).sum())
-    return grade, [f"{counted(lost, 'expert-graded document')} without features cannot be ranked."] if lost else []
+    told = (
+        f"{counted(lost, 'expert-graded document')} without features cannot be ranked, and count neither in the choice "
+        "nor in the test. Add their features to the file of features to use them."
+    )
+    return grade, [told] if lost else []
 
 
 def _flat(grade: Floats, known: Features) -> list[str]:
@@ -167,7 +177,8 @@ def _flat(grade: Floats, known: Features) -> list[str]:
         return []
     return [
         f"{counted(flat, 'expert-graded query')} of {len(lists):,} {'has' if flat == 1 else 'have'} one grade only, "
-        "which tells no two rankings apart: left out."
+        "which tells no two rankings apart: left out, so that choice and test rest on the others. To use them, let "
+        "experts grade more of their documents."
     ]
 
 
@@ -184,7 +195,10 @@ def planted_in(table: Judgments, honeypots: Gold) -> tuple[Judgments, str]:
             f"{shown(honeypots.document[0].as_py())} of query {shown(honeypots.query[0].as_py())})",
             remedy="check that both files name queries and documents alike",
         )
-    note = f"{counted(found, 'honeypot')} of {len(honeypots):,} were judged; no ranker learns from them."
+    note = (
+        f"{counted(found, 'honeypot')} of {len(honeypots):,} were judged; no ranker learns from them. They only show "
+        "who answers with care (column honeypots of the assessors); there is nothing to do."
+    )
     return replace(table, extras={**table.extras, "honeypot": codes}), note
 
 

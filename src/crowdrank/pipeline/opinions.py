@@ -36,7 +36,8 @@ class Opinions:
         self.material, self.stages, self.cluster = material, stages, cluster
         self.threads = threads or usual_threads()
         self.failed: dict[str, str] = {}
-        self.cautions: list[str] = []
+        self._warned: dict[str, list[str]] = {}  # what was said, and by which methods
+        self._unfinished: dict[str, int] = {}  # methods that had not converged, and their iterations
         self._models: dict[str, Aggregator] = {}
         self._labels: dict[tuple[str, str], Floats] = {}
         self._features: dict[str, LabelFeatures] = {}
@@ -50,7 +51,7 @@ class Opinions:
         return float(self.material.labels.main_scale.values[-1]) or 1.0
 
     def fit(self, method: str, report: Report | bool = False) -> None:
-        """Fit a method; why it cannot be is kept in `failed`, what it warns of in `cautions`."""
+        """Fit a method; why it cannot be is kept in `failed`, what it warns of is told by `cautions`."""
         if method in self._models or method in self.failed:
             return
         options: dict[str, Any] = {}
@@ -72,14 +73,25 @@ class Opinions:
                 )
             except CrowdrankError as problem:
                 self.failed[method] = str(problem).rstrip(".")
-        self.cautions += [f"{method}: {warning.message}" for warning in said if warning.category is DataWarning]
+        for sentence in dict.fromkeys(str(warning.message) for warning in said if warning.category is DataWarning):
+            self._warned.setdefault(sentence, []).append(method)
         model = self._models.get(method)
         if model is not None and not getattr(model, "converged_", True):
-            # What the model itself advises are its own options, which a run does not have.
-            self.cautions.append(
-                f"{method} had not converged after {model.n_iter_} iterations; whether more would change anything is "
-                f"told by `crowdrank aggregate -m {method} -s n_iter={3 * model.n_iter_}`."
+            self._unfinished[method] = model.n_iter_
+
+    @property
+    def cautions(self) -> list[str]:
+        """What the methods warned of; the same from several of them is said once."""
+        told = [f"{sentence} This concerns {_joined(methods)}." for sentence, methods in self._warned.items()]
+        if self._unfinished:
+            names, most = list(self._unfinished), max(self._unfinished.values())
+            # What a model itself advises are its own options, which a run does not have.
+            told.append(
+                f"{_joined(names)} had not converged after {most} iterations: labels by "
+                f"{'it' if len(names) == 1 else 'them'} might still move a little, and so might rankers that learn "
+                f"from them. To see whether they do: `crowdrank aggregate -m {names[0]} -s n_iter={3 * most}`."
             )
+        return told
 
     def has(self, method: str) -> bool:
         """Whether a method was fitted."""
@@ -126,3 +138,12 @@ class Opinions:
                 known: kept for known, kept in self._drawn.items() if known[1] == seed
             }
         return self._drawn[kind, seed]
+
+
+def _joined(names: list[str]) -> str:
+    """Names as a sentence has them.
+
+    >>> _joined(["gda"]), _joined(["gda", "glad", "rasch"])
+    ('gda', 'gda, glad and rasch')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

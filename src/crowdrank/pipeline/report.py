@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from crowdrank.evaluation.significance import written_p
 from crowdrank.judgments.table import counted
 from crowdrank.pipeline.tables import comparison_table
 
@@ -40,7 +41,7 @@ def markdown(done: Run) -> str:
         "",
         "## What to label next",
         "",
-        "The documents whose relevance is least certain (all of them: next.csv).",
+        f"The documents whose relevance is least certain (all of them: next.csv). {_scale(done)}",
         "",
         *_table(done.next.head(SHOWN).to_dict("records")),
         "",
@@ -67,8 +68,24 @@ def _candidates(done: Run) -> list[dict[str, Any]]:
     rows = []
     for row in comparison_table(done.outcome, done.verdict).to_pylist():
         name = f"**{row['candidate']}**" if row["chosen"] else row["candidate"]
-        rows.append({"candidate": name, "what": row["about"]} | {new: row.get(old) for old, new in shown.items()})
+        figures = {new: _figure(new, row.get(old)) for old, new in shown.items()}
+        rows.append({"candidate": name, "what": row["about"]} | figures)
     return rows
+
+
+def _figure(head: str, value: Any) -> Any:
+    """A p-value is never 0, and a difference has its sign."""
+    if not isinstance(value, float) or value != value:
+        return value
+    if head == "p (Holm)":
+        return written_p(value)
+    return f"{value:+.4f}" if head in ("from", "to") or head.startswith("over ") else value
+
+
+def _scale(done: Run) -> str:
+    if not done.opinions.model(done.settings.method).in_grades:
+        return "Relevance is in standard deviations: 0 is the mean document; grade is the consensus grade."
+    return "Relevance is in grades."
 
 
 def _assessors(done: Run) -> str:

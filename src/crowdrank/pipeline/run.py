@@ -25,6 +25,7 @@ from crowdrank.notebook import heading, panel, rows_of, words
 from crowdrank.pipeline.candidates import Candidate, sensible
 from crowdrank.pipeline.material import Material, gather
 from crowdrank.pipeline.opinions import Opinions
+from crowdrank.pipeline.origin import Origin, call
 from crowdrank.pipeline.report import markdown
 from crowdrank.pipeline.settings import Settings
 from crowdrank.pipeline.stages import Stages, code, digest
@@ -52,6 +53,7 @@ class Run:
         chosen: its name among the candidates.
         paragraph: what was found, in plain words.
         notes: what was left out, and what to be careful about.
+        origin: what to type or to call for the same again.
 
     """
 
@@ -66,6 +68,7 @@ class Run:
     opinions: Opinions
     seconds: float = 0.0
     inputs: dict[str, str] = field(default_factory=dict)
+    origin: Origin = field(default_factory=Origin)
 
     def __repr__(self) -> str:
         return f"<Run: {self.chosen}, {counted(len(self.outcome.scores), 'candidate')}>"
@@ -114,6 +117,7 @@ class Run:
             "versions": {name: _version(name) for name in ("numpy", "numba", "lightgbm", "pyarrow")},
             "settings": self.settings.to_dict(),
             "inputs": self.inputs,
+            "origin": self.origin.to_dict(),
             "sizes": self.sizes(),
             "chosen": self.chosen,
             "why": self.outcome.why,
@@ -155,6 +159,7 @@ def run(
     output: str | Path | None = None,
     progress: bool = False,
     engine: Engine | None = None,
+    origin: Origin | None = None,
     **settings: Any,
 ) -> Run:
     """Turn judgments into a ranker: consensus, candidates, a choice by expert grades, an honest test.
@@ -170,6 +175,7 @@ def run(
         progress: show bars where it takes long.
         engine: a cluster for the consensus models, the remappers and their least squares (`DaskEngine`); by default
             threads here. Trees of rankers grow here in any case.
+        origin: how the run was asked for, where it was not by this call; the report tells it.
         settings: the attributes of `Settings`, as in `measure="AP"` or `test=0.5`.
 
     >>> import crowdrank
@@ -186,6 +192,8 @@ def run(
     if folder is not None:
         require_output(folder)
     material = gather(judgments, features, expert, honeypots, unjudgeable_as=told.unjudgeable_as)
+    asked = {"judgments": judgments, "features": features, "expert": expert, "honeypots": honeypots}
+    origin = origin or Origin(python=call(asked, told, folder, engine))
     candidates, out = sensible(material, told.candidates)
     _require_baseline(told, candidates)
     inputs = _digests(material)
@@ -211,10 +219,11 @@ def run(
         outcome,
         verdict,
         ranker,
-        [*notes, *dict.fromkeys(opinions.cautions), *_fewer_folds(outcome.parts, told)],
+        [*notes, *opinions.cautions, *_fewer_folds(outcome.parts, told)],
         opinions,
         time.monotonic() - began,
         inputs,
+        replace(origin, units={**material.judgments.report.units, **origin.units}),
     )
     if folder is not None:
         _write(done, folder)
@@ -256,10 +265,13 @@ def _changed(folder: Path, inputs: dict[str, str]) -> list[str]:
         if changed:
             notes.append(
                 f"The {' and the '.join(changed)} have changed since this folder was last used: what depends on them "
-                "is made again."
+                "was made again, and figures of the run before compare with these no more. There is nothing to do."
             )
         if before.get("version") != code():
-            notes.append("This folder was used by another version of crowdrank: everything is made again.")
+            notes.append(
+                "This folder was used by another version of crowdrank: everything was made again, and figures may "
+                "differ a little from those before. There is nothing to do."
+            )
     with replacing(place) as draft:
         draft.write_text(json.dumps({**inputs, "version": code()}, indent=2) + "\n", encoding="utf-8")
     return notes
@@ -330,7 +342,8 @@ def _fewer_folds(parts: Parts, settings: Settings) -> list[str]:
         return []
     return [
         f"The {n} expert queries for the choice are dealt into {counted(len(parts.folds), 'fold')}, not "
-        f"{settings.folds}: a fold has two queries at least."
+        f"{settings.folds}: a fold has two queries at least. So few make the choice between rankers unsteady; more "
+        "expert-graded queries would steady it."
     ]
 
 

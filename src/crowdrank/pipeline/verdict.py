@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from crowdrank.evaluation.comparison import Comparison, compare
-from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomisation
+from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomisation, written_p
 from crowdrank.judgments.table import counted
 from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.settings import Settings
@@ -128,8 +128,7 @@ class Teller:
         base = self._mean(other)
         part = f"{100 * off.mean() / base:+.1f}% " if base > 0 else ""
         chance = "" if p <= ALPHA else ", within chance"
-        said = f"p {p:.3f}" if p >= 0.0005 else "p < 0.001"
-        return f"{part}against {other} ({off.mean():+.4f} [{lower:+.4f}, {upper:+.4f}], {said}{chance})"
+        return f"{part}against {other} ({off.mean():+.4f} [{lower:+.4f}, {upper:+.4f}], p {written_p(p)}{chance})"
 
     def _best(self) -> str:
         """Whether something else would have been better."""

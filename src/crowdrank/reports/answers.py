@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from crowdrank.evaluation.significance import fisher_randomisation
+from crowdrank.evaluation.significance import fisher_randomisation, written_p
 from crowdrank.judgments.table import counted
 from crowdrank.reports.findings import Findings
 from crowdrank.reports.words import percent, plain_id, plain_ids, signed
@@ -86,13 +86,13 @@ def better(found: Findings) -> Answer:
         return Answer(question, "It is the baseline", "open", [f"The choice fell on {found.baseline} itself."])
     p, off, n = (row[f"{found.measure} p"], row[f"{found.measure} difference"], int(row["test_queries"]))
     on = f"on {counted(n, 'test query')} that played no part in the choice"
-    chance = f"p {p:.3f}" if p >= 0.0005 else "p < 0.001"
+    by_luck = f"p {written_p(p)}"
     if p > ALPHA:
-        told = "Not shown", "open", f"Against {found.baseline} the difference is within chance ({chance}), {on}."
+        told = "Not shown", "open", f"Against {found.baseline} the difference is within chance ({by_luck}), {on}."
     elif off > 0:
-        told = "Yes", "good", f"It beats {found.baseline} beyond chance ({chance}), {on}."
+        told = "Yes", "good", f"It beats {found.baseline} beyond chance ({by_luck}), {on}."
     else:
-        told = "No, it is worse", "bad", f"It loses to {found.baseline} beyond chance ({chance}), {on}."
+        told = "No, it is worse", "bad", f"It loses to {found.baseline} beyond chance ({by_luck}), {on}."
     return Answer(question, told[0], told[1], [told[2], *_controls(found), f"Chosen: {found.chosen} ({row['about']})."])
 
 
@@ -229,6 +229,7 @@ def what_next(found: Findings) -> Answer:
     """What would help most, in order."""
     steps = [
         *_stop_paying(found),
+        *_ask_whether_turned(found),
         *_more_test_queries(found),
         *_label_next(found),
         "Rank with it:",
@@ -238,15 +239,50 @@ def what_next(found: Findings) -> Answer:
 
 
 def _stop_paying(found: Findings) -> list[str]:
-    table = found.assessors
-    bad = table[table["flag"] == "random"].sort_values("judgments", ascending=False)
+    """Those who do not look: who they are, and what their answers count for."""
+    bad = _flagged(found, "random")
     if not len(bad):
         return []
-    names = plain_ids(bad["assessor"].head(NAMED), 24)
-    more = f" and {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
+    weight = f"for {found.tells(bad)} in the consensus" if found.knows_assessors else "in full, as everybody's do"
     cost = sum(found.paid.get(str(name), 0.0) for name in bad["assessor"])
-    paid = f" They were paid {cost:,.2f} of {sum(found.paid.values()):,.2f}." if cost else ""
-    return [f"Stop paying {counted(len(bad), 'assessor')}: {', '.join(names)}{more}.{paid}"]
+    paid = f", and cost {cost:,.2f} of {sum(found.paid.values()):,.2f} ({found.unit('cost')})" if cost else ""
+    return [
+        f"Stop paying {counted(len(bad), 'assessor')} who answer{'s' * (len(bad) == 1)} at random: {_named(bad)}. "
+        f"Their {_share_of_judgments(found, bad)} count {weight}{paid}."
+    ]
+
+
+def _ask_whether_turned(found: Findings) -> list[str]:
+    """Those who turn the scale round: who they are, and what their answers count for."""
+    turned = _flagged(found, "reversed")
+    if not len(turned):
+        return []
+    if not found.knows_assessors:
+        weight = "count in full, against the truth: leave them out (--exclude), or let --method gda weigh them"
+    elif (turned["slope"] < 0).all():
+        weight = f"are read the other way round by the consensus, and count for {found.tells(turned)}"
+    else:
+        weight = f"count for {found.tells(turned)} in the consensus"
+    return [
+        f"Ask {counted(len(turned), 'assessor')} whether they read the scale upside down (reversed): "
+        f"{_named(turned)}. Their {_share_of_judgments(found, turned)} {weight}."
+    ]
+
+
+def _flagged(found: Findings, flag: str) -> pd.DataFrame:
+    """The assessors with a flag, the busiest first."""
+    table = found.assessors
+    return table[table["flag"] == flag].sort_values("judgments", ascending=False, kind="stable")
+
+
+def _named(some: pd.DataFrame) -> str:
+    more = f" and {len(some) - NAMED:,} more (listed below)" if len(some) > NAMED else ""
+    return f"{', '.join(plain_ids(some['assessor'].head(NAMED), 24))}{more}"
+
+
+def _share_of_judgments(found: Findings, some: pd.DataFrame) -> str:
+    n = int(some["judgments"].sum())
+    return f"{counted(n, 'judgment')} ({percent(n / max(int(found.assessors['judgments'].sum()), 1))} of all)"
 
 
 def _more_test_queries(found: Findings) -> list[str]:

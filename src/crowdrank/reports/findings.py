@@ -16,11 +16,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank.assessors.agreement import Alpha, krippendorff_alpha
+from crowdrank.assessors.flags import CAREFUL, CARELESS
 from crowdrank.consensus.base import Aggregator
 from crowdrank.errors import CrowdrankError, InputError
 from crowdrank.judgments.table import UNJUDGEABLE
 
 RUN_FILE = "run.json"
+AS_GIVEN = "as in your file"
+"""The unit of what came without one."""
+NOTHING = 0.05
+"""An answer that tells less than this share of the usual one tells nothing worth naming."""
 TEXT = ("assessor", "query", "document", "candidate", "about", "note", "flag", "evidence", "feature", "remapper")
 """Columns that stay text, whatever they look like: an id may be 007 or NA."""
 
@@ -151,13 +156,70 @@ class Findings:
 
     @property
     def on_a_line(self) -> bool:
-        """Whether relevance is a point on a line of its own, else it is in grades."""
-        return self.model is not None and self.model.on_a_line
+        """Whether relevance is in standard deviations on a line of its own, else it is in grades."""
+        return self.model is not None and not self.model.in_grades
 
     @property
     def knows_assessors(self) -> bool:
         """Whether the consensus weighs assessors by how they answer, as votes do not."""
         return self.model is not None and self.model.states(self.model.theta_) is not None
+
+    @cached_property
+    def usual_information(self) -> float:
+        """The median informativeness of assessors of whom enough is known, in nats."""
+        known = self.assessors.loc[self.assessors["flag"] != "few", "informativeness"]
+        return float((known if len(known) else self.assessors["informativeness"]).median())
+
+    def tells(self, some: pd.DataFrame) -> str:
+        """What the answers of some assessors count for in the consensus, in words and nats."""
+        mean = float(np.average(some["informativeness"], weights=np.maximum(some["judgments"], 1)))
+        word = weight_word(mean, self.usual_information)
+        return f"{WEIGHTS[word]} ({mean:.3f} nats an answer; {self.usual_information:.3f} is usual)"
+
+    def unit(self, column: str) -> str:
+        """In what durations or costs are."""
+        known = self.about.get("origin", {}).get("units", {})
+        return str(known.get(column, AS_GIVEN))
+
+    @property
+    def relevance_unit(self) -> str:
+        """What relevance is counted in, for heads of columns."""
+        return "standard deviations" if self.on_a_line else "grades"
+
+    @property
+    def grade_range(self) -> str:
+        """The grades from the lowest to the best."""
+        values = self.grade_values
+        return f"{values[0]:.0f} to {values[-1]:.0f}" if values else "grades"
+
+    # Which documents.
+
+    @property
+    def honeypots(self) -> int:
+        """How many documents were planted to check assessors: judged, but not labelled."""
+        return max(self.sizes["judged_documents"] - len(self.documents), 0)
+
+    @cached_property
+    def kinds_of_documents(self) -> list[tuple[str, int, str]]:
+        """How many documents there are of each kind that the report speaks of, and what they serve."""
+        sizes, learnt = self.sizes, int((self.training["labels"] > 0).sum())
+        told = [("judged by the crowd", sizes["judged_documents"], "what shows who is reliable")]
+        if self.honeypots:
+            told += [
+                ("honeypots among them", self.honeypots, "planted to check assessors: no label is made of them"),
+            ]
+        return [
+            *told,
+            ("labelled", len(self.documents), "judged and no honeypot: the documents of all tables and charts here"),
+            ("with features", sizes["documents"], "what a ranker can rank"),
+            (
+                "learnt from",
+                learnt,
+                "labelled and with features: what rankers learn from",
+            ),
+            ("graded by experts", sizes["expert_grades"], "with features and no honeypot: for the choice and the test"),
+            ("labelled and graded", len(self.against_experts), "what 'Can I trust the labels?' rests on"),
+        ]
 
     @cached_property
     def grade_values(self) -> list[float]:
@@ -235,6 +297,20 @@ class Findings:
         cost = np.nan_to_num(table.extras["cost"].astype(np.float64))
         total = np.bincount(table.assessor, weights=cost, minlength=table.n_assessors)
         return dict(zip(map(str, table.assessors.to_pylist()), total.tolist(), strict=True))
+
+
+WEIGHTS = {"nothing": "next to nothing", "little": "little", "usual": "as much as usual", "much": "much"}
+"""How much an answer tells, next to the crowd's median: what is said of one answer, and of many."""
+
+
+def weight_word(nats: float, usual: float) -> str:
+    """How much an answer tells next to the usual one; the marks are those of the flags careless and careful.
+
+    >>> [weight_word(nats, 0.3) for nats in (0.001, 0.1, 0.3, 0.6)]
+    ['nothing', 'little', 'usual', 'much']
+    """
+    share = nats / usual if usual > 0 else 1.0
+    return "nothing" if share < NOTHING else "little" if share < CARELESS else "usual" if share <= CAREFUL else "much"
 
 
 def _if_there(path: Path) -> pd.DataFrame | None:

@@ -2,8 +2,9 @@
 // Tables: sorted, searched and paged here. Cells are made as text and shapes, never as markup, so whatever ids hold is inert.
 (() => {
   const COLOURS = ["#D55E00", "#E69F00", "#8a939c", "#56B4E9", "#0072B2", "#CC79A7", "#009E73"];
-  const NUMBERS = ["number", "share"];
+  const NUMBERS = ["number", "difference", "p", "share"];
   const PAGE = 12;
+  const ROOM = 100;  // the width of a picture in a table
 
   function element(name, classes, text) {
     const made = document.createElement(name);
@@ -18,9 +19,10 @@
     return made;
   }
 
-  function written(value, digits) {
+  function written(value, digits, signed) {
     if (value === null) return "";
-    return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
+    const text = value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
+    return signed && value > 0 && /[1-9]/.test(text) ? `+${text}` : text;
   }
 
   // The number that a cell is sorted by; cells without one come last.
@@ -61,25 +63,25 @@
     if (column.kind === "interval") {
       td.className = "pic";
       const [lower, middle, upper] = cell;
-      td.append(element("span", "val", written(middle, column.digits)));
+      td.append(element("span", "val", written(middle, column.digits, column.signed)));
       if (middle === null) return;
-      const x = (value) => 4 + 112 * Math.min(1, Math.max(0, (value - reach[0]) / (reach[1] - reach[0])));
+      const x = (value) => 4 + (ROOM - 8) * Math.min(1, Math.max(0, (value - reach[0]) / (reach[1] - reach[0])));
       const known = lower !== null && upper !== null;
-      const said = known ? `${written(lower, column.digits)} to ${written(upper, column.digits)}` : "no interval";
-      const svg = picture(120, said);
+      const said = known ? `${written(lower, column.digits, column.signed)} to ${written(upper, column.digits, column.signed)}` : "no interval";
+      const svg = picture(ROOM, said);
       svg.append(shape("line", { x1: x(0), x2: x(0), y1: 0, y2: 16, stroke: "#8a939c", "stroke-dasharray": "2 2" }));
       if (known) svg.append(shape("line", { x1: x(lower), x2: x(upper), y1: 8, y2: 8, stroke: "#56B4E9", "stroke-width": 5 }));
       // Where an interval goes on beyond the picture, it ends in an arrow.
       if (known && lower < reach[0]) svg.append(shape("polygon", { points: "0,8 7,2 7,14", fill: "#56B4E9" }));
-      if (known && upper > reach[1]) svg.append(shape("polygon", { points: "120,8 113,2 113,14", fill: "#56B4E9" }));
+      if (known && upper > reach[1]) svg.append(shape("polygon", { points: `${ROOM},8 ${ROOM - 7},2 ${ROOM - 7},14`, fill: "#56B4E9" }));
       svg.append(shape("circle", { cx: x(middle), cy: 8, r: 4, fill: "#0072B2" }));
       td.append(svg);
       td.title = said;
     } else if (column.kind === "bar") {
       td.className = "pic";
       td.append(element("span", "val", written(cell, column.digits)));
-      const svg = picture(90, "");
-      svg.append(shape("rect", { x: 0, y: 3, width: cell === null ? 0 : (90 * cell) / reach[1], height: 10, fill: "#0072B2" }));
+      const svg = picture(ROOM - 30, "");
+      svg.append(shape("rect", { x: 0, y: 3, width: cell === null ? 0 : ((ROOM - 30) * cell) / reach[1], height: 10, fill: "#0072B2" }));
       td.append(svg);
     } else if (column.kind === "votes") {
       td.className = "pic";
@@ -106,6 +108,12 @@
     } else if (column.kind === "share") {
       td.className = "n";
       td.textContent = cell === null ? "" : `${Math.round(100 * cell)}%`;
+    } else if (column.kind === "difference") {
+      td.className = "n";
+      td.textContent = written(cell, column.digits, true);
+    } else if (column.kind === "p") {  // no p is 0
+      td.className = "n";
+      td.textContent = cell !== null && cell < 0.0005 ? "< 0.001" : written(cell, column.digits);
     } else if (column.kind === "number") {
       td.className = "n";
       td.textContent = cell === null ? "" : written(cell, column.digits);
@@ -229,8 +237,30 @@
     }
 
     show();
-    box.replaceChildren(tools, frame);
+    const hold = element("div", "hold");
+    hold.append(frame);
+    box.replaceChildren(tools, hold);
+  }
+
+  // A box that holds more than it shows says so: a shadow on the side where there is more, and a hint above.
+  function hinted(hold) {
+    const box = hold.firstElementChild;
+    const hint = element("p", "hint", "slide sideways for more →");
+    hint.setAttribute("aria-hidden", "true");
+    hold.prepend(hint);
+    function look() {
+      const more = box.scrollWidth - box.clientWidth;
+      hold.classList.toggle("left", box.scrollLeft > 2);
+      hold.classList.toggle("right", more - box.scrollLeft > 2);
+      hint.classList.toggle("shown", more > 2);
+    }
+    box.addEventListener("scroll", look, { passive: true });
+    new ResizeObserver(look).observe(box);
+    for (const inner of box.children) new ResizeObserver(look).observe(inner);
+    look();
   }
 
   document.querySelectorAll(".sheet").forEach(build);
+  document.querySelectorAll(".hold").forEach(hinted);
+  document.documentElement.classList.add("slides");
 })();

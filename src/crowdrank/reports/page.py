@@ -16,6 +16,7 @@ from crowdrank.reports.answers import ADVICE, MEANING, answers
 from crowdrank.reports.figures import can_draw, figures
 from crowdrank.reports.findings import Findings
 from crowdrank.reports.tables import assessor_sheet, document_sheet, ranker_sheet
+from crowdrank.reports.words import real_minus
 
 REPORT = "report.html"
 FLAG_ORDER = ("careful", "", "careless", "random", "reversed", "few")
@@ -51,6 +52,7 @@ def render(found: Findings) -> str:
         loader=jinja2.FunctionLoader(_asset), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
+    env.filters["minus"] = real_minus
     script, style = _asset("page.js"), _asset("page.css")
     drawings = figures(found)
     sheets = {
@@ -72,7 +74,7 @@ def render(found: Findings) -> str:
         "style": style,
         "policy": f"default-src 'none'; img-src data:; script-src {digest(script)}; style-src {digest(style)}",
         "interval_bar": interval_bar,
-        "command": command(found),
+        "again": again(found),
         "files": [(name, what) for name, what in FILES if (found.folder / name).exists()],
         "settings": [(name, _setting(value)) for name, value in found.settings.items()],
     }
@@ -93,8 +95,20 @@ FILES = (
 )
 
 
+def again(found: Findings) -> tuple[str, str]:
+    """How to have the same made again: a sentence, and what to type or to call."""
+    told = found.about.get("origin", {})
+    if told.get("command"):
+        return "The command, with names of files as seen from where it was given:", str(told["command"])
+    if told.get("python"):
+        return "This run was asked for in Python, with what its comments say:", str(told["python"])
+    return "An earlier version made this run and did not keep the names of its files; the command with them:", command(
+        found
+    )
+
+
 def command(found: Findings) -> str:
-    """The command that makes the same again; the names of the files are for the reader to fill in."""
+    """The command by the settings alone, for runs that do not say theirs."""
     expert = " --expert EXPERT" if found.sizes["expert_grades"] else ""
     usual = {"method": "gda", "measure": "nDCG@10", "gains": "exponential", "baseline": "majority", "test": 0.35}
     usual |= {"folds": 5, "seed": 0, "unjudgeable_as": "lowest"}

@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from crowdrank.reports.answered import Answered
 from crowdrank.reports.answers import ADVICE
-from crowdrank.reports.findings import Findings
-from crowdrank.reports.words import plain_id
+from crowdrank.reports.findings import AS_GIVEN, Findings
+from crowdrank.reports.words import plain_id, real_minus
 
 MOST_ASSESSORS = 5000
 MOST_DOCUMENTS = 500
 LONGEST_ID = 200
 DIGITS = 4
+P_DIGITS = 6
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of a table.
 
-    `kind` says how a cell is shown: text, number, share (percent), bar, interval ([lower, middle, upper]), votes (a
-    count per grade), flag, or words (a sentence).
+    `kind` says how a cell is shown: text, number, difference (with its sign), p, share (percent), bar, interval
+    ([lower, middle, upper]; `signed` where it is of a difference), votes (a count per grade), flag, or words (a
+    sentence).
     """
 
     title: str
     kind: str
     help: str = ""
     digits: int = 2
+    signed: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,10 @@ def assessor_sheet(found: Findings) -> Sheet:
             Column("rise", "interval", "how the answers rise with the others': 1 alike, 0 random, below 0 reversed"),
             lambda row: [number(row[name], 3) for name in ("rise_lower", "rise", "rise_upper")],
         ),
-        (Column("bias", "number", "mean answer less the others', in grades"), lambda row: number(row["bias"])),
+        (
+            Column("bias (grades)", "difference", "mean answer less the others', in grades"),
+            lambda row: number(row["bias"]),
+        ),
         (
             Column("agrees", "share", "answers equal to the consensus grade"),
             lambda row: number(row["agreement"]),
@@ -110,26 +118,48 @@ def assessor_sheet(found: Findings) -> Sheet:
             )
         )
     if "duration" in table and table["duration"].notna().any():
-        told.append((Column("time", "number", "median duration", 1), lambda row: number(row["duration"])))
+        unit = found.unit("duration")
+        told.append(
+            (
+                Column(f"time per judgment ({unit})", "number", f"its median; {_from(unit, 'duration')}", 1),
+                lambda row: number(row["duration"]),
+            )
+        )
     if found.paid:
-        paid = found.paid
-        told.append((Column("paid", "number", "for labels, in all"), lambda row: number(paid.get(row["assessor"]))))
-    told.append((Column("evidence", "words"), lambda row: row["evidence"]))
+        paid, unit = found.paid, found.unit("cost")
+        told.append(
+            (
+                Column(f"paid ({unit})", "number", f"for all judgments together; {_from(unit, 'cost')}"),
+                lambda row: number(paid.get(row["assessor"])),
+            )
+        )
+    told.append((Column("evidence", "words"), lambda row: real_minus(row["evidence"])))
     rows = [[read(row) for _, read in told] for row in order.head(MOST_ASSESSORS).to_dict("records")]
     return Sheet([column for column, _ in told], rows, len(table), "assessors.csv", "assessor", (1, False))
 
 
-def _document_columns(found: Findings) -> list[tuple[Column, Any]]:
-    unit = "0 is the mean document" if found.on_a_line else "in grades"
+def _from(unit: str, column: str) -> str:
+    return f"in the unit of its column '{column}'" if unit == AS_GIVEN else f"in {unit}"
+
+
+def _document_columns(found: Findings, places: Iterable[int]) -> list[tuple[Column, Any]]:
+    unit = found.relevance_unit
+    means = "0 is the mean document, 1 one standard deviation better; not a grade" if found.on_a_line else "in grades"
     told: list[tuple[Column, Any]] = [
         (Column("document", "text"), lambda row: plain_id(row["document"], LONGEST_ID)),
         (Column("query", "text"), lambda row: plain_id(row["query"], LONGEST_ID)),
         (
-            Column("relevance", "interval", f"with its interval; {unit}"),
+            Column(f"relevance ({unit})", "interval", f"with its interval; {means}"),
             lambda row: [number(row[name], 3) for name in ("lower", "relevance", "upper")],
         ),
-        (Column("width", "number", "of the interval"), lambda row: number(row["upper"] - row["lower"], 3)),
-        (Column("grade", "text", "by the consensus"), lambda row: str(row["grade"])),
+        (
+            Column("width", "number", f"of the interval of relevance, in {unit}"),
+            lambda row: number(row["upper"] - row["lower"], 3),
+        ),
+        (
+            Column("consensus grade", "text", f"the grade that the consensus gives; {found.grade_range}"),
+            lambda row: str(row["grade"]),
+        ),
         (Column("judgments", "number", "", 0), lambda row: number(row["judgments"])),
     ]
     if found.votes is not None:
@@ -137,10 +167,12 @@ def _document_columns(found: Findings) -> list[tuple[Column, Any]]:
         told += [
             (Column("answers", "votes", "how often each grade was given"), lambda row: votes[row["place"]].tolist()),
             (
-                Column("apart", "number", "how far apart the answers are: their standard deviation, in grades"),
+                Column("apart (grades)", "number", "how far apart the answers are: their standard deviation"),
                 lambda row: number(dispute[row["place"]]),
             ),
         ]
+        lines = Answered(found).lines(places)
+        told.append((Column("who answered what", "words"), lambda row: lines[row["place"]]))
     return told
 
 
@@ -156,10 +188,10 @@ def document_sheet(found: Findings, by: str) -> Sheet | None:
         documents = documents[~np.isnan(key)]
         key = key[~np.isnan(key)]
     order = documents.iloc[np.argsort(-key, kind="stable")[:MOST_DOCUMENTS]]
-    told = _document_columns(found)
+    told = _document_columns(found, order["place"])
     rows = [[read(row) for _, read in told] for row in order.to_dict("records")]
     columns = [column for column, _ in told]
-    place = [column.title for column in columns].index("width" if by == "uncertain" else "apart")
+    place = [column.title for column in columns].index("width" if by == "uncertain" else "apart (grades)")
     names = tuple(f"{value:.0f}" for value in found.grade_values)
     return Sheet(columns, rows, len(documents), "consensus.parquet", "document", (place, True), names)
 
@@ -172,11 +204,11 @@ def ranker_sheet(found: Findings) -> Sheet:
             Column("candidate", "text"),
             lambda row: str(row["candidate"]) + (" (chosen)" if row["chosen"] is True else ""),
         ),
-        (
-            Column(f"{measure}, choice", "number", "on the queries for the choice", 4),
-            lambda row: number(row["choice_mean"]),
-        ),
     ]
+    choice = (
+        Column(f"{measure}, choice", "number", "on the queries for the choice", 4),
+        lambda row: number(row["choice_mean"]),
+    )
     if found.tested:
         told += [
             (
@@ -184,23 +216,24 @@ def ranker_sheet(found: Findings) -> Sheet:
                 lambda row: number(row[f"{measure} mean"]),
             ),
             (
-                Column(f"over {found.baseline}", "interval", "difference with its 95% interval", 4),
+                Column(f"over {found.baseline}", "interval", "difference with its 95% interval", 4, signed=True),
                 lambda row: [number(row[f"{measure} {name}"]) for name in ("lower", "difference", "upper")],
             ),
-            (Column("p", "number", "of this difference alone", 3), lambda row: number(row[f"{measure} p"])),
+            (Column("p", "p", "of this difference alone", 3), lambda row: number(row[f"{measure} p"], P_DIGITS)),
             (
-                Column("p (Holm)", "number", "corrected for all candidates", 3),
-                lambda row: number(row[f"{measure} p_holm"]),
+                Column("p (Holm)", "p", "corrected for all candidates", 3),
+                lambda row: number(row[f"{measure} p_holm"], P_DIGITS),
             ),
         ]
+    told.append(choice)
+    if found.tested:
         for name in found.measures[1:]:
             told.append(
                 (Column(name, "number", "on the test queries", 4), lambda row, name=name: number(row[f"{name} mean"]))
             )
     told.append((Column("what it is", "words"), _what))
     rows = [[read(row) for _, read in told] for row in found.comparison.to_dict("records")]
-    by = (2, True) if found.tested else (1, True)
-    return Sheet([column for column, _ in told], rows, len(rows), "comparison.csv", "candidate", by)
+    return Sheet([column for column, _ in told], rows, len(rows), "comparison.csv", "candidate", (1, True))
 
 
 def _what(row: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,15 @@ def signed(value: float, digits: int = 4) -> str:
     ('−0.0123', '+0.5')
     """
     return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def real_minus(text: str) -> str:
+    """Text whose negative numbers have a real minus; hyphens stay what they are.
+
+    >>> real_minus("gda-pw-mart is -0.0072 [-0.0410, +0.0251]")
+    'gda-pw-mart is −0.0072 [−0.0410, +0.0251]'
+    """
+    return re.sub(r"(?<=[\s(\[])-(?=\d)", "−", text)
 
 
 def percent(share: float) -> str:

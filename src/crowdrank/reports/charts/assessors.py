@@ -169,10 +169,11 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
         parts.append(long.assign(assessor=name, grade=long["grade"].str[1:]))
     told = pd.concat(parts)
     grades = list(dict.fromkeys(told["grade"]))
-    x_title = "relevance of the document" if model.on_a_line else "grade of the document"
+    on_a_line = model.assessing.on_a_line
+    x_title = "relevance (standard deviations)" if on_a_line else "grade of the document"
     lines = (
         alt.Chart(told)
-        .mark_line(strokeWidth=2.2, point=not model.on_a_line)
+        .mark_line(strokeWidth=2.2, point=not on_a_line)
         .encode(
             alt.X("relevance:Q", title=x_title, axis=alt.Axis(tickCount=5)),
             alt.Y("chance:Q", title="chance of the answer", axis=alt.Axis(format="%", tickCount=4)),

@@ -17,6 +17,10 @@ MOST_DOCUMENTS = 60
 """So many documents of a query have a line of their own; of more, every so manieth by relevance."""
 
 
+IN_SD = "relevance (standard deviations)"
+"""Of a point on a line: 0 is the mean document, 1 one standard deviation better."""
+
+
 def relevance_intervals(documents: Any, query: Any = None, *, on_a_line: bool = True, level: str = "95%") -> Any:
     """The documents of a query by relevance, each with its interval.
 
@@ -47,7 +51,7 @@ def relevance_intervals(documents: Any, query: Any = None, *, on_a_line: bool = 
         alt.Y("document:N", sort=alt.SortField("place"), title=None, axis=alt.Axis(ticks=False, domain=False)),
         tooltip=["document:N", *(alt.Tooltip(f"{name}:Q", format=".2f") for name in ("relevance", "lower", "upper"))],
     )
-    title = "relevance (0: the mean document, 1: one standard deviation better)" if on_a_line else "relevance (grades)"
+    title = "relevance (standard deviations; 0 is the mean document)" if on_a_line else "relevance (grades)"
     rules = base.mark_rule(color=theme.SKY, strokeWidth=4).encode(alt.X("lower:Q", title=title), alt.X2("upper:Q"))
     dots = base.mark_circle(color=theme.BLUE, size=45, opacity=1).encode(alt.X("relevance:Q"))
     said = number_of(order, "document") if step == 1 else f"1 in {step} of {number_of(order, 'document')}, by relevance"
@@ -101,14 +105,14 @@ def difficulty_by_relevance(documents: Any) -> Any:
     known = as_pandas(documents, "document", "relevance", "difficulty")
     named = titled("Difficulty and relevance", f"{number_of(known, 'document')}; higher is harder to judge")
     if len(known) > theme.MOST_POINTS:
-        chart = theme.cloud(known["relevance"], known["difficulty"], "relevance", "difficulty", "document")
+        chart = theme.cloud(known["relevance"], known["difficulty"], IN_SD, "difficulty", "document")
     else:
         told = known.assign(document=plain_ids(known["document"]))[["document", "relevance", "difficulty"]]
         chart = (
             alt.Chart(told)
             .mark_circle(color=theme.BLUE, size=28, opacity=0.55)
             .encode(
-                alt.X("relevance:Q", title="relevance"),
+                alt.X("relevance:Q", title=IN_SD),
                 alt.Y("difficulty:Q", title="difficulty", scale=alt.Scale(zero=False)),
                 tooltip=["document:N"],
             )
@@ -134,7 +138,7 @@ def document_trace(steps: Any, title: str = "", *, on_a_line: bool = True) -> An
         assessor=plain_ids(known["assessor"], 24), given=[plain_id(given, 12) for given in known["given"]]
     )
     told = told[["step", "assessor", "given", "relevance", "lower", "upper"]]
-    unit = "relevance (standard deviations)" if on_a_line else "relevance (grades)"
+    unit = IN_SD if on_a_line else "relevance (grades)"
     x = alt.X("step:Q", title="judgments seen", axis=alt.Axis(tickMinStep=1, format="d"))
     base = alt.Chart(told).encode(x, tooltip=["step:Q", "assessor:N", "given:N"])
     band = base.mark_area(color=theme.SKY, opacity=0.35).encode(alt.Y("lower:Q", title=unit), alt.Y2("upper:Q"))

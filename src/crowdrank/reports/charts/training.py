@@ -24,8 +24,8 @@ WORDS = {
     "bad_glad": "chance that the document is bad (GLAD)",
     "expected_dawid_skene": "expected grade of the document (Dawid-Skene)",
     "expected_glad": "expected grade of the document (GLAD)",
-    "latent_relevance": "relevance of the document (GDA)",
-    "latent_sd": "doubt about the document (GDA)",
+    "latent_relevance": "relevance of the document (GDA, sd)",
+    "latent_sd": "doubt about the document (GDA, sd)",
     "ability": "ability of the assessor (GLAD)",
     "informativeness": "informativeness of the assessor (nats)",
     "slope": "slope of the assessor",
@@ -73,7 +73,7 @@ def learnt_by_feature(remapping: Any, feature: str) -> Any:
 
     >>> frame = pd.DataFrame({"duration": [3.0, 9.0], "labels": [9, 9], "target": [0.1, 0.4], "weight": [0.5, 0.6]})
     >>> learnt_by_feature(frame, "duration").to_dict()["hconcat"][0]["encoding"]["y"]["title"]
-    'learnt value'
+    'learnt value (own scale)'
     """
     known = as_pandas(remapping, "labels", "target", "weight")
     if "feature" in known:
@@ -98,7 +98,7 @@ def learnt_by_feature(remapping: Any, feature: str) -> Any:
     return dressed(alt.hconcat(*sides, spacing=30).resolve_scale(color="shared").properties(title=named))
 
 
-SIDES = (("target", "learnt value"), ("weight", "learnt weight"))
+SIDES = (("target", "learnt value (own scale)"), ("weight", "learnt weight"))
 
 
 def _side(told: pd.DataFrame, column: str, title: str, x_title: str) -> Any:
