@@ -256,11 +256,11 @@ class Trial:
             list(workers.map(lambda candidate: self._final(candidate, final), self.candidates))
             jobs = [(candidate, number) for number in range(len(folds)) for candidate in self.candidates]
             list(workers.map(lambda job: self._fold(job[0], folds[job[1]], job[1]), jobs))
-        for name in self.outcome.failed:
-            self.outcome.rankers.pop(name, None)
-            self.outcome.scores.pop(name, None)
         self.outcome.final = final
         self.candidates = [c for c in self.candidates if c.name not in self.outcome.failed]
+        # In their order, whichever was ready first.
+        self.outcome.rankers = {c.name: self.outcome.rankers[c.name] for c in self.candidates}
+        self.outcome.scores = {c.name: self.outcome.scores[c.name] for c in self.candidates}
         self._require_some()
         self._ensembles()
         self._choose()
