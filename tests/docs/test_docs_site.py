@@ -51,7 +51,8 @@ def test_a_result_on_a_page_is_the_one_in_the_json(site: Path) -> None:
     for name, study in found.items():
         text = (site / "results" / f"{name}.html").read_text(encoding="utf-8")
         first = study["tables"][0]["rows"][0]
-        shown = [f"{value:.4f}" for value in first.values() if isinstance(value, float)]
+        floats = {column: value for column, value in first.items() if isinstance(value, float)}
+        shown = [f"{value:+.2f}" if column.endswith("%") else f"{value:.4f}" for column, value in floats.items()]
         assert all(figure in text for figure in shown), name
     chosen = (site / "choose-a-method.html").read_text(encoding="utf-8")
     gda = next(row for row in found["dl20"]["tables"][0]["rows"] if row["run"] == "gda")
