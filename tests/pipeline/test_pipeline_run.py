@@ -15,6 +15,7 @@ import crowdrank
 from crowdrank.cli.run import show_candidates
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.pipeline import candidates as candidates_module
+from crowdrank.pipeline import trial as trial_module
 from crowdrank.pipeline.candidates import BY_NAME, CANDIDATES, Candidate, sensible
 from crowdrank.pipeline.estimate import plan
 from crowdrank.pipeline.material import Material, gather
@@ -444,6 +445,19 @@ def test_weights_of_few_queries_are_nearly_equal_and_of_many_follow_the_better_r
     assert 1 / 3 < few[0] < 0.5
     assert few[1] > EQUAL / (4 + EQUAL) / 3 - 1e-9  # the equal part of each is never taken away
     assert many[0] > 0.85
+
+
+def test_progress_goes_to_its_end_and_no_further(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_module, "SIDE_BY_SIDE", 0)  # one after the other, so that each tells how far it is
+    material, settings = material_of(world), Settings(trees=TREES, folds=2)
+    trial = trial_of(material, ["majority", "expert-only"], settings, parted(material.graded_queries, settings))
+    for work in (trial.run, lambda: trial.refit(SAFE, trial.report)):
+        shares: list[float] = []
+        trial.report = lambda done, most, _, shares=shares: shares.append(done / most)
+        work()
+        assert shares == sorted(shares)
+        assert shares[-1] == 1
+        assert len(shares) > 2
 
 
 @pytest.mark.parametrize("n", [1, LEAST_CHOICE - 1, LEAST_CHOICE + 1])

@@ -210,7 +210,7 @@ def run(
     trial, stand_in = _tried(material, opinions, told, candidates, stages, out, progress)
     outcome = trial.outcome
     verdict = Verdict.of(trial, told, stand_in=stand_in)
-    ranker = trial.refit(outcome.chosen) if told.refit else outcome.ranker(outcome.chosen)
+    ranker = _once_more(trial, progress) if told.refit else outcome.ranker(outcome.chosen)
     done = Run(
         material,
         told,
@@ -333,6 +333,12 @@ def _tried(
         trial.run()
     trial.outcome.failed |= out
     return trial, stand_in
+
+
+def _once_more(trial: Trial, progress: bool) -> Ranker:
+    """The choice, learnt from everything."""
+    with ProgressBar("learning from everything") as bar:
+        return trial.refit(trial.outcome.chosen, bar if progress else None)
 
 
 def _fewer_folds(parts: Parts, settings: Settings) -> list[str]:

@@ -390,12 +390,20 @@ class Trial:
 
     # Once more, from everything.
 
-    def refit(self, name: str) -> Ranker:
-        """The candidate's ranker, learnt from every label and every expert grade."""
+    def refit(self, name: str, report: Report | None = None) -> Ranker:
+        """The candidate's ranker, learnt from every label and every expert grade; with a progress of its own."""
         lesson = self.lesson(np.empty(0, np.int64), self.material.graded_queries)
         members = [candidate for candidate in self.candidates if candidate.name in self.outcome.members(name)]
+        self.report, self._done, self._most = report, 0, len(members)
+
+        def learnt(candidate: Candidate) -> Ranker:
+            ranker = self.fitted(candidate, lesson)
+            self._done += 1
+            self._tell(0.0)
+            return ranker
+
         with self._workers() as workers:
-            made = list(workers.map(lambda candidate: self.fitted(candidate, lesson), members))
+            made = list(workers.map(learnt, members))
         rankers = {candidate.name: ranker for candidate, ranker in zip(members, made, strict=True)}
         return self.outcome.ranker(name, rankers)
 
