@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank import GDA, DawidSkene, MajorityVote, read_judgments, simulate
-from crowdrank.assessors.flags import FLAGS
+from crowdrank.assessors.flags import FLAGS, Evidence, flag
 from crowdrank.assessors.others import what_others_say
 from crowdrank.assessors.report import assess
-from crowdrank.assessors.trend import independence, joint_counts, measure_trend
+from crowdrank.assessors.trend import Trend, independence, joint_counts, measure_trend
 from crowdrank.consensus import METHODS, model_class
 from crowdrank.errors import ConvergenceWarning, InputError, NotFittedError
 from crowdrank.simulation import World
@@ -46,6 +46,15 @@ def flagged(method: str, seeds: range) -> pd.DataFrame:
         for seed in seeds
     ]
     return pd.concat(reports)
+
+
+def test_reversed_is_said_of_those_whose_interval_is_well_below_zero() -> None:
+    rise, error = np.array([-1.04, -0.47, -0.15]), np.array([0.08, 0.23, 0.01])
+    trend = Trend(np.full(3, 100), np.zeros(3), rise, error)
+    information = np.array([0.42, 0.03, 0.03])
+    found = flag(Evidence(trend, np.zeros(3), information, np.full(3, 0.01))).tolist()
+    assert found[0] == "reversed"
+    assert "reversed" not in found[1:]  # the interval only just ends below 0; it is not steep
 
 
 @pytest.mark.parametrize("method", ["gda", "dawid-skene", "majority"])

@@ -142,9 +142,7 @@ def test_a_candidate_that_cannot_take_the_judgments_is_left_out() -> None:
 @pytest.mark.parametrize(
     "keep",
     [
-        pytest.param(lambda frame: frame.drop_duplicates(["query", "document"]), id="one judgment per document"),
-        pytest.param(lambda frame: frame[frame["assessor"] == frame["assessor"].iloc[0]], id="one assessor"),
-        pytest.param(lambda frame: frame.head(8), id="eight judgments"),
+        pytest.param(lambda frame: frame.sort_values(["query", "document"]).head(8), id="eight judgments"),
         pytest.param(lambda frame: frame.assign(family="one"), id="one family"),
     ],
 )
@@ -156,6 +154,20 @@ def test_too_little_to_choose_by_is_said(keep: Any) -> None:
     assert model.choice_["ranking"].isna().all()
     assert model.consensus_.documents.equals(DawidSkene().fit(frame).consensus_.documents)
     assert chosen(Auto(candidates=("bwa", "average")).fit(frame)) == {"bwa": "ranking and grades"}
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        pytest.param(lambda frame: frame.drop_duplicates(["query", "document"]), id="one judgment per document"),
+        pytest.param(lambda frame: frame[frame["assessor"] == frame["assessor"].iloc[0]], id="one assessor"),
+    ],
+)
+def test_where_no_document_was_judged_twice_no_model_is_taken(keep: Any) -> None:
+    frame = keep(simulate(queries=10, seed=2).judgments[["query", "document", "assessor", "grade"]])
+    model = Auto().fit(frame)
+    assert chosen(model) == {"average": "ranking and grades"}
+    assert "that another assessor judged too, and there are 0 such judgments" in model.reason_
 
 
 def test_documents_that_cannot_be_compared_are_ranked_by_the_grades_winner() -> None:

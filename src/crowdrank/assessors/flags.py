@@ -23,7 +23,8 @@ holds 0 and reaches further tells nobody from anybody: the judgments are too few
 FEWEST = 10
 """Of fewer judgments nothing is said: a standard error from a handful is itself a guess."""
 REVERSED = -0.2
-"""A reversed assessor's rise is clearly below 0 and at least this steep: a flatter one is chance that came out."""
+"""A reversed assessor's rise is at least this steep, and by its interval surely half as steep: an interval that only
+just ends below 0 is what chance makes of some who do not look."""
 CHANCE = 0.01
 """Answers and documents count as related where chance makes them look so less often than this."""
 CARELESS, CAREFUL = 2 / 3, 4 / 3
@@ -79,7 +80,7 @@ def flag(evidence: Evidence) -> NDArray[np.object_]:
     """
     rise, (lower, upper) = evidence.trend.rise, evidence.rise_interval
     reach, information = _reach(evidence.information_error), evidence.informativeness
-    reversed_ = (upper < 0) & (rise <= REVERSED)
+    reversed_ = (upper < REVERSED / 2) & (rise <= REVERSED)
     random = (lower <= 0) & evidence.near_zero & (evidence.chance > CHANCE)
     careless = information + reach < CARELESS * evidence.median
     careful = information - reach > CAREFUL * evidence.median

@@ -77,7 +77,7 @@ def aggregate(
     from crowdrank.consensus.base import MODEL_FILE
     from crowdrank.files import require_folder, require_ours
     from crowdrank.judgments.addresses import is_folder
-    from crowdrank.judgments.inspect import lone_grade
+    from crowdrank.judgments.inspect import scale_in_doubt
     from crowdrank.judgments.read import read_gold, read_judgments
     from crowdrank.judgments.write import check_outputs, write_table
 
@@ -100,7 +100,7 @@ def aggregate(
         require_folder(save)
         require_ours(save, MODEL_FILE)
     table = read_judgments(judgments, **reading)
-    if reading["grades"] is None and (doubt := lone_grade(table)) is not None:
+    if (doubt := scale_in_doubt(table)) is not None:
         complain(f"Note: {doubt}")
     known = read_gold(gold, **expert_options) if gold else None
     with o.engine(engine, threads) as running:

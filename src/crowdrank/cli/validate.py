@@ -25,8 +25,7 @@ def validate(
     found = inspect(
         read_folder(judgments, None, LocalEngine(), options)
         if is_folder(judgments)
-        else read_judgments(judgments, **options),
-        scale_told=reading["grades"] is not None,
+        else read_judgments(judgments, **options)
     )
     if json:
         say_json(found.to_dict())

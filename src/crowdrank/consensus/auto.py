@@ -33,8 +33,8 @@ from crowdrank.progress import Report, reporting
 
 LEAST = 50
 """With fewer held-out judgments than this on documents that others judged too, nothing is chosen."""
-DEFAULT = "dawid-skene"
-"""What is taken where nothing can be chosen."""
+DEFAULT, ALONE = "dawid-skene", "average"
+"""What is taken where nothing can be chosen; and where no document was judged twice, so that no model has a footing."""
 TIE = 1e-9
 """Scores closer than this are tied, and the simpler candidate is taken: rounding must not choose."""
 
@@ -306,7 +306,8 @@ class Auto(Aggregator):
         self, able: dict[str, Candidate], notes: dict[str, str], judgments: Judgments, engine: Engine | None
     ) -> str:
         """The default, if it is among the candidates and takes these judgments; else the first that does."""
-        for name in sorted(able, key=lambda name: name != DEFAULT):
+        first = DEFAULT if int(np.diff(judgments.offsets).max(initial=0)) > 1 else ALONE
+        for name in sorted(able, key=lambda name: name != first):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # the fit that counts will say so
@@ -437,9 +438,10 @@ def too_little(trial: Trial) -> str:
     """Why nothing can be chosen, if so."""
     if len(trial.folds) and trial.predictable.sum() >= LEAST:
         return ""
+    who = "another assessor" if trial.who == "assessor" else f"assessors of another {trial.who}"
     return (
-        f"to choose, {LEAST} judgments are needed of documents that assessors of another {trial.who} judged too, and "
-        f"there are {counted(int(trial.predictable.sum()), 'such judgment')}"
+        f"to choose, {LEAST} judgments are needed of documents that {who} judged too, and there are "
+        f"{counted(int(trial.predictable.sum()), 'such judgment')}"
     )
 
 

@@ -83,6 +83,7 @@ def _joined_reports(old: ReadReport, new: ReadReport, replaced: int) -> ReadRepo
         repeats=old.repeats + new.repeats + replaced,
         excluded=old.excluded + new.excluded,
         units={name: unit for name, unit in old.units.items() if new.units.get(name) == unit},
+        guessed=old.guessed and new.guessed,
     )
 
 

@@ -91,6 +91,7 @@ class Encoder:
                 repeats=repeats,
                 excluded=excluded,
                 units=self._units(columns),
+                guessed=self.scale is None and self.scale_rules is None,
             ),
             unjudgeable=tuple(sorted(self.unjudgeable)),
             backend=self.source.backend,

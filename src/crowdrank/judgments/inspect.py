@@ -54,12 +54,8 @@ class Tally:
         return Tally(sizes, self.answers + other.answers)
 
 
-def inspect(judgments: Judgments | ShardedJudgments, *, scale_told: bool = False) -> Inspection:
+def inspect(judgments: Judgments | ShardedJudgments) -> Inspection:
     """Look over judgments that were read with `on_bad_rows="skip"`; those on disk, a shard at a time.
-
-    Args:
-        judgments: what was read.
-        scale_told: whether their scale was given, and not read off their grades.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -71,9 +67,7 @@ def inspect(judgments: Judgments | ShardedJudgments, *, scale_told: bool = False
     else:
         shards = (Tally.of(judgments.load(place, ids=False)) for place in range(len(judgments.shards)))
         tally, extras = reduce(add, shards), {}
-    return Inspection(
-        {**_facts(judgments, tally), **extras}, _problems(judgments), _remarks(judgments, tally, scale_told)
-    )
+    return Inspection({**_facts(judgments, tally), **extras}, _problems(judgments), _remarks(judgments, tally))
 
 
 def _facts(judgments: Judgments | ShardedJudgments, tally: Tally) -> dict[str, str]:
@@ -134,7 +128,7 @@ def _problems(judgments: Judgments | ShardedJudgments) -> list[str]:
     ]
 
 
-def _remarks(judgments: Judgments | ShardedJudgments, tally: Tally, scale_told: bool) -> list[str]:
+def _remarks(judgments: Judgments | ShardedJudgments, tally: Tally) -> list[str]:
     report, remarks = judgments.report, []
     if report.repeats:
         remarks.append(
@@ -148,7 +142,7 @@ def _remarks(judgments: Judgments | ShardedJudgments, tally: Tally, scale_told: 
         remarks.append(f"{counted(alone, 'document')} of {judgments.n_items:,} with a single judgment.")
     remarks += _remarks_on_assessors(tally)
     if len(judgments.scales) == 1:
-        remarks += _remarks_on_scale(judgments.scales[0], _grade_counts(judgments, tally, 0), scale_told)
+        remarks += _remarks_on_scale(judgments.scales[0], _grade_counts(judgments, tally, 0), not report.guessed)
     if len(judgments.scales) > 1 and not judgments.maps_to_one_scale:
         remarks.append("the scales differ and have no map to one scale: votes and Dawid-Skene will refuse them.")
     return remarks
@@ -187,19 +181,20 @@ def guessed_scale(scale: Scale, seen: Sequence[str], never: Sequence[str]) -> st
     return f"the only grade is {seen[0]}: the scale is not known and taken as {scale}; give it, as in {told}."
 
 
-def lone_grade(judgments: Judgments) -> str | None:
-    """What is said of judgments that all have one grade, where no scale was given.
+def scale_in_doubt(judgments: Judgments) -> str | None:
+    """What is said of a scale that was read off the grades, where some of its grades were never given: 7 may be a slip.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
-    >>> lone_grade(read_judgments(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]})))
+    >>> scale_in_doubt(read_judgments(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]})))
     'the only grade is 1: the scale is not known and taken as 1,2; give it, as in --grades 0-2.'
     """
-    if len(judgments.scales) > 1:
+    if len(judgments.scales) > 1 or not judgments.report.guessed:
         return None
-    scale, given = judgments.scale, np.bincount(judgments.grade - UNJUDGEABLE)[1:]
-    seen = [scale.names[code] for code in np.flatnonzero(given)]
-    return guessed_scale(scale, seen, ()) if len(seen) == 1 else None
+    scale, given = judgments.scale, np.bincount(judgments.grade - UNJUDGEABLE, minlength=len(judgments.scale) + 1)[1:]
+    names = np.array(scale.names, object)
+    seen, never = names[given > 0].tolist(), names[given == 0].tolist()
+    return guessed_scale(scale, seen, never) if never and seen else None
 
 
 def _remarks_on_assessors(tally: Tally) -> list[str]:

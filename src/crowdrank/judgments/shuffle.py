@@ -312,7 +312,8 @@ def agree(dealt: Iterable[Dealt], rules: Rules, makers: Scales, folder: Path) ->
         assessor_family=family,
         unjudgeable=tuple(sorted(rules.unjudgeable)),
     )
-    report = ReadReport(rows=rows, skipped=dict(skipped), examples=examples, excluded=excluded)
+    guessed = makers.scale is None and makers.rules is None
+    report = ReadReport(rows, dict(skipped), examples, excluded=excluded, guessed=guessed)
     return Agreed(tuple(parts), stored, tuple(answers for answers, _ in seen), codes), report
 
 

@@ -32,6 +32,7 @@ class ReadReport:
     repeats: int = 0
     excluded: int = 0
     units: Mapping[str, str] = field(default_factory=dict)  # of durations and costs, where they are known
+    guessed: bool = False  # whether the scale was read off the grades
 
 
 @dataclass(frozen=True, eq=False)

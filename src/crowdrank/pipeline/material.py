@@ -13,6 +13,7 @@ from crowdrank.consensus.inputs import as_judgments
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.inspect import scale_in_doubt
 from crowdrank.judgments.read import Features, read_gold
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments, counted
 from crowdrank.rankers.data import LARGEST_GRADE, Floats, Integers
@@ -110,7 +111,8 @@ def gather(
     table, known = as_judgments(judgments), as_features(features)
     gold = None if expert is None else expert if isinstance(expert, Gold) else read_gold(expert)
     pair_positions(known.query, known.document, known.query[:1], known.document[:1], "the features")  # refuses doubles
-    notes: list[str] = []
+    doubt = scale_in_doubt(table)
+    notes = [] if doubt is None else [f"Of the judgments, {doubt}"]
     if honeypots is not None:
         planted = honeypots if isinstance(honeypots, Gold) else read_gold(honeypots)
         table, note = planted_in(table, planted)
