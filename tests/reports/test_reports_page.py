@@ -142,16 +142,19 @@ def _with_test(found: Findings, difference: float, lower: float, upper: float, p
 
 
 @pytest.mark.parametrize(
-    ("told", "short", "tone"),
+    ("told", "short", "against", "tone"),
     [
-        ((0.05, 0.02, 0.08, 0.01), "Yes", "good"),
-        ((0.05, -0.01, 0.11, 0.2), "Not shown", "open"),
-        ((-0.05, -0.08, -0.02, 0.01), "No, it is worse", "bad"),
+        ((0.05, 0.02, 0.08, 0.01), "Yes", ", over majority votes", "good"),
+        ((0.05, -0.01, 0.11, 0.2), "Not shown", " against majority votes", "open"),
+        ((-0.05, -0.08, -0.02, 0.01), "No, it is worse", " than majority votes", "bad"),
     ],
 )
-def test_better_or_not(found: Findings, told: tuple[float, float, float, float], short: str, tone: str) -> None:
+def test_better_or_not(
+    found: Findings, told: tuple[float, float, float, float], short: str, against: str, tone: str
+) -> None:
     tested = _with_test(found, *told)
-    assert (better(tested).short, better(tested).tone) == (short, tone)
+    assert (better(tested).short, better(tested).against, better(tested).tone) == (short, against, tone)
+    assert how_much(tested).against == (" over majority" if told[0] > 0 else " against majority")
     assert how_much(tested).interval == pytest.approx((told[1], told[0], told[2]))
     asked = [step for step in what_next(tested).steps if step.startswith("Grade more queries")]
     assert bool(asked) == (short == "Not shown")
@@ -463,14 +466,18 @@ def test_remappers_show_themselves_in_a_notebook() -> None:
 
 
 def test_simple_ways_stand_on_the_first_screen(found: Findings) -> None:
-    said = better(found).sentences[1]
-    means = {name: found.candidate(name)[f"{found.measure} mean"] for name in (found.chosen, "average", "expert-only")}
-    for name in ("average", "expert-only"):
-        assert f"{name} {signed(means[found.chosen] - means[name])}, " in said
-    assert "within chance" in said or "beyond chance" in said
+    mean = {name: found.candidate(name)[f"{found.measure} mean"] for name in (found.chosen, "average", "expert-only")}
+    for name, line in zip(("average", "expert-only"), better(found).beside, strict=False):
+        off = mean[found.chosen] - mean[name]
+        assert line.startswith(f"{signed(100 * off / mean[name], 1)}% {'over' if off > 0 else 'against'} {name}: ")
+        p = re.search(f"{name} p (?:< )?([0-9.]+[0-9])", better(found).sentences[1])
+        assert p
+        assert line.endswith("within chance" if float(p[1]) > 0.05 else "beyond chance")
     assert found.per_query is not None
     few = found.per_query[found.per_query["candidate"].isin([found.chosen, "majority"])]
-    assert not any("simple ways" in sentence for sentence in better(replace(found, per_query=few)).sentences)
+    assert not better(replace(found, per_query=few)).beside
+    against = re.search(r"against average \(.*?p (.*?)[,)]", found.about["paragraph"])
+    assert found.chosen == "average" or (against and f"average p {against[1]}" in better(found).sentences[1])
     assert what_next(found).command.startswith("crowdrank rank -m ")
 
 
