@@ -495,3 +495,22 @@ def test_the_scale_of_relevance_is_that_of_the_numbers(method: str) -> None:
         curves = model.grade_curves(frame["assessor"].iloc[0])
         assert len(curves) == (len(NODES) if model.assessing.on_a_line else 5)
         assert (curves.filter(regex=r"^p\d").sum(axis=1) > 0.9).all()
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_only_what_asks_for_care_is_yellow(found: Findings) -> None:
+    calm, stern = "54 honeypots are left out. There is nothing to do.", "One grade only: have more graded."
+
+    def parts(notes: list[str]) -> tuple[str, str]:
+        page = unescape(render(replace(found, about={**found.about, "notes": notes})))
+        first, _, rest = page.partition('id="rankers"')
+        return first, rest
+
+    first, rest = parts([calm, stern])
+    assert stern in first
+    assert calm not in first
+    assert calm in rest
+    first, rest = parts([calm])
+    assert 'class="notes"' not in first
+    assert "Good to know" in rest
+    assert "Good to know" not in parts([stern])[1]

@@ -114,6 +114,16 @@ class Findings:
         """How much there was of everything."""
         return dict(self.about["sizes"])
 
+    @property
+    def warnings(self) -> list[str]:
+        """The notes of the run that ask for care."""
+        return [note for note in self.about.get("notes", []) if not asks_nothing(note)]
+
+    @property
+    def remarks(self) -> list[str]:
+        """The notes of the run that ask for nothing."""
+        return [note for note in self.about.get("notes", []) if asks_nothing(note)]
+
     # Rankers.
 
     @property
@@ -311,6 +321,15 @@ def weight_word(nats: float, usual: float) -> str:
     """
     share = nats / usual if usual > 0 else 1.0
     return "nothing" if share < NOTHING else "little" if share < CARELESS else "usual" if share <= CAREFUL else "much"
+
+
+def asks_nothing(note: str) -> bool:
+    """Whether a note says itself that nothing is to be done about it.
+
+    >>> asks_nothing("54 honeypots are left out. There is nothing to do."), asks_nothing("Few queries: label more.")
+    (True, False)
+    """
+    return note.rstrip(". ").lower().endswith("there is nothing to do")
 
 
 def _if_there(path: Path) -> pd.DataFrame | None:
