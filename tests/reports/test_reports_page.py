@@ -78,7 +78,7 @@ def test_the_page_asks_for_nothing_and_allows_one_script(page: str) -> None:
 def test_the_tables_hold_every_assessor_and_candidate(page: str, found: Findings) -> None:
     assert {row[0] for row in embedded(page, "assessors")["rows"]} == set(found.assessors["assessor"])
     told = {row[0].removesuffix(" (chosen)") for row in embedded(page, "rankers")["rows"]}
-    assert told == set(found.comparison["candidate"])
+    assert told == set(found.comparison["candidate"]) - set(found.left_out)
     widths = [row[3] for row in embedded(page, "uncertain")["rows"]]
     assert widths == sorted(widths, reverse=True)
     apart = [row[-2] for row in embedded(page, "disputed")["rows"]]
@@ -266,10 +266,15 @@ def test_differences_and_p_values_are_told_as_such(found: Findings) -> None:
 
 
 def test_times_and_costs_have_units(found: Findings) -> None:
-    def heads(units: dict[str, str]) -> list[str]:
+    def helps(units: dict[str, str]) -> dict[str, str]:
         told = replace(found, about={**found.about, "origin": {"units": units}})
-        return [column.title for column in assessor_sheet(told).columns]
+        return {column.title: column.help for column in assessor_sheet(told).columns}
 
+    def heads(units: dict[str, str]) -> list[str]:
+        return list(helps(units))
+
+    assert helps({"cost": "US dollars"})["paid (US dollars)"].endswith("in US dollars")
+    assert helps({"cost": "simulated"})["paid (simulated)"].endswith("; simulated, in no unit of the world")
     assert {"time per judgment (as in your file)", "paid (as in your file)"} <= set(heads({}))
     assert {"time per judgment (seconds)", "paid (US dollars)"} <= set(
         heads({"duration": "seconds", "cost": "US dollars"})
@@ -514,3 +519,45 @@ def test_only_what_asks_for_care_is_yellow(found: Findings) -> None:
     assert 'class="notes"' not in first
     assert "Good to know" in rest
     assert "Good to know" not in parts([stern])[1]
+
+
+def test_candidates_left_out_are_told_apart(found: Findings, no_charts: None) -> None:
+    name = next(name for name in found.comparison["candidate"] if name not in (found.chosen, found.baseline))
+    told = replace(found, about={**found.about, "left_out": {name: "no <time>"}})
+    assert len(ranker_sheet(told).rows) == len(ranker_sheet(_all_tried(found)).rows) - 1 == ranker_sheet(told).total
+    assert f"Left out, and not in the table: {name} (no <time>)." in unescape(render(told))
+    assert "Left out, and" not in render(_all_tried(found))
+
+
+def _all_tried(found: Findings) -> Findings:
+    return replace(found, about={**found.about, "left_out": {}})
+
+
+def test_one_assessor_is_not_judged(found: Findings, no_charts: None) -> None:
+    one = found.assessors.head(1).assign(flag="")
+    told = replace(found, assessors=one, about={**found.about, "sizes": {**found.sizes, "assessors": 1}})
+    assert trust(told).sentences[-1].startswith("With one assessor nobody can be told apart")
+    assert what_next(told).steps[0].startswith("Have a second assessor judge some of the same documents")
+    page = render(told)
+    assert "by 1 assessor on" in page
+    assert "None of" not in page
+
+
+def test_the_chart_has_the_median_of_the_evidence(found: Findings) -> None:
+    table = found.assessors.copy()
+    table.loc[table["informativeness"].nlargest(8).index, "flag"] = "few"
+    spec = charts.informativeness(table).to_dict()
+    drawn = [row["x"] for data in spec["datasets"].values() for row in data if "x" in row]
+    usual = replace(found, assessors=table).usual_information
+    assert drawn == [usual]
+    assert usual < table["informativeness"].median()
+    assert "flag few left out" in spec["title"]["subtitle"][0]
+
+
+def test_documents_that_next_csv_leaves_out_are_marked(found: Findings) -> None:
+    sheet = document_sheet(found, "uncertain")
+    assert sheet is not None
+    asked = set(zip(found.next["query"].astype(str), found.next["document"].astype(str), strict=True))
+    marked = [row[-1].startswith("graded by an expert; ") for row in sheet.rows]
+    assert marked == [(query, document) not in asked for document, query, *_ in sheet.rows]
+    assert set(marked) == {True, False}

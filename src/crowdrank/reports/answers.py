@@ -23,6 +23,7 @@ CONTROLS = ("average", "expert-only", "gls")
 """Candidates that need no model of the crowd: averages, least squares on them, the experts' grades alone."""
 VOTES = {"majority": "majority votes"}
 """What a baseline is called in large letters, where its name alone says too little."""
+ALONE = "With one assessor nobody can be told apart"
 BAD = ("random", "reversed")
 ADVICE = {
     "careful": "pay",
@@ -241,6 +242,8 @@ def weighted_kappa(first: Any, second: Any) -> float:
 def _spoilt(found: Findings) -> str:
     table = found.assessors
     bad = table["flag"].isin(BAD)
+    if len(table) == 1:
+        return f"{ALONE}: have a second one judge some of the same documents."
     share = table.loc[bad, "judgments"].sum() / max(table["judgments"].sum(), 1)
     if not bad.any():
         return f"None of {counted(len(table), 'assessor')} answers at random or in reverse."
@@ -253,6 +256,7 @@ def _spoilt(found: Findings) -> str:
 def what_next(found: Findings) -> Answer:
     """What would help most, in order."""
     steps = [
+        *([f"Have a second assessor judge some of the same documents. {ALONE}."] if len(found.assessors) == 1 else []),
         *_stop_paying(found),
         *_ask_whether_turned(found),
         *_more_test_queries(found),

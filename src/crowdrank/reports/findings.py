@@ -146,6 +146,11 @@ class Findings:
         itself = self.comparison[f"{self.measure} mean"].notna() & self.comparison[f"{self.measure} p"].isna()
         return str(self.comparison.loc[itself, "candidate"].iloc[0]) if itself.any() else told
 
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The candidates that were not tried, and why."""
+        return dict(self.about.get("left_out") or {})
+
     def candidate(self, name: str) -> dict[str, Any]:
         """The figures of a candidate."""
         rows = self.comparison[self.comparison["candidate"] == name].to_dict("records")
@@ -177,8 +182,7 @@ class Findings:
     @cached_property
     def usual_information(self) -> float:
         """The median informativeness of assessors of whom enough is known, in nats."""
-        known = self.assessors.loc[self.assessors["flag"] != "few", "informativeness"]
-        return float((known if len(known) else self.assessors["informativeness"]).median())
+        return crowd_median(self.assessors)
 
     def tells(self, some: pd.DataFrame) -> str:
         """What the answers of some assessors count for in the consensus, in words and nats."""
@@ -311,6 +315,16 @@ class Findings:
 
 WEIGHTS = {"nothing": "next to nothing", "little": "little", "usual": "as much as usual", "much": "much"}
 """How much an answer tells, next to the crowd's median: what is said of one answer, and of many."""
+
+
+def crowd_median(assessors: pd.DataFrame) -> float:
+    """The median informativeness of assessors of whom enough is known, or else of all; as flags and evidence have it.
+
+    >>> crowd_median(pd.DataFrame({"informativeness": [0.1, 0.3, 0.9], "flag": ["few", "", "careful"]}))
+    0.6
+    """
+    known = assessors.loc[assessors["flag"] != "few", "informativeness"]
+    return float((known if len(known) else assessors["informativeness"]).median())
 
 
 def weight_word(nats: float, usual: float) -> str:
