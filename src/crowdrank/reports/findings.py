@@ -285,21 +285,46 @@ class Findings:
         """How often each grade was given to each document of `documents`: (n_documents, n_grades)."""
         if self.model is None:
             return None
+        return self._counts(np.ones(self.model.judgments_.n_assessors, np.bool_))
+
+    def _counts(self, heard: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """How often each grade was given to each document by some of the assessors."""
+        assert self.model is not None
         table = self.model.judgments_.on_main_scale()
         item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
-        judged, size = table.grade != UNJUDGEABLE, len(table.scale)
+        judged, size = (table.grade != UNJUDGEABLE) & heard[table.assessor], len(table.scale)
         counts = np.bincount(item[judged] * size + table.grade[judged], minlength=table.n_items * size)
         place = table.positions(*(pa.array(self.documents[name].astype(str)) for name in ("query", "document")))
         return counts.reshape(-1, size)[place]
 
     @cached_property
+    def heard(self) -> NDArray[np.bool_]:
+        """Which assessors can make a document disputed: (n_assessors,).
+
+        All where the consensus weighs everybody alike; else those whose answers tell as much as usual and more. Who
+        answers at random disagrees everywhere, and who is reversed says by the other grade the same as the others.
+        """
+        assert self.model is not None
+        names = list(map(str, self.model.judgments_.assessors.to_pylist()))
+        if not self.knows_assessors:
+            return np.ones(len(names), np.bool_)
+        known = self.assessors.set_index("assessor").reindex(names)
+        words = [weight_word(nats, self.usual_information) for nats in known["informativeness"].fillna(0.0)]
+        told: NDArray[np.bool_] = np.isin(words, ["usual", "much"]) & (known["flag"] != "reversed").to_numpy()
+        return told
+
+    @cached_property
     def dispute(self) -> NDArray[np.float64]:
-        """How far apart the answers on each document are: their standard deviation, in grades; NaN of one answer."""
-        if self.votes is None:
+        """How far apart the answers of those who are `heard` are on each document.
+
+        Their standard deviation, in grades; NaN of fewer than two answers.
+        """
+        if self.model is None:
             return np.full(len(self.documents), np.nan)
-        values, n = np.array(self.grade_values), self.votes.sum(axis=1)
-        mean = self.votes @ values / np.maximum(n, 1)
-        squares = self.votes @ values**2 / np.maximum(n, 1) - mean**2
+        votes, values = self._counts(self.heard), np.array(self.grade_values)
+        n = votes.sum(axis=1)
+        mean = votes @ values / np.maximum(n, 1)
+        squares = votes @ values**2 / np.maximum(n, 1) - mean**2
         return np.where(n > 1, np.sqrt(np.maximum(squares * n / np.maximum(n - 1, 1), 0.0)), np.nan)
 
     @cached_property

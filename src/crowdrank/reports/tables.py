@@ -168,10 +168,11 @@ def _document_columns(found: Findings, places: Iterable[int]) -> list[tuple[Colu
     ]
     if found.votes is not None:
         votes, dispute = found.votes, found.dispute
+        which = "; only those marked usual or much, none of reversed assessors" if found.knows_assessors else ""
         told += [
             (Column("answers", "votes", "how often each grade was given"), lambda row: votes[row["place"]].tolist()),
             (
-                Column("apart (grades)", "number", "how far apart the answers are: their standard deviation"),
+                Column("apart (grades)", "number", f"how far apart the answers are: their standard deviation{which}"),
                 lambda row: number(dispute[row["place"]]),
             ),
         ]
