@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from crowdrank.reports.findings import Findings
 from crowdrank.reports.page import in_script, write_report
 from crowdrank.reports.words import plain_id
 
@@ -286,3 +287,24 @@ def test_it_prints(report: Opened, tmp_path: Path) -> None:
     assert not report.page.locator("nav").is_visible()
     assert report.page.locator("figure img").first.is_visible()
     report.page.emulate_media(media="screen")
+
+
+def test_paper_shows_what_clicks_would(browser: Any, written: Path, found: Findings) -> None:
+    shown = opened(browser, written)
+    shown.page.locator('[data-sheet="uncertain"]').get_by_role("button", name="next").click()
+    before = shown.rows("uncertain")
+    shown.page.emulate_media(media="print")
+    shown.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert len(shown.rows("assessors")) == len(found.assessors) > 12
+    assert len(found.documents) > 60
+    assert len(shown.rows("uncertain")) == 60
+    count = shown.page.locator('[data-sheet="uncertain"] .count')
+    assert count.is_visible()
+    assert count.inner_text().startswith(f"60 of {len(found.documents):,}")
+    assert shown.page.locator(".paragraph").is_visible()
+    shown.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    shown.page.emulate_media(media="screen")
+    assert shown.rows("uncertain") == before
+    assert not shown.page.locator(".paragraph").is_visible()
+    assert not shown.complaints
+    shown.page.close()

@@ -203,3 +203,13 @@ def test_remappers_show_their_convergence() -> None:
     told = rows(charts.convergence(remapper))
     assert {row["on"] for row in told} == {"training", "validation"}
     charts.learnt_by_feature(remapper.dependence("label"), "label").to_dict()
+
+
+@given(st.floats(-2, 2), st.floats(0, 3))
+def test_ticks_are_even_have_0_and_reach_both_ends(low: float, width: float) -> None:
+    ticks = theme.even_ticks(low, low + width)
+    assert 0.0 in ticks
+    assert 2 <= len(ticks) <= 9
+    assert np.allclose(np.diff(ticks), ticks[1] - ticks[0])
+    assert ticks[0] <= low + 1e-9
+    assert ticks[-1] >= low + width - 1e-9

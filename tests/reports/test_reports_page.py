@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import crowdrank
+from crowdrank.assessors.flags import CARELESS
 from crowdrank.consensus import METHODS, model_class
 from crowdrank.consensus.latent import NODES
 from crowdrank.errors import ConvergenceWarning, InputError, OutputError
@@ -78,7 +79,7 @@ def test_the_page_asks_for_nothing_and_allows_one_script(page: str) -> None:
 def test_the_tables_hold_every_assessor_and_candidate(page: str, found: Findings) -> None:
     assert {row[0] for row in embedded(page, "assessors")["rows"]} == set(found.assessors["assessor"])
     told = {row[0].removesuffix(" (chosen)") for row in embedded(page, "rankers")["rows"]}
-    assert told == set(found.comparison["candidate"])
+    assert told == set(found.comparison["candidate"]) - set(found.left_out)
     widths = [row[3] for row in embedded(page, "uncertain")["rows"]]
     assert widths == sorted(widths, reverse=True)
     apart = [row[-2] for row in embedded(page, "disputed")["rows"]]
@@ -86,15 +87,22 @@ def test_the_tables_hold_every_assessor_and_candidate(page: str, found: Findings
 
 
 def test_votes_and_dispute_equal_counting(found: Findings) -> None:
+    table = found.assessors.set_index("assessor")
+    telling = table.index[
+        (table["informativeness"] >= CARELESS * found.usual_information) & (table["flag"] != "reversed")
+    ]
+    assert 0 < len(telling) < len(table)
     assert found.model is not None
     assert found.votes is not None
     judged = found.model.judgments_.frame.astype({"query": str, "document": str})
     grades = judged.groupby(["query", "document"])["grade"]
+    heard = judged["assessor"].isin(telling)
     for at in range(0, len(found.documents), 17):
         row = found.documents.iloc[at]
         given = grades.get_group((str(row["query"]), str(row["document"])))
         assert found.votes[at].tolist() == [int((given == value).sum()) for value in found.grade_values]
-        assert found.dispute[at] == pytest.approx(given.std())
+        apart = given[heard[given.index]].std()
+        assert found.dispute[at] == pytest.approx(apart, nan_ok=True), "who tells little makes no dispute"
 
 
 def test_what_was_paid_equals_the_sum(found: Findings) -> None:
@@ -142,16 +150,19 @@ def _with_test(found: Findings, difference: float, lower: float, upper: float, p
 
 
 @pytest.mark.parametrize(
-    ("told", "short", "tone"),
+    ("told", "short", "against", "tone"),
     [
-        ((0.05, 0.02, 0.08, 0.01), "Yes", "good"),
-        ((0.05, -0.01, 0.11, 0.2), "Not shown", "open"),
-        ((-0.05, -0.08, -0.02, 0.01), "No, it is worse", "bad"),
+        ((0.05, 0.02, 0.08, 0.01), "Yes", ", over majority votes", "good"),
+        ((0.05, -0.01, 0.11, 0.2), "Not shown", " against majority votes", "open"),
+        ((-0.05, -0.08, -0.02, 0.01), "No, it is worse", " than majority votes", "bad"),
     ],
 )
-def test_better_or_not(found: Findings, told: tuple[float, float, float, float], short: str, tone: str) -> None:
+def test_better_or_not(
+    found: Findings, told: tuple[float, float, float, float], short: str, against: str, tone: str
+) -> None:
     tested = _with_test(found, *told)
-    assert (better(tested).short, better(tested).tone) == (short, tone)
+    assert (better(tested).short, better(tested).against, better(tested).tone) == (short, against, tone)
+    assert how_much(tested).against == (" over majority" if told[0] > 0 else " against majority")
     assert how_much(tested).interval == pytest.approx((told[1], told[0], told[2]))
     asked = [step for step in what_next(tested).steps if step.startswith("Grade more queries")]
     assert bool(asked) == (short == "Not shown")
@@ -263,10 +274,15 @@ def test_differences_and_p_values_are_told_as_such(found: Findings) -> None:
 
 
 def test_times_and_costs_have_units(found: Findings) -> None:
-    def heads(units: dict[str, str]) -> list[str]:
+    def helps(units: dict[str, str]) -> dict[str, str]:
         told = replace(found, about={**found.about, "origin": {"units": units}})
-        return [column.title for column in assessor_sheet(told).columns]
+        return {column.title: column.help for column in assessor_sheet(told).columns}
 
+    def heads(units: dict[str, str]) -> list[str]:
+        return list(helps(units))
+
+    assert helps({"cost": "US dollars"})["paid (US dollars)"].endswith("in US dollars")
+    assert helps({"cost": "simulated"})["paid (simulated)"].endswith("; simulated, in no unit of the world")
     assert {"time per judgment (as in your file)", "paid (as in your file)"} <= set(heads({}))
     assert {"time per judgment (seconds)", "paid (US dollars)"} <= set(
         heads({"duration": "seconds", "cost": "US dollars"})
@@ -463,14 +479,18 @@ def test_remappers_show_themselves_in_a_notebook() -> None:
 
 
 def test_simple_ways_stand_on_the_first_screen(found: Findings) -> None:
-    said = better(found).sentences[1]
-    means = {name: found.candidate(name)[f"{found.measure} mean"] for name in (found.chosen, "average", "expert-only")}
-    for name in ("average", "expert-only"):
-        assert f"{name} {signed(means[found.chosen] - means[name])}, " in said
-    assert "within chance" in said or "beyond chance" in said
+    mean = {name: found.candidate(name)[f"{found.measure} mean"] for name in (found.chosen, "average", "expert-only")}
+    for name, line in zip(("average", "expert-only"), better(found).beside, strict=False):
+        off = mean[found.chosen] - mean[name]
+        assert line.startswith(f"{signed(100 * off / mean[name], 1)}% {'over' if off > 0 else 'against'} {name}: ")
+        p = re.search(f"{name} p (?:< )?([0-9.]+[0-9])", better(found).sentences[1])
+        assert p
+        assert line.endswith("within chance" if float(p[1]) > 0.05 else "beyond chance")
     assert found.per_query is not None
     few = found.per_query[found.per_query["candidate"].isin([found.chosen, "majority"])]
-    assert not any("simple ways" in sentence for sentence in better(replace(found, per_query=few)).sentences)
+    assert not better(replace(found, per_query=few)).beside
+    against = re.search(r"against average \(.*?p (.*?)[,)]", found.about["paragraph"])
+    assert found.chosen == "average" or (against and f"average p {against[1]}" in better(found).sentences[1])
     assert what_next(found).command.startswith("crowdrank rank -m ")
 
 
@@ -488,3 +508,64 @@ def test_the_scale_of_relevance_is_that_of_the_numbers(method: str) -> None:
         curves = model.grade_curves(frame["assessor"].iloc[0])
         assert len(curves) == (len(NODES) if model.assessing.on_a_line else 5)
         assert (curves.filter(regex=r"^p\d").sum(axis=1) > 0.9).all()
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_only_what_asks_for_care_is_yellow(found: Findings) -> None:
+    calm, stern = "54 honeypots are left out. There is nothing to do.", "One grade only: have more graded."
+
+    def parts(notes: list[str]) -> tuple[str, str]:
+        page = unescape(render(replace(found, about={**found.about, "notes": notes})))
+        first, _, rest = page.partition('id="rankers"')
+        return first, rest
+
+    first, rest = parts([calm, stern])
+    assert stern in first
+    assert calm not in first
+    assert calm in rest
+    first, rest = parts([calm])
+    assert 'class="notes"' not in first
+    assert "Good to know" in rest
+    assert "Good to know" not in parts([stern])[1]
+
+
+def test_candidates_left_out_are_told_apart(found: Findings, no_charts: None) -> None:
+    name = next(name for name in found.comparison["candidate"] if name not in (found.chosen, found.baseline))
+    told = replace(found, about={**found.about, "left_out": {name: "no <time>"}})
+    assert len(ranker_sheet(told).rows) == len(ranker_sheet(_all_tried(found)).rows) - 1 == ranker_sheet(told).total
+    assert f"Left out, and not in the table: {name} (no <time>)." in unescape(render(told))
+    assert "Left out, and" not in render(_all_tried(found))
+
+
+def _all_tried(found: Findings) -> Findings:
+    return replace(found, about={**found.about, "left_out": {}})
+
+
+def test_one_assessor_is_not_judged(found: Findings, no_charts: None) -> None:
+    one = found.assessors.head(1).assign(flag="")
+    told = replace(found, assessors=one, about={**found.about, "sizes": {**found.sizes, "assessors": 1}})
+    assert trust(told).sentences[-1].startswith("With one assessor nobody can be told apart")
+    assert what_next(told).steps[0].startswith("Have a second assessor judge some of the same documents")
+    page = render(told)
+    assert "by 1 assessor on" in page
+    assert "None of" not in page
+
+
+def test_the_chart_has_the_median_of_the_evidence(found: Findings) -> None:
+    table = found.assessors.copy()
+    table.loc[table["informativeness"].nlargest(8).index, "flag"] = "few"
+    spec = charts.informativeness(table).to_dict()
+    drawn = [row["x"] for data in spec["datasets"].values() for row in data if "x" in row]
+    usual = replace(found, assessors=table).usual_information
+    assert drawn == [usual]
+    assert usual < table["informativeness"].median()
+    assert "flag few left out" in spec["title"]["subtitle"][0]
+
+
+def test_documents_that_next_csv_leaves_out_are_marked(found: Findings) -> None:
+    sheet = document_sheet(found, "uncertain")
+    assert sheet is not None
+    asked = set(zip(found.next["query"].astype(str), found.next["document"].astype(str), strict=True))
+    marked = [row[-1].startswith("graded by an expert; ") for row in sheet.rows]
+    assert marked == [(query, document) not in asked for document, query, *_ in sheet.rows]
+    assert set(marked) == {True, False}

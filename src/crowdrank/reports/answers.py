@@ -19,8 +19,11 @@ ALPHA = 0.05
 POWER = 2.8
 """So many standard errors apart, a difference is found significant four times in five."""
 NAMED = 5
-CONTROLS = ("average", "gls", "expert-only")
+CONTROLS = ("average", "expert-only", "gls")
 """Candidates that need no model of the crowd: averages, least squares on them, the experts' grades alone."""
+VOTES = {"majority": "majority votes"}
+"""What a baseline is called in large letters, where its name alone says too little."""
+ALONE = "With one assessor nobody can be told apart"
 BAD = ("random", "reversed")
 ADVICE = {
     "careful": "pay",
@@ -54,8 +57,10 @@ class Answer:
     Attributes:
         question: what a reader asks.
         short: the answer in a word or a number.
+        against: what it is compared with, to be read in one go with `short`.
         tone: good, bad, open (not decided) or none.
         sentences: what it rests on.
+        beside: what else to know at the first glance, in a line each.
         interval: lower, middle and upper of a difference to draw, or None.
         steps: what to do, in order.
         command: what to type after the last of them.
@@ -69,6 +74,8 @@ class Answer:
     interval: tuple[float, float, float] | None = None
     steps: list[str] = field(default_factory=list)
     command: str = ""
+    against: str = ""
+    beside: list[str] = field(default_factory=list)
 
 
 def answers(found: Findings) -> list[Answer]:
@@ -86,14 +93,19 @@ def better(found: Findings) -> Answer:
         return Answer(question, "It is the baseline", "open", [f"The choice fell on {found.baseline} itself."])
     p, off, n = (row[f"{found.measure} p"], row[f"{found.measure} difference"], int(row["test_queries"]))
     on = f"on {counted(n, 'test query')} that played no part in the choice"
-    by_luck = f"p {written_p(p)}"
+    by_luck, rival = f"p {written_p(p)}", VOTES.get(found.baseline, found.baseline)
     if p > ALPHA:
-        told = "Not shown", "open", f"Against {found.baseline} the difference is within chance ({by_luck}), {on}."
+        told, tone = ("Not shown", f" against {rival}"), "open"
+        said = f"Against {found.baseline} the difference is within chance ({by_luck}), {on}."
     elif off > 0:
-        told = "Yes", "good", f"It beats {found.baseline} beyond chance ({by_luck}), {on}."
+        told, tone = ("Yes", f", over {rival}"), "good"
+        said = f"It beats {found.baseline} beyond chance ({by_luck}), {on}."
     else:
-        told = "No, it is worse", "bad", f"It loses to {found.baseline} beyond chance ({by_luck}), {on}."
-    return Answer(question, told[0], told[1], [told[2], *_controls(found), f"Chosen: {found.chosen} ({row['about']})."])
+        told, tone = ("No, it is worse", f" than {rival}"), "bad"
+        said = f"It loses to {found.baseline} beyond chance ({by_luck}), {on}."
+    chosen = f"Chosen: {found.chosen} ({row['about']})."
+    lines, by_itself = _controls(found)
+    return Answer(question, told[0], tone, [said, *by_itself, chosen], against=told[1], beside=lines)
 
 
 def how_much(found: Findings) -> Answer:
@@ -116,33 +128,47 @@ def how_much(found: Findings) -> Answer:
     wins = _wins(found)
     if wins is not None:
         said.append(f"Better on {counted(wins[0], 'test query')}, worse on {wins[1]}, equal on {wins[2]}.")
-    return Answer(question, part, tone, said, (lower, off, upper))
+    against = f" {'over' if off > 0 else 'against'} {found.baseline}"
+    return Answer(question, part, tone, said, (lower, off, upper), against=against)
 
 
-def _controls(found: Findings) -> list[str]:
-    """The simple ways on the same queries: whoever is better than a weak baseline has yet to beat these."""
-    told = []
+def _controls(found: Findings) -> tuple[list[str], list[str]]:
+    """The simple ways on the same queries: whoever is better than a weak baseline has yet to beat these.
+
+    A line for each at the first glance, and a sentence on how likely each gain is by luck.
+    """
+    lines, by_luck = [], []
     for name in CONTROLS:
-        off = _differences(found, name) if name not in (found.chosen, found.baseline) else None
-        if off is not None and len(off):
-            by_chance = fisher_randomisation(off, np.zeros(len(off))) > ALPHA
-            told.append(f"{name} {signed(off.mean())}, {'within' if by_chance else 'beyond'} chance")
-    return [f"Over simple ways, on the same queries: {'; '.join(told)}."] if told else []
+        pair = _side_by_side(found, name) if name not in (found.chosen, found.baseline) else None
+        if pair is None or not len(pair):
+            continue
+        ours, theirs = (pair[which].to_numpy(np.float64) for which in (found.chosen, name))
+        off, base = float((ours - theirs).mean()), float(theirs.mean())
+        p = fisher_randomisation(ours, theirs, seed=int(found.settings["seed"]))
+        part = f"{signed(100 * off / base, 1)}%" if base > 0 else signed(off)
+        chance = "within" if p > ALPHA else "beyond"
+        lines.append(f"{part} {'over' if off > 0 else 'against'} {name}: {chance} chance")
+        by_luck.append(f"{name} p {written_p(p)}")
+    return lines, [f"Against the simple ways, each by itself: {', '.join(by_luck)}."] if lines else []
 
 
 def _wins(found: Findings) -> tuple[int, int, int] | None:
-    off = _differences(found, found.baseline)
-    return None if off is None else (int((off > 0).sum()), int((off < 0).sum()), int((off == 0).sum()))
+    pair = _side_by_side(found, found.baseline)
+    if pair is None:
+        return None
+    off = pair[found.chosen] - pair[found.baseline]
+    return int((off > 0).sum()), int((off < 0).sum()), int((off == 0).sum())
 
 
-def _differences(found: Findings, other: str) -> pd.Series[float] | None:
-    """By how much the choice is ahead of another candidate, by test query."""
+def _side_by_side(found: Findings, other: str) -> pd.DataFrame | None:
+    """The choice and another candidate on each test query."""
     if found.per_query is None:
         return None
-    wide = found.per_query.pivot_table(index="query", columns="candidate", values=found.measure)
+    # In the order of the run, so that a test by random signs comes out as it did there.
+    wide = found.per_query.pivot_table(index="query", columns="candidate", values=found.measure, sort=False)
     if found.chosen not in wide or other not in wide:
         return None
-    return (wide[found.chosen] - wide[other]).dropna()
+    return wide[[found.chosen, other]].dropna()
 
 
 def trust(found: Findings) -> Answer:
@@ -216,6 +242,8 @@ def weighted_kappa(first: Any, second: Any) -> float:
 def _spoilt(found: Findings) -> str:
     table = found.assessors
     bad = table["flag"].isin(BAD)
+    if len(table) == 1:
+        return f"{ALONE}: have a second one judge some of the same documents."
     share = table.loc[bad, "judgments"].sum() / max(table["judgments"].sum(), 1)
     if not bad.any():
         return f"None of {counted(len(table), 'assessor')} answers at random or in reverse."
@@ -228,6 +256,7 @@ def _spoilt(found: Findings) -> str:
 def what_next(found: Findings) -> Answer:
     """What would help most, in order."""
     steps = [
+        *([f"Have a second assessor judge some of the same documents. {ALONE}."] if len(found.assessors) == 1 else []),
         *_stop_paying(found),
         *_ask_whether_turned(found),
         *_more_test_queries(found),

@@ -114,6 +114,16 @@ class Findings:
         """How much there was of everything."""
         return dict(self.about["sizes"])
 
+    @property
+    def warnings(self) -> list[str]:
+        """The notes of the run that ask for care."""
+        return [note for note in self.about.get("notes", []) if not asks_nothing(note)]
+
+    @property
+    def remarks(self) -> list[str]:
+        """The notes of the run that ask for nothing."""
+        return [note for note in self.about.get("notes", []) if asks_nothing(note)]
+
     # Rankers.
 
     @property
@@ -135,6 +145,11 @@ class Findings:
             return told
         itself = self.comparison[f"{self.measure} mean"].notna() & self.comparison[f"{self.measure} p"].isna()
         return str(self.comparison.loc[itself, "candidate"].iloc[0]) if itself.any() else told
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The candidates that were not tried, and why."""
+        return dict(self.about.get("left_out") or {})
 
     def candidate(self, name: str) -> dict[str, Any]:
         """The figures of a candidate."""
@@ -167,8 +182,7 @@ class Findings:
     @cached_property
     def usual_information(self) -> float:
         """The median informativeness of assessors of whom enough is known, in nats."""
-        known = self.assessors.loc[self.assessors["flag"] != "few", "informativeness"]
-        return float((known if len(known) else self.assessors["informativeness"]).median())
+        return crowd_median(self.assessors)
 
     def tells(self, some: pd.DataFrame) -> str:
         """What the answers of some assessors count for in the consensus, in words and nats."""
@@ -271,21 +285,46 @@ class Findings:
         """How often each grade was given to each document of `documents`: (n_documents, n_grades)."""
         if self.model is None:
             return None
+        return self._counts(np.ones(self.model.judgments_.n_assessors, np.bool_))
+
+    def _counts(self, heard: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """How often each grade was given to each document by some of the assessors."""
+        assert self.model is not None
         table = self.model.judgments_.on_main_scale()
         item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
-        judged, size = table.grade != UNJUDGEABLE, len(table.scale)
+        judged, size = (table.grade != UNJUDGEABLE) & heard[table.assessor], len(table.scale)
         counts = np.bincount(item[judged] * size + table.grade[judged], minlength=table.n_items * size)
         place = table.positions(*(pa.array(self.documents[name].astype(str)) for name in ("query", "document")))
         return counts.reshape(-1, size)[place]
 
     @cached_property
+    def heard(self) -> NDArray[np.bool_]:
+        """Which assessors can make a document disputed: (n_assessors,).
+
+        All where the consensus weighs everybody alike; else those whose answers tell as much as usual and more. Who
+        answers at random disagrees everywhere, and who is reversed says by the other grade the same as the others.
+        """
+        assert self.model is not None
+        names = list(map(str, self.model.judgments_.assessors.to_pylist()))
+        if not self.knows_assessors:
+            return np.ones(len(names), np.bool_)
+        known = self.assessors.set_index("assessor").reindex(names)
+        words = [weight_word(nats, self.usual_information) for nats in known["informativeness"].fillna(0.0)]
+        told: NDArray[np.bool_] = np.isin(words, ["usual", "much"]) & (known["flag"] != "reversed").to_numpy()
+        return told
+
+    @cached_property
     def dispute(self) -> NDArray[np.float64]:
-        """How far apart the answers on each document are: their standard deviation, in grades; NaN of one answer."""
-        if self.votes is None:
+        """How far apart the answers of those who are `heard` are on each document.
+
+        Their standard deviation, in grades; NaN of fewer than two answers.
+        """
+        if self.model is None:
             return np.full(len(self.documents), np.nan)
-        values, n = np.array(self.grade_values), self.votes.sum(axis=1)
-        mean = self.votes @ values / np.maximum(n, 1)
-        squares = self.votes @ values**2 / np.maximum(n, 1) - mean**2
+        votes, values = self._counts(self.heard), np.array(self.grade_values)
+        n = votes.sum(axis=1)
+        mean = votes @ values / np.maximum(n, 1)
+        squares = votes @ values**2 / np.maximum(n, 1) - mean**2
         return np.where(n > 1, np.sqrt(np.maximum(squares * n / np.maximum(n - 1, 1), 0.0)), np.nan)
 
     @cached_property
@@ -303,6 +342,16 @@ WEIGHTS = {"nothing": "next to nothing", "little": "little", "usual": "as much a
 """How much an answer tells, next to the crowd's median: what is said of one answer, and of many."""
 
 
+def crowd_median(assessors: pd.DataFrame) -> float:
+    """The median informativeness of assessors of whom enough is known, or else of all; as flags and evidence have it.
+
+    >>> crowd_median(pd.DataFrame({"informativeness": [0.1, 0.3, 0.9], "flag": ["few", "", "careful"]}))
+    0.6
+    """
+    known = assessors.loc[assessors["flag"] != "few", "informativeness"]
+    return float((known if len(known) else assessors["informativeness"]).median())
+
+
 def weight_word(nats: float, usual: float) -> str:
     """How much an answer tells next to the usual one; the marks are those of the flags careless and careful.
 
@@ -311,6 +360,15 @@ def weight_word(nats: float, usual: float) -> str:
     """
     share = nats / usual if usual > 0 else 1.0
     return "nothing" if share < NOTHING else "little" if share < CARELESS else "usual" if share <= CAREFUL else "much"
+
+
+def asks_nothing(note: str) -> bool:
+    """Whether a note says itself that nothing is to be done about it.
+
+    >>> asks_nothing("54 honeypots are left out. There is nothing to do."), asks_nothing("Few queries: label more.")
+    (True, False)
+    """
+    return note.rstrip(". ").lower().endswith("there is nothing to do")
 
 
 def _if_there(path: Path) -> pd.DataFrame | None:

@@ -4,6 +4,7 @@
   const COLOURS = ["#D55E00", "#E69F00", "#8a939c", "#56B4E9", "#0072B2", "#CC79A7", "#009E73"];
   const NUMBERS = ["number", "difference", "p", "share"];
   const PAGE = 12;
+  const PRINTED = 60;  // rows of a table on paper, which has no next page to click
   const ROOM = 100;  // the width of a picture in a table
 
   function element(name, classes, text) {
@@ -134,7 +135,7 @@
     const columns = sheet.columns;
     const reaches = columns.map((column, at) => (["bar", "interval"].includes(column.kind) ? range(sheet.rows, at, column.kind) : null));
     const texts = sheet.rows.map((row) => row.filter((cell) => typeof cell === "string").join(" ").toLowerCase());
-    const state = { by: sheet.sorted_by[0], down: sheet.sorted_by[1], from: 0, asked: "", advice: "" };
+    const state = { by: sheet.sorted_by[0], down: sheet.sorted_by[1], from: 0, asked: "", advice: "", printed: false };
     const advice = columns.findIndex((column) => column.kind === "advice");
 
     const tools = element("div", "tools");
@@ -209,7 +210,9 @@
     function show() {
       const rows = found();
       state.from = Math.min(state.from, Math.max(0, Math.floor((rows.length - 1) / PAGE) * PAGE));
-      body.replaceChildren(...rows.slice(state.from, state.from + PAGE).flatMap((row) => {
+      const first = state.printed ? 0 : state.from;
+      const last = Math.min(rows.length, first + (state.printed ? PRINTED : PAGE));
+      body.replaceChildren(...rows.slice(first, last).flatMap((row) => {
         const lines = [element("tr")];
         columns.forEach((column, at) => {
           const td = element("td");
@@ -229,14 +232,15 @@
         if (at === state.by) th.setAttribute("aria-sort", state.down ? "descending" : "ascending");
         else th.removeAttribute("aria-sort");
       });
-      const last = Math.min(rows.length, state.from + PAGE);
       const some = sheet.total > sheet.rows.length ? ` (of ${written(sheet.total, 0)} in all: ${sheet.file})` : "";
-      count.textContent = rows.length ? `${state.from + 1}–${last} of ${written(rows.length, 0)}${some}` : `nothing found${some}`;
-      back.disabled = state.from === 0;
+      count.textContent = rows.length ? `${state.printed ? last : `${first + 1}–${last}`} of ${written(rows.length, 0)}${some}` : `nothing found${some}`;
+      back.disabled = first === 0;
       forth.disabled = last >= rows.length;
     }
 
     show();
+    addEventListener("beforeprint", () => { state.printed = true; show(); });
+    addEventListener("afterprint", () => { state.printed = false; show(); });
     const hold = element("div", "hold");
     hold.append(frame);
     box.replaceChildren(tools, hold);
@@ -260,7 +264,15 @@
     look();
   }
 
+  // On paper nothing can be opened: what is closed is opened before, and closed again after.
+  function opened(details) {
+    let closed = false;
+    addEventListener("beforeprint", () => { closed = closed || !details.open; details.open = true; });
+    addEventListener("afterprint", () => { if (closed) details.open = false; closed = false; });
+  }
+
   document.querySelectorAll(".sheet").forEach(build);
+  document.querySelectorAll("details").forEach(opened);
   document.querySelectorAll(".hold").forEach(hinted);
   document.documentElement.classList.add("slides");
 })();

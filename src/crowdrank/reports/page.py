@@ -74,6 +74,7 @@ def render(found: Findings) -> str:
         "style": style,
         "policy": f"default-src 'none'; img-src data:; script-src {digest(script)}; style-src {digest(style)}",
         "interval_bar": interval_bar,
+        "counted": counted,
         "again": again(found),
         "files": [(name, what) for name, what in FILES if (found.folder / name).exists()],
         "settings": [(name, _setting(value)) for name, value in found.settings.items()],

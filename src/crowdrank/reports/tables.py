@@ -14,6 +14,8 @@ from crowdrank.reports.answers import ADVICE
 from crowdrank.reports.findings import AS_GIVEN, Findings
 from crowdrank.reports.words import plain_id, real_minus
 
+SIMULATED = "simulated"
+"""The unit of what `demo` made up."""
 MOST_ASSESSORS = 5000
 MOST_DOCUMENTS = 500
 LONGEST_ID = 200
@@ -139,6 +141,8 @@ def assessor_sheet(found: Findings) -> Sheet:
 
 
 def _from(unit: str, column: str) -> str:
+    if unit == SIMULATED:
+        return "simulated, in no unit of the world"
     return f"in the unit of its column '{column}'" if unit == AS_GIVEN else f"in {unit}"
 
 
@@ -164,16 +168,31 @@ def _document_columns(found: Findings, places: Iterable[int]) -> list[tuple[Colu
     ]
     if found.votes is not None:
         votes, dispute = found.votes, found.dispute
+        which = "; only those marked usual or much, none of reversed assessors" if found.knows_assessors else ""
         told += [
             (Column("answers", "votes", "how often each grade was given"), lambda row: votes[row["place"]].tolist()),
             (
-                Column("apart (grades)", "number", "how far apart the answers are: their standard deviation"),
+                Column("apart (grades)", "number", f"how far apart the answers are: their standard deviation{which}"),
                 lambda row: number(dispute[row["place"]]),
             ),
         ]
-        lines = Answered(found).lines(places)
-        told.append((Column("who answered what", "words"), lambda row: lines[row["place"]]))
+        lines, graded = Answered(found).lines(places), _graded(found)
+        told.append(
+            (
+                Column("who answered what", "words"),
+                lambda row: f"{'graded by an expert; ' * (_pair(row) in graded)}{lines[row['place']]}",
+            )
+        )
     return told
+
+
+def _graded(found: Findings) -> set[tuple[str, str]]:
+    """The documents that experts graded; next.csv does not ask for more answers on them."""
+    return set(map(_pair, found.against_experts[["query", "document"]].to_dict("records")))
+
+
+def _pair(row: dict[Any, Any]) -> tuple[str, str]:
+    return str(row["query"]), str(row["document"])
 
 
 def document_sheet(found: Findings, by: str) -> Sheet | None:
@@ -197,7 +216,7 @@ def document_sheet(found: Findings, by: str) -> Sheet | None:
 
 
 def ranker_sheet(found: Findings) -> Sheet:
-    """Every candidate, with what it is, and its figures."""
+    """Every candidate that was tried, with what it is, and its figures."""
     measure = found.measure
     told: list[tuple[Column, Any]] = [
         (
@@ -232,7 +251,8 @@ def ranker_sheet(found: Findings) -> Sheet:
                 (Column(name, "number", "on the test queries", 4), lambda row, name=name: number(row[f"{name} mean"]))
             )
     told.append((Column("what it is", "words"), _what))
-    rows = [[read(row) for _, read in told] for row in found.comparison.to_dict("records")]
+    tried = found.comparison[~found.comparison["candidate"].isin(list(found.left_out))]
+    rows = [[read(row) for _, read in told] for row in tried.to_dict("records")]
     return Sheet([column for column, _ in told], rows, len(rows), "comparison.csv", "candidate", (1, True))
 
 

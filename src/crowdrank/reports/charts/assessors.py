@@ -13,6 +13,7 @@ from crowdrank.errors import UsageError
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.theme import as_pandas, dressed, number_of, plain_ids, titled
+from crowdrank.reports.findings import crowd_median
 from crowdrank.reports.words import plain_id
 
 SHARES = {
@@ -48,7 +49,8 @@ def informativeness(assessors: Any) -> Any:
         rows += [(name, *edge, n) for *edge, n in zip(edges[:-1], edges[1:], count, strict=True) if n]
     told = pd.DataFrame(rows, columns=["flag", "start", "end", "assessors"])
     told["order"] = told["flag"].map({name: number for number, name in enumerate(theme.FLAGS)})
-    middle = float(known["informativeness"].median()) if len(known) else 0.0
+    middle = crowd_median(known) if len(known) else 0.0
+    few = 0 < int((known["flag"] == "few").sum()) < len(known)
     bars = (
         alt.Chart(told)
         .mark_bar(binSpacing=1)
@@ -66,7 +68,10 @@ def informativeness(assessors: Any) -> Any:
         alt.layer(bars, rule).properties(
             width=theme.WIDTH,
             height=theme.HEIGHT,
-            title=titled("How much assessors' answers tell", f"{number_of(known, 'assessor')}; dashed: the median"),
+            title=titled(
+                "How much assessors' answers tell",
+                f"{number_of(known, 'assessor')}; dashed: the crowd's median{', flag few left out' * few}",
+            ),
         )
     )
 

@@ -10,7 +10,7 @@ import pandas as pd
 from crowdrank.errors import InputError
 from crowdrank.evaluation.comparison import Comparison
 from crowdrank.reports.charts import theme
-from crowdrank.reports.charts.theme import as_pandas, dressed, number_of, plain_ids, titled
+from crowdrank.reports.charts.theme import as_pandas, dressed, even_ticks, number_of, plain_ids, titled
 
 MOST_QUERIES = 80
 """Differences on more queries than this are shown as how many are how large."""
@@ -30,7 +30,9 @@ def ranker_comparison(comparison: Any, measure: str | None = None, *, chosen: st
     >>> ranker_comparison(frame, baseline="a").to_dict()["layer"][1]["encoding"]["x"]["title"]
     'difference in AP to a'
     """
+    test = "randomisation"
     if isinstance(comparison, Comparison):
+        test = {"fisher": test}.get(comparison.test, comparison.test)
         baseline, comparison = comparison.baseline, comparison.details
     known = as_pandas(comparison, "measure", "run", "mean", "difference", "lower", "upper", "p_holm")
     measure = measure or str(known["measure"].iloc[0])
@@ -52,8 +54,17 @@ def ranker_comparison(comparison: Any, measure: str | None = None, *, chosen: st
         tooltip=["run:N", *(alt.Tooltip(f"{n}:Q", format=".4f") for n in ("mean", "difference", "lower", "upper"))],
     )
     zero = alt.Chart(pd.DataFrame({"x": [0.0]})).mark_rule(color=theme.GREY, strokeDash=[4, 3]).encode(x="x:Q")
+    ends = told[["lower", "difference", "upper"]]
+    ticks = even_ticks(float(ends.min().min()), float(ends.max().max()))
     reach = base.mark_rule(strokeWidth=2.5).encode(
-        alt.X("lower:Q", title=f"difference in {measure} to {plain_ids([baseline], 28)[0]}"), alt.X2("upper:Q"), shade
+        alt.X(
+            "lower:Q",
+            title=f"difference in {measure} to {plain_ids([baseline], 28)[0]}",
+            scale=alt.Scale(domain=[ticks[0], ticks[-1]], nice=False),
+            axis=alt.Axis(values=ticks, labelOverlap=False),
+        ),
+        alt.X2("upper:Q"),
+        shade,
     )
     dots = base.mark_point(filled=True, size=75, opacity=1).encode(
         alt.X("difference:Q"),
@@ -69,7 +80,8 @@ def ranker_comparison(comparison: Any, measure: str | None = None, *, chosen: st
             height=alt.Step(22),
             title=titled(
                 f"{measure} of every ranker, against {plain_ids([baseline], 28)[0]}",
-                "bars: intervals of the difference; right: the mean; a bar across 0 is within chance",
+                "bars: 95% bootstrap intervals of the difference, each by itself; right: the mean",
+                f"beyond chance or within it is said by the {test} test (p), not by the bars",
             ),
         )
     )

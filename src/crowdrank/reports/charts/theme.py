@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,28 @@ BINS = 40
 WIDTH, HEIGHT = 430, 230
 
 
-def titled(title: str, subtitle: str = "") -> alt.TitleParams:
-    """A title that says what is to be seen, and below it what of."""
-    return alt.TitleParams(title, subtitle=[subtitle] if subtitle else [])
+def titled(title: str, *subtitle: str) -> alt.TitleParams:
+    """A title that says what is to be seen, and below it what of, in a line or more."""
+    return alt.TitleParams(title, subtitle=[line for line in subtitle if line])
+
+
+def even_ticks(low: float, high: float, most: int = 8) -> list[float]:
+    """Evenly spaced ticks, 0 among them, from the one below `low` to the one above `high`; both ends reach 0.
+
+    >>> even_ticks(-0.09, 0.173)
+    [-0.1, -0.05, 0.0, 0.05, 0.1, 0.15, 0.2]
+    >>> even_ticks(0.0, 0.0)
+    [0.0, 1.0]
+    """
+    low, high = min(low, 0.0), max(high, 0.0)
+    if high - low < 1e-9:
+        return [0.0, 1.0]
+    size = 10.0 ** math.floor(math.log10(high - low))
+    for step in (size * part for part in (0.1, 0.2, 0.5, 1.0, 2.0)):
+        first, last = math.floor(low / step), math.ceil(high / step)
+        if last - first < most:
+            break
+    return [round(at * step, 12) + 0.0 for at in range(first, last + 1)]
 
 
 def dressed(chart: Any) -> Any:
