@@ -26,7 +26,6 @@ from crowdrank.pipeline.stages import Stages
 from crowdrank.pipeline.trial import (
     CROWD,
     ENSEMBLES,
-    EQUAL,
     LEAST_CHOICE,
     SAFE,
     Judge,
@@ -34,10 +33,10 @@ from crowdrank.pipeline.trial import (
     Trial,
     chosen,
     parted,
-    steady_weights,
 )
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.data import gather as lists_of
+from crowdrank.rankers.ensemble import EQUAL, steady_weights
 from crowdrank.rankers.validation import Validation
 from crowdrank.simulation.world import World
 
@@ -437,7 +436,7 @@ def test_weights_of_few_queries_are_nearly_equal_and_of_many_follow_the_better_r
         y, query = rng.integers(0, 3, 10 * n), np.repeat(np.arange(n), 10)
         votes = np.stack([y + rng.normal(0, 0.5, 10 * n), rng.normal(0, 1, 10 * n), rng.normal(0, 1, 10 * n)])
         lists = lists_of(votes.T, y, query)
-        weights = steady_weights(votes, Validation(lists))
+        weights = steady_weights(votes, Validation(lists), steps=10)
         assert weights.sum() == pytest.approx(1)
         return float(weights[0]), float(weights.min())
 

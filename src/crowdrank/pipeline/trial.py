@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from crowdrank.pipeline.stages import Stages, code, digest
 from crowdrank.progress import Report
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.data import Floats, Integers, Lists
-from crowdrank.rankers.ensemble import Ensemble, best_weights, standardised
+from crowdrank.rankers.ensemble import Ensemble, standardised, steady_weights
 from crowdrank.rankers.lambdamart import usual_threads
 from crowdrank.rankers.validation import Validation
 from crowdrank.training.remapped import Remapped
@@ -45,10 +45,6 @@ FINE = 1000
 """Progress is told in so many parts of a fit."""
 STEPS = 10
 """Weights of ensembles are cut into so many parts."""
-HALVES = 10
-"""Weights are found on so many halves of the queries, drawn, and averaged: those of a single search follow chance."""
-EQUAL = 30
-"""Weights are drawn towards equal ones as if so many more queries spoke for these."""
 ENSEMBLES: Mapping[str, str] = {
     SAFE: "all rankers, in parts found on other expert queries and drawn towards equal ones",
     ALL: "the mean of all rankers",
@@ -358,7 +354,7 @@ class Trial:
 
     def _best(self, votes: Floats, queries: Integers) -> Floats:
         judge = Judge(self.material, queries, self.settings)
-        return steady_weights(votes[:, judge.rows], judge.validation, self.settings.seed)
+        return steady_weights(votes[:, judge.rows], judge.validation, STEPS, self.settings.seed)
 
     def _add(self, name: str, weights: dict[str, float]) -> None:
         self.outcome.weights[name] = weights
@@ -406,24 +402,6 @@ class Trial:
             made = list(workers.map(learnt, members))
         rankers = {candidate.name: ranker for candidate, ranker in zip(members, made, strict=True)}
         return self.outcome.ranker(name, rankers)
-
-
-def steady_weights(votes: Floats, validation: Validation, seed: int = 0) -> Floats:
-    """Weights of votes (n_members, n): the mean of the best on halves of the queries, drawn towards equal weights.
-
-    The fewer queries there are, the nearer to equal: a plain mean is hard to beat by weights that few queries chose.
-    """
-    n = int(validation.defined.sum())
-    rng = np.random.default_rng(seed)
-    found = np.zeros(len(votes))
-    for _ in range(HALVES):
-        half = rng.permutation(n)[: (n + 1) // 2]
-        found += best_weights(votes, partial(_mean_of, half, validation), STEPS)[0]
-    return np.asarray((n * found / HALVES + EQUAL / len(votes)) / (n + EQUAL))
-
-
-def _mean_of(some: Integers, validation: Validation, score: Floats) -> float:
-    return float(validation.per_query(score)[some].mean())
 
 
 def chosen(values: Mapping[str, Floats], safe: str = SAFE) -> tuple[str, str]:

@@ -13,8 +13,9 @@ from crowdrank.evaluation.significance import bootstrap_intervals, fisher_random
 from crowdrank.judgments.table import counted
 from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.trial import ENSEMBLES, EQUAL, HALVES, LEAD, LEAST_CHOICE, SAFE, Judge, Outcome, Parts, Trial
+from crowdrank.pipeline.trial import ENSEMBLES, LEAD, LEAST_CHOICE, SAFE, Judge, Outcome, Parts, Trial
 from crowdrank.rankers.data import Floats
+from crowdrank.rankers.ensemble import EQUAL, HALVES
 
 REMAPPED = ("linear-gls", "linear-remap", "boosted-gls", "boosted-remap")
 PLAIN = ("majority", "average", "dawid-skene", "gda", "family-mean", "gls")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,11 @@ from crowdrank.rankers.lambdamart import LambdaMART, shares
 from crowdrank.rankers.linear import GLS
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
+
+HALVES = 10
+"""Weights are found on so many halves of the queries, drawn, and averaged: those of a single search follow chance."""
+EQUAL = 30
+"""Weights are drawn towards equal ones as if so many more queries spoke for these."""
 
 
 class Ensemble(Ranker):
@@ -184,3 +190,21 @@ def best_weights(votes: Floats, validation: Callable[[Floats], float], steps: in
                 if value > best + 1e-12:
                     weights, best, better = tried, value, True
     return weights, best
+
+
+def steady_weights(votes: Floats, validation: Validation, steps: int, seed: int = 0) -> Floats:
+    """Weights of votes (n_members, n): the mean of the best on halves of the queries, drawn towards equal weights.
+
+    The fewer queries there are, the nearer to equal: a plain mean is hard to beat by weights that few queries chose.
+    """
+    n = int(validation.defined.sum())
+    rng = np.random.default_rng(seed)
+    found = np.zeros(len(votes))
+    for _ in range(HALVES):
+        half = rng.permutation(n)[: (n + 1) // 2]
+        found += best_weights(votes, partial(_mean_of, half, validation), steps)[0]
+    return np.asarray((n * found / HALVES + EQUAL / len(votes)) / (n + EQUAL))
+
+
+def _mean_of(some: Integers, validation: Validation, score: Floats) -> float:
+    return float(validation.per_query(score)[some].mean())
