@@ -143,10 +143,7 @@ def train(
     if engine == "local":
         model.fit(**told)
     else:
-        if not model.learns_on_engines:
-            raise UsageError(
-                f"{ranker} learns on this machine only; leave --engine out, or take gls, rd or lambdamart."
-            )
+        model.require_engines()  # before a cluster is started for nothing
         with o.engine(engine, threads) as running:
             model.fit(**told, engine=running)
     model.save(output)
