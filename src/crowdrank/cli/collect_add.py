@@ -82,7 +82,6 @@ def collect_add(
             pool=pool,
             exclude=barred,
             on_bad_rows=on_bad_rows,
-            scale_told=grades is not None,
         )
         so_far = step.judgments
         if step.news is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,26 +87,8 @@ def pool_of(
     return pool
 
 
-ONCE = (
-    "No document was judged by two assessors, so that nothing tells who is strict and who is careless, and what is "
-    "said to be settled or open is little more than a guess; let some be judged twice (collect next -p overlap-2)."
-)
-"""What a model is warned of there, as it is mended here: by asking."""
-
-
 def fitted(method: str, judgments: Judgments, unjudgeable_as: str = "lowest") -> Any:
     """A model of the judgments; how far it is shows when it takes long."""
     from crowdrank.consensus import model_class
-    from crowdrank.consensus.caution import NO_OVERLAP
-    from crowdrank.errors import DataWarning
 
-    model = model_class(method)().set_params(unjudgeable_as=unjudgeable_as)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        model.fit(judgments, progress=True)
-    for one in told:
-        if str(one.message) == NO_OVERLAP:
-            warnings.warn(ONCE, DataWarning, stacklevel=2)
-        else:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    return model
+    return model_class(method)().set_params(unjudgeable_as=unjudgeable_as).fit(judgments, progress=True)

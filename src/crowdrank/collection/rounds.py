@@ -66,7 +66,6 @@ def add(
     pool: Pool | None = None,
     exclude: Collection[str] = (),
     on_bad_rows: str = "error",
-    scale_told: bool = False,
 ) -> Added:
     """Join a batch with the judgments so far, checked; the same batch once more changes nothing.
 
@@ -77,7 +76,6 @@ def add(
         pool: documents that may be judged; others are refused.
         exclude: assessors whose judgments are refused.
         on_bad_rows: `error`, or `skip` to leave out (and count) what would be refused.
-        scale_told: whether the scale is one that was told, not read off the judgments.
 
     >>> import pandas as pd
     >>> row = {"document": ["d"], "assessor": ["ann"]}
@@ -98,9 +96,8 @@ def add(
         return Added(old, 0, 0, 0, **counts)
     fresh = new if keep.all() else new.where(keep)
     if old is None:
-        return Added(
-            fresh, len(fresh), 0, 0, **counts, news=fresh, notes=() if scale_told else _gaps_told(fresh, source)
-        )
+        doubts = _gaps_told(fresh, source) if fresh.report.guessed else ()
+        return Added(fresh, len(fresh), 0, 0, **counts, news=fresh, notes=doubts)
     require_same_scale(old, fresh, source)
     there = _places(old, fresh)
     older = _older(old, fresh, there)
