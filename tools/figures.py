@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from crowdrank.files import replacing
+from crowdrank._files import write_file
 from tools import command_line, results
 from tools.words import plain
 
@@ -98,7 +98,7 @@ def main() -> None:
     """Write the pages whose figures are not those of today."""
     for path, text in fresh().items():
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            with replacing(path) as draft:
+            with write_file(path) as draft:
                 draft.write_text(text, encoding="utf-8")
 
 

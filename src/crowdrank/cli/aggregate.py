@@ -74,14 +74,17 @@ def aggregate(
     json: o.AsJson = False,
 ) -> None:
     """Turn judgments into a consensus: what is relevant, how sure, and who is reliable."""
-    from crowdrank.consensus.base import MODEL_FILE
-    from crowdrank.files import require_folder, require_ours
+    from crowdrank._files import check_output_folder
+    from crowdrank.consensus.base import MODEL
+    from crowdrank.consensus.checkpoints import CHECKPOINT
     from crowdrank.judgments.addresses import is_folder
     from crowdrank.judgments.inspect import scale_in_doubt
     from crowdrank.judgments.read import read_gold, read_judgments
-    from crowdrank.judgments.write import check_outputs, write_table
+    from crowdrank.judgments.write import check_outputs
 
     model = _model(method, setting or [], unjudgeable_as)
+    if checkpoint is not None:
+        check_output_folder(checkpoint, CHECKPOINT)
     expert_options = o.gold_options(gold_format, gold_columns, gold_grades, gold_unjudgeable, "lowest")
     if is_folder(judgments):
         only_files = {"--posterior": posterior, "--save": save, "--format": reading["format"]}
@@ -97,26 +100,38 @@ def aggregate(
         raise UsageError(f"--work is for a folder of Parquet files, and {judgments} is none; leave it out.")
     check_outputs({"-o": output, "--assessors": assessors, "--posterior": posterior}, [judgments, gold])
     if save is not None:
-        require_folder(save)
-        require_ours(save, MODEL_FILE)
+        check_output_folder(save, MODEL)
     table = read_judgments(judgments, **reading)
     if (doubt := scale_in_doubt(table)) is not None:
         complain(f"Note: {doubt}")
     known = read_gold(gold, **expert_options) if gold else None
     with o.engine(engine, threads) as running:
         model.fit(table, gold=known, engine=running, progress=True, checkpoint=checkpoint)
-    consensus = model.consensus_
-    if output is not None:
-        write_table(consensus.document_table, output)
-    if assessors is not None:
-        write_table(consensus.assessor_table, assessors)
-    if posterior is not None:
-        write_table(model.posterior_table(), posterior)
-    if save is not None:
-        model.save(save)
+    _write(model, output, assessors, posterior, save)
     written = {"output": output, "assessors_output": assessors, "posterior": posterior, "saved": save}
     summary = {**_summary(method, model, table, written), **_chosen(model)}
     _show(summary, model, table, json)
+
+
+def _write(
+    model: Aggregator, output: Path | None, assessors: Path | None, posterior: Path | None, save: Path | None
+) -> None:
+    """Write the results that were asked for, all in one step."""
+    from crowdrank._files import one_step
+    from crowdrank.judgments.write import write_table
+
+    first = next((path for path in (output, assessors, posterior, save) if path is not None), None)
+    if first is None:
+        return
+    with one_step(first):
+        if output is not None:
+            write_table(model.consensus_.document_table, output)
+        if assessors is not None:
+            write_table(model.consensus_.assessor_table, assessors)
+        if posterior is not None:
+            write_table(model.posterior_table(), posterior)
+        if save is not None:
+            model.save(save)
 
 
 def _show(summary: dict[str, Any], model: Aggregator, table: Any, json: bool) -> None:

@@ -47,6 +47,7 @@ def collect_add(
 
     What stands in JUDGMENTS stays as it is; new judgments come after it, and one given anew takes the old one's line.
     """
+    from crowdrank._files import locked
     from crowdrank.collection.keeping import Home, batch_is_zoned, start
     from crowdrank.collection.pool import Pool
     from crowdrank.collection.rounds import add, read_round, scale_of
@@ -57,48 +58,49 @@ def collect_add(
 
     target = judgments if output is None else output
     check_output(target)
-    told = {"format": format, "columns": columns, "separator": separator}
-    before = so_far = read_round(judgments, **told, grades=grades, unjudgeable=unjudgeable)
-    home = Home.of(judgments, **told) if judgments.exists() and output is None else None
-    pool = None if pairs is None else Pool.read(pairs)
-    barred = excluded_ids(exclude)
-    steps = []
-    news: Judgments | None = None
-    for batch in new:
-        scale = scale_of(so_far, grades)
-        answers = unjudgeable if so_far is None or unjudgeable is not None else so_far.unjudgeable or None
-        read = read_judgments(
-            batch,
-            format=new_format,
-            columns=new_columns,
-            grades=None if scale is None else scale.names,
-            unjudgeable=answers,
-            on_bad_rows=on_bad_rows,
-        )
-        step = add(
-            so_far,
-            read,
-            source=str(batch),
-            pool=pool,
-            exclude=barred,
-            on_bad_rows=on_bad_rows,
-        )
-        so_far = step.judgments
-        if step.news is not None:
-            news = step.news if news is None else combine(news, step.news)
-        steps.append((str(batch), step))
-    notes = [note for _, step in steps for note in step.notes]
-    utc = any(batch_is_zoned(batch, format=new_format, columns=new_columns) for batch in new)
-    if news is not None and home is not None:
-        lost = home.lost(news)
-        if lost:
-            notes.append(
-                f"{judgments} has no column for what the batches tell of {', '.join(lost)}, which is not kept; add the "
-                "column, or write all of it elsewhere with -o."
+    with locked(target):
+        told = {"format": format, "columns": columns, "separator": separator}
+        before = so_far = read_round(judgments, **told, grades=grades, unjudgeable=unjudgeable)
+        home = Home.of(judgments, **told) if judgments.exists() and output is None else None
+        pool = None if pairs is None else Pool.read(pairs)
+        barred = excluded_ids(exclude)
+        steps = []
+        news: Judgments | None = None
+        for batch in new:
+            scale = scale_of(so_far, grades)
+            answers = unjudgeable if so_far is None or unjudgeable is not None else so_far.unjudgeable or None
+            read = read_judgments(
+                batch,
+                format=new_format,
+                columns=new_columns,
+                grades=None if scale is None else scale.names,
+                unjudgeable=answers,
+                on_bad_rows=on_bad_rows,
             )
-        home.keep(news, changed=any(step.changed for _, step in steps), utc=utc)
-    elif so_far is not None and (news is not None or output is not None):
-        start(target, so_far, utc=utc)
+            step = add(
+                so_far,
+                read,
+                source=str(batch),
+                pool=pool,
+                exclude=barred,
+                on_bad_rows=on_bad_rows,
+            )
+            so_far = step.judgments
+            if step.news is not None:
+                news = step.news if news is None else combine(news, step.news)
+            steps.append((str(batch), step))
+        notes = [note for _, step in steps for note in step.notes]
+        utc = any(batch_is_zoned(batch, format=new_format, columns=new_columns) for batch in new)
+        if news is not None and home is not None:
+            lost = home.lost(news)
+            if lost:
+                notes.append(
+                    f"{judgments} has no column for {', '.join(lost)}, which the batches have and which is not kept; "
+                    "add the column, or write all of it elsewhere with -o."
+                )
+            home.keep(news, changed=any(step.changed for _, step in steps), utc=utc)
+        elif so_far is not None and (news is not None or output is not None):
+            start(target, so_far, utc=utc)
     asked = Waiting.read(ledger_of(judgments))
     was_out, is_out = (int(asked.out(one).sum()) for one in (before, so_far))
     if json:

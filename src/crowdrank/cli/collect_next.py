@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -54,6 +55,7 @@ def collect_next(
     Requests that were written (-o) and have not come back are not asked again; they are listed beside JUDGMENTS, in
     NAME.requests.csv.
     """
+    from crowdrank._files import locked, one_step
     from crowdrank.collection.platforms import check_requests, write_requests
     from crowdrank.collection.pool import parse_prices
     from crowdrank.collection.requests import Budget
@@ -71,16 +73,18 @@ def collect_next(
     pool = c.pool_of(pairs, assessors, dict(terms.prices), reading["exclude"])
     so_far = read_round(judgments, **reading)
     model = c.fitted(method, so_far, unjudgeable_as) if so_far is not None and wanted.takes_model else None
-    listed = Waiting.read(ledger)
-    out = listed.out(so_far)
-    if again:
-        listed, out = listed.where(~out), out[~out]
-    waiting = listed.where(out)
-    asked = wanted.next(pool, so_far, model, terms, waiting)
-    if output is not None:
-        write_requests(asked, output, to)
-        if len(asked) or again:
-            listed.and_then(Waiting.of(asked, so_far)).write(ledger)
+    with nullcontext() if output is None else locked(ledger):
+        listed = Waiting.read(ledger)
+        out = listed.out(so_far)
+        if again:
+            listed, out = listed.where(~out), out[~out]
+        waiting = listed.where(out)
+        asked = wanted.next(pool, so_far, model, terms, waiting)
+        if output is not None:
+            with one_step(ledger):
+                write_requests(asked, output, to)
+                if len(asked) or again:
+                    listed.and_then(Waiting.of(asked, so_far)).write(ledger)
     summary = {
         "policy": policy,
         "requests": len(asked),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from shlex import join
 from typing import Annotated
@@ -9,8 +10,10 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
+from crowdrank.cli.report import written
 from crowdrank.cli.run import options_of, show_run
 from crowdrank.cli.screen import complain, say
+from crowdrank.errors import OutputError
 
 QUERIES = 150
 EXPERT_QUERIES = 60
@@ -27,13 +30,12 @@ def demo(
     json: o.AsJson = False,
 ) -> None:
     """Simulate a crowd, make a ranker of its judgments, and say what came of it."""
-    from crowdrank.files import require_folder, require_ours
+    from crowdrank._files import MANIFEST
     from crowdrank.pipeline.origin import Origin
-    from crowdrank.pipeline.run import STAGES, run
+    from crowdrank.pipeline.run import run
     from crowdrank.simulation.world import simulate
 
-    require_folder(output)
-    require_ours(output, "world")
+    _check_output(output)
     world = simulate(queries=queries, gold_queries=min(EXPERT_QUERIES, queries), seed=seed)
     output.mkdir(exist_ok=True)
     world.write(output / "world")
@@ -45,11 +47,39 @@ def demo(
         )
         say(f"Experts graded {world.gold['query'].nunique()} of {queries} queries. The files: {output / 'world'}")
     place = output / "run"
-    if not (place / STAGES).exists():
+    if not (place / MANIFEST).exists():
         complain("Training every candidate (the first time, kernels are compiled: half a minute more).")
     origin = Origin(typed(output, seed, queries), units={"duration": "seconds", "cost": "simulated"})
-    done = run(world.judgments, world.features, world.gold, output=place, progress=True, origin=origin, seed=seed)
+    report = partial(written, shown_as=place)
+    done = run(
+        world.judgments,
+        world.features,
+        world.gold,
+        output=place,
+        progress=True,
+        origin=origin,
+        report=report,
+        seed=seed,
+    )
     show_run(done, place, json=json)
+
+
+def _check_output(output: Path) -> None:
+    """Refuse a folder that cannot be written or contains anything but an earlier demo."""
+    from crowdrank._files import check_output_file, check_output_folder
+    from crowdrank.pipeline.run import RUN
+    from crowdrank.simulation.world import WORLD
+
+    if not output.is_dir():
+        check_output_file(output)
+        if output.exists():
+            raise OutputError(f"Cannot write {output}: it is a file, not a folder; choose another name.")
+        return
+    other = next((entry.name for entry in output.iterdir() if entry.name not in ("world", "run")), None)
+    if other is not None:
+        raise OutputError(f"Cannot write {output}: it contains {other}, which is not of a demo; name a new folder.")
+    check_output_folder(output / "world", WORLD)
+    check_output_folder(output / "run", RUN)
 
 
 def typed(output: Path, seed: int, queries: int) -> str:

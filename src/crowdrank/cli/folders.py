@@ -45,8 +45,8 @@ def aggregate_folder(
     expert_options: dict[str, Any],
 ) -> ShardedJudgments:
     """Fit to a folder of judgments, and write the consensus into another."""
-    from crowdrank.consensus.stored import CONSENSUS_FILE
-    from crowdrank.files import require_folder, require_ours
+    from crowdrank._files import check_output_folder
+    from crowdrank.consensus.stored import CONSENSUS
     from crowdrank.judgments.addresses import address_of, is_within
     from crowdrank.judgments.read import read_gold
     from crowdrank.judgments.write import check_outputs, write_table
@@ -58,8 +58,7 @@ def aggregate_folder(
     if work is None and engine.elsewhere:
         raise UsageError("On another cluster, name a folder that all its workers see for the shards, with --work.")
     check_outputs({"--assessors": assessors}, [gold])
-    require_folder(output)
-    require_ours(output, CONSENSUS_FILE)
+    check_output_folder(output, CONSENSUS)
     known = read_gold(gold, **expert_options) if gold else None
     table = read_folder(folder, work, engine, reading)
     model.fit(table, gold=known, engine=engine, progress=True, checkpoint=checkpoint, output=output)

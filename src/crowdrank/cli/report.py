@@ -29,12 +29,12 @@ def report(
     say(f"The report: {place}")
 
 
-def written(folder: Path, output: Path | None = None) -> Path:
-    """Write the report, and say what it lacks."""
+def written(folder: Path, output: Path | None = None, *, shown_as: Path | None = None) -> Path:
+    """Write the report of a run, with a note if it has no charts."""
     from crowdrank.reports.figures import can_draw
     from crowdrank.reports.page import write_report
 
-    place = write_report(folder, output)
+    place = write_report(folder, output, shown_as=shown_as)
     if not can_draw():
         complain("The report has tables but no charts; for charts: pip install 'crowdrank[report]'")
     return place

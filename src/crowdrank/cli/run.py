@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 EXPERTS = "Expert grades"
 INTERRUPTED = 130
+REPORT = "report.html"
 
 
 def run(
@@ -88,10 +90,11 @@ def run(
     json: o.AsJson = False,
 ) -> None:
     """From judgments, features and some expert grades to a ranker, compared with every control."""
+    from crowdrank._files import check_output_folder
     from crowdrank.pipeline.config import Files, read_config
     from crowdrank.pipeline.estimate import plan
     from crowdrank.pipeline.origin import Origin
-    from crowdrank.pipeline.run import require_output
+    from crowdrank.pipeline.run import RUN
     from crowdrank.pipeline.run import run as run_all
 
     given = _given(
@@ -128,7 +131,7 @@ def run(
     told: dict[str, Any] = {**({} if config is None else read_config(config)), **given}
     files, settings = Files.of(told)
     if files.output is not None:
-        require_output(files.output)
+        check_output_folder(files.output, RUN)
     if dry_run:
         lines = plan(*files.read(), **settings)
         if json:
@@ -143,7 +146,16 @@ def run(
         with o.engine(engine, threads) as running:
             cluster = None if engine == "local" else running
             origin = Origin(typed(config, {**given, "engine": None if engine == "local" else engine}))
-            done = run_all(*files.read(), output=files.output, progress=True, engine=cluster, origin=origin, **settings)
+            report = partial(written, shown_as=files.output)
+            done = run_all(
+                *files.read(),
+                output=files.output,
+                progress=True,
+                engine=cluster,
+                origin=origin,
+                report=report,
+                **settings,
+            )
         show_run(done, files.output, json=json)
     except KeyboardInterrupt:
         refuse(f"Interrupted; what was finished is kept in {files.output}: the same command goes on from it.")
@@ -151,8 +163,8 @@ def run(
 
 
 def show_run(done: Run, output: Path, *, json: bool) -> None:
-    """Write the report; say what was found, and where it stands."""
-    report = written(output)
+    """Show the result of a run and where its report is."""
+    report = output / REPORT
     if json:
         say_json({**done.about(), "output": str(output), "report": str(report)})
         return

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import crowdrank
+from crowdrank._files import check_output_file, write_file
 from crowdrank.cli import options as o
 from crowdrank.cli.screen import complain, say, say_json, show_cells
 from crowdrank.errors import OutputError, UsageError
-from crowdrank.files import replacing, require_folder
 from crowdrank.progress import QUIET_SECONDS
 from crowdrank.studies import KEEPING, PARTS, STUDIES, study_named
 
@@ -77,7 +77,7 @@ def study(
     done = run(None if methods is None else words(methods), tell=teller(name), **parts)
     record = {**done.to_dict(), "command": _command(name, methods, only), "version": crowdrank.__version__}
     if output is not None:
-        with replacing(output / f"{name}.json") as draft:
+        with write_file(output / f"{name}.json") as draft:
             draft.write_text(json_format.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     if json:
         say_json(record)
@@ -101,8 +101,8 @@ def words(listed: str) -> list[str]:
 
 
 def make_folder(folder: Path) -> None:
-    """The folder, if it is not there; refused before any work is done."""
-    require_folder(folder)
+    """Make a folder unless it exists; raise OutputError before any work is done where that cannot be."""
+    check_output_file(folder / "results.json" if folder.is_dir() else folder)
     try:
         folder.mkdir(exist_ok=True)
     except OSError as problem:

@@ -113,9 +113,9 @@ def train(
     json: o.AsJson = False,
 ) -> None:
     """Train a ranker on features and labels."""
-    from crowdrank.files import require_folder, require_ours
+    from crowdrank._files import check_output_folder
     from crowdrank.rankers.run import join_features, padded
-    from crowdrank.rankers.store import RANKER_FILE
+    from crowdrank.rankers.store import RANKER
 
     model = _ranker(ranker, setting or [], seed, threads)
     judged = None if consensus is None else _consensus(consensus)
@@ -123,8 +123,7 @@ def train(
         if judged is None:
             raise UsageError(f"{ranker} explains judgments: name a model with --consensus.")
         model.set_params(model=judged)
-    require_folder(output)
-    require_ours(output, RANKER_FILE)
+    check_output_folder(output, RANKER)
     known = join_features(features, format, columns)
     how = {"format": labels_format, "columns": labels_columns, "grades": labels_grades}
     rows = _instances(known, judged if labels is None else labels, how, target, weights, missing)

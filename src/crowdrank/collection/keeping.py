@@ -20,8 +20,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crowdrank._files import write_file
 from crowdrank.errors import UsageError
-from crowdrank.files import replacing
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import parse_map, resolve
 from crowdrank.judgments.formats import open_source
@@ -104,7 +104,7 @@ class Home:
         with opened(self.path) as stream:
             raw = stream.read()
         mine = _Lines(self) if isinstance(self.source, DelimitedSource) else _Objects(self)
-        with replacing(self.path) as draft:
+        with write_file(self.path) as draft:
             draft.write_bytes(_packed(mine.grown(raw, rows, changed), self.path))
 
     def _keep_parquet(self, new: Judgments, rows: list[Row], changed: bool) -> None:
@@ -116,7 +116,7 @@ class Home:
             there = [names.get(role) for role in KEY]
             cells = [[NO_QUERY] * len(old) if name is None else old[name].to_pylist() for name in there]
             again = {_key(row) for row in rows}
-            keep = [tuple(str(cell).strip() for cell in key) not in again for key in zip(*cells, strict=True)]
+            keep = [tuple(map(str, key)) not in again for key in zip(*cells, strict=True)]
             old = old.filter(pa.array(keep))
         table = kept_columns(new)
         wanted = [role for role in table.column_names if role in names or not _is_no_query(new, role)]
@@ -158,7 +158,7 @@ def start(path: str | Path, new: Judgments, *, utc: bool = False) -> None:
         names = kept_columns(new).column_names
         written = [names, *([row[one] for one in names] for row in rows)]
         text = _delimited(written, "\t" if name.endswith(".tsv") else ",", "\n")
-    with replacing(path) as draft:
+    with write_file(path) as draft:
         draft.write_bytes(_packed(text.encode(), Path(path)))
 
 
@@ -288,7 +288,7 @@ def _cell(value: Any, utc: bool) -> Any:
 
 
 def _key(row: Mapping[str, Any]) -> Key:
-    query, document, assessor = (str(row.get(role, NO_QUERY)).strip() for role in KEY)
+    query, document, assessor = (str(row.get(role, NO_QUERY)) for role in KEY)
     return query, document, assessor
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from crowdrank._files import check_output_file, write_file
 from crowdrank.collection.requests import Requests
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import OutputError, UsageError, shown
-from crowdrank.files import replacing, require_folder
 from crowdrank.judgments.grades import one_of
 from crowdrank.judgments.table import counted
 from crowdrank.judgments.write import check_output, write_table
@@ -31,7 +31,7 @@ def check_requests(path: str | Path, platform: str) -> None:
     elif Path(path).suffix.lower() != suffix:
         raise UsageError(f"Cannot write {path} for {platform}: its name has to end in {suffix}.")
     else:
-        require_folder(path)
+        check_output_file(path)
 
 
 def write_requests(requests: Requests, path: str | Path, platform: str = "csv") -> None:
@@ -113,14 +113,14 @@ def _texts(tasks: list[dict[str, Any]], name: str) -> pa.Array:
 
 
 def _write_json(value: Any, path: Path) -> None:
-    with replacing(path) as draft:
+    with write_file(path) as draft:
         draft.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def check_labels(path: str | Path) -> None:
     """Refuse a file of labels that cannot be written, before any work is done."""
     if Path(path).suffix.lower() in (".json", ".qrels"):
-        require_folder(path)
+        check_output_file(path)
     else:
         check_output(path)
 
@@ -171,5 +171,5 @@ def _write_qrels(query: list[str], document: list[str], grade: list[int], path: 
                 f"qrels cannot hold the {role} {shown(names[int(np.argmax(bad))])}; use ids without spaces."
             )
     lines = [f"{q} 0 {d} {g}\n" for q, d, g in zip(query, document, grade, strict=True)]
-    with replacing(path) as draft:
+    with write_file(path) as draft:
         draft.write_text("".join(lines), encoding="utf-8", newline="\n")

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crowdrank._files import recover
 from crowdrank.collection.pool import Floats, Integers
 from crowdrank.collection.requests import Requests
 from crowdrank.errors import InputError, shown
@@ -79,7 +80,8 @@ class Waiting:
 
     @classmethod
     def read(cls, path: str | Path) -> Waiting:
-        """All requests of a ledger; none where there is no such file."""
+        """Read all requests of a ledger; there are none where the file does not exist."""
+        recover(path)
         if not Path(path).exists():
             return cls.none()
         source = DelimitedSource(path)

@@ -15,16 +15,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from crowdrank._files import write_folder
 from crowdrank.consensus import METHODS, held_out, model_class
 from crowdrank.consensus.base import Aggregator, Table
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.consensus.inputs import as_judgments
 from crowdrank.consensus.result import Consensus
-from crowdrank.consensus.stored import ASSESSORS, CONSENSUS_FILE, DOCUMENTS, StoredConsensus, output_of, write_about
+from crowdrank.consensus.stored import ASSESSORS, CONSENSUS, DOCUMENTS, StoredConsensus, output_of, write_about
 from crowdrank.engine.base import Arrays, Engine
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, UsageError, near
-from crowdrank.files import replacing
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.sharded import ShardedJudgments
@@ -545,8 +545,8 @@ def joined_on_disk(ranking: Consensus, grades: Consensus, judgments: ShardedJudg
     assert isinstance(ranking, StoredConsensus)
     assert isinstance(grades, StoredConsensus)
     output = output_of(judgments)
-    with replacing(output, marker=CONSENSUS_FILE) as folder:
-        (folder / DOCUMENTS).mkdir(parents=True)
+    with write_folder(output, CONSENSUS) as folder:
+        (folder / DOCUMENTS).mkdir()
         for one, other in zip(ranking.document_files(), grades.document_files(), strict=True):
             tables = [pq.read_table(path) for path in (one, other)]
             pq.write_table(_documents(tables[0], tables[1], grades.share_names), folder / DOCUMENTS / one.name)

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import crowdrank
+from crowdrank._files import FolderKind, check_output_folder, open_folder, reason, write_folder
 from crowdrank.consensus import METHODS, caution, crowdkit, kernels, model_class
 from crowdrank.consensus.checkpoints import Checkpoint, fingerprint
 from crowdrank.consensus.information import information
@@ -25,7 +26,7 @@ from crowdrank.consensus.result import TIE, Consensus, document_table, grade_lab
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.consensus.stored import (
     ASSESSORS,
-    CONSENSUS_FILE,
+    CONSENSUS,
     DOCUMENTS,
     ShardWriter,
     StoredConsensus,
@@ -45,7 +46,6 @@ from crowdrank.errors import (
     UsageError,
     shown,
 )
-from crowdrank.files import reason, replacing, require_folder, require_ours
 from crowdrank.judgments import combine, frames, ids
 from crowdrank.judgments.gold import Gold, ShardGold
 from crowdrank.judgments.grades import Scale
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 ROUNDS = 10
 """Iterations over everything after judgments were added."""
 MODEL_FILE = "model.json"
-"""The file by which a folder is known as a saved model."""
+MODEL = FolderKind("model", 1, "saved model", "save")
 Table = TypeVar("Table", Judgments, ShardedJudgments)
 """Judgments in memory or on disk."""
 
@@ -286,8 +286,8 @@ class Aggregator(Parametrised, ABC):
     ) -> tuple[Consensus, list[str]]:
         """As `_conclude`, shard by shard into the folder of the consensus."""
         output, method = output_of(prepared), type(self).__name__
-        with replacing(output, marker=CONSENSUS_FILE) as folder:
-            (folder / DOCUMENTS).mkdir(parents=True)
+        with write_folder(output, CONSENSUS) as folder:
+            (folder / DOCUMENTS).mkdir()
             total = summed(passes.finish_to(theta, ShardWriter(prepared, gold, str(folder / DOCUMENTS))))
             accuracy = None if gold is None else (total["agreed"], total["asked"])
             about = self._assessor_table(prepared, prepared.counts[:, 0], theta, statistics, accuracy)
@@ -582,8 +582,7 @@ class Aggregator(Parametrised, ABC):
             "labels": list(self.consensus_.labels),
             "backend": self.consensus_.backend,
         }
-        with replacing(path, marker=MODEL_FILE) as folder:
-            folder.mkdir()
+        with write_folder(path, MODEL) as folder:
             (folder / MODEL_FILE).write_text(json.dumps({**about, **self.keep(folder)}, indent=2))
             pq.write_table(self.consensus_.document_table, folder / "documents.parquet")
             pq.write_table(self.consensus_.assessor_table, folder / "assessors.parquet")
@@ -603,6 +602,7 @@ class Aggregator(Parametrised, ABC):
     def load(cls, path: str | Path) -> Self:
         """Read what :meth:`save` wrote; `Aggregator.load` reads any model."""
         folder = Path(path)
+        open_folder(folder, MODEL)
         try:
             about = json.loads((folder / MODEL_FILE).read_text())
             model = cls._class_named(about["model"], folder)(**_tuples(about["parameters"]))
@@ -661,8 +661,7 @@ def _accuracy(
 
 def _writing_to(table: Judgments | ShardedJudgments, output: Path) -> ShardedJudgments:
     if isinstance(table, ShardedJudgments):
-        require_folder(output)
-        require_ours(output, CONSENSUS_FILE)
+        check_output_folder(output, CONSENSUS)
         return replace(table, output=output)
     raise UsageError("output is where the consensus of judgments on disk goes; these are in memory: see consensus_.")
 

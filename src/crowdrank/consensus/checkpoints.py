@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,12 +12,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from crowdrank._files import FolderKind, open_folder, reason, remove_folder, write_folder
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.engine.base import Arrays
 from crowdrank.errors import InputError
-from crowdrank.files import reason, replacing
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
+
+CHECKPOINT = FolderKind("checkpoint", 1, "checkpoint", "a fit with checkpoint=")
 
 
 @dataclass
@@ -48,8 +49,9 @@ class Checkpoint:
 
     def load(self) -> State | None:
         """The state kept, if there is one."""
-        if not self.path.exists():
+        if not self.path.exists() or not any(self.path.iterdir()):
             return None
+        open_folder(self.path, CHECKPOINT)
         try:
             about = json.loads((self.path / "checkpoint.json").read_text())
             parts = [
@@ -79,8 +81,7 @@ class Checkpoint:
 
     def save(self, theta: Arrays, statistics: Arrays, local: Iterable[Arrays], history: list[float]) -> None:
         """Write the state; the one before stays until this one is whole."""
-        with replacing(self.path, marker="checkpoint.json") as folder:
-            folder.mkdir()
+        with write_folder(self.path, CHECKPOINT) as folder:
             shards = 0
             for shards, arrays in enumerate(local, start=1):  # one at a time: they may come from disk
                 pq.write_table(arrays_to_table(arrays), folder / f"local-{shards - 1}.parquet")
@@ -91,9 +92,9 @@ class Checkpoint:
         self._written = time.monotonic()
 
     def remove(self) -> None:
-        """The fit is done: the state is not needed any more."""
+        """Delete the state of a fit that is done."""
         if self.path.exists():
-            shutil.rmtree(self.path)
+            remove_folder(self.path, CHECKPOINT)
 
 
 class _StoredLocals:

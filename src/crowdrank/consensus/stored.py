@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,11 +15,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import crowdrank
+from crowdrank._files import FolderKind, ScratchFolder, open_folder, reason
 from crowdrank.consensus import caution, kernels
 from crowdrank.consensus.result import Consensus, document_table
 from crowdrank.engine.base import Arrays
 from crowdrank.errors import InputError
-from crowdrank.files import reason
 from crowdrank.judgments.combine import scale_in, scale_out
 from crowdrank.judgments.gold import ShardGold
 from crowdrank.judgments.grades import Scale
@@ -30,7 +27,7 @@ from crowdrank.judgments.sharded import ShardedJudgments, shard_path
 from crowdrank.judgments.table import Judgments, counted
 
 CONSENSUS_FILE = "consensus.json"
-"""The file by which a folder is known as a consensus."""
+CONSENSUS = FolderKind("consensus", 1, "consensus", "'crowdrank aggregate'")
 DOCUMENTS, ASSESSORS = "documents", "assessors.parquet"
 
 
@@ -43,6 +40,7 @@ class StoredConsensus(Consensus):
 
     def __init__(self, folder: str | Path) -> None:
         folder = Path(folder)
+        open_folder(folder, CONSENSUS)
         try:
             about = json.loads((folder / CONSENSUS_FILE).read_text())
             assessors = pq.read_table(folder / ASSESSORS)
@@ -136,13 +134,16 @@ def summed(shards: Iterable[Arrays]) -> Arrays:
     return total
 
 
+_scratch: list[ScratchFolder] = []
+"""Folders of consensus results that nobody named; they exist until Python ends."""
+
+
 def output_of(judgments: ShardedJudgments) -> Path:
-    """The folder that the consensus goes to: as told, or a new one beside the shards that goes when Python ends."""
+    """Return the folder for the consensus: the one given, or a temporary one beside the shards."""
     if judgments.output is not None:
         return judgments.output
-    folder = Path(tempfile.mkdtemp(prefix="consensus-", dir=judgments.folder))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    _scratch.append(ScratchFolder(judgments.folder))
+    return _scratch[-1].path / "consensus"
 
 
 def write_about(

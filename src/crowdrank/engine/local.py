@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._files import ScratchFolder
 from crowdrank.engine.base import Arrays, ShardModel, Sink
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, HeldShards, Shard, Shards, shards_of
 from crowdrank.engine.sums import tree_sum
@@ -188,8 +186,8 @@ class CarriedState:
 
     def __init__(self, model: ShardModel, folder: str | Path, n_shards: int) -> None:
         self.model, self.turns, self.n_shards = model, 0, n_shards
-        self.folder = Path(tempfile.mkdtemp(prefix="state-", dir=folder))
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self._scratch = ScratchFolder(folder)
+        self.folder = self._scratch.path
 
     def local(self, place: int, shard: Shard, theta: Arrays | None) -> Arrays:
         """The local state of a shard before its next pass, as far as the pass reads it."""

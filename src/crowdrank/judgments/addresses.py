@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from crowdrank._files import MANIFEST
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.sources import opened
 from crowdrank.judgments.table import counted
@@ -65,7 +66,7 @@ def partition_files(address: str | Path) -> tuple[list[str], list[str]]:
     inside = {name: name.removeprefix(top) for name in found}
     seen = sorted(name for name in found if not any(part[:1] in (".", "_") for part in inside[name].split("/") if part))
     files = [name for name in seen if name.lower().endswith(SUFFIXES)]
-    others = [name for name in seen if not name.lower().endswith(SUFFIXES)]
+    others = [name for name in seen if not name.lower().endswith(SUFFIXES) and Path(name).name != MANIFEST]
     if not files and others:
         raise InputError(
             f"a folder is read by its Parquet files, and there is none in it, only {listed(others)}",

@@ -9,10 +9,7 @@ too. What was made is kept in a folder and found again while the files are the s
 
 from __future__ import annotations
 
-import atexit
 import hashlib
-import shutil
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,8 +24,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from crowdrank._files import ScratchFolder, check_output_folder, write_folder
 from crowdrank.errors import DataWarning, InputError, UsageError, shown
-from crowdrank.files import replacing
 from crowdrank.judgments.addresses import is_within, listed, opened_at, partition_files, version_of
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES, parse_map, resolve
@@ -37,6 +34,7 @@ from crowdrank.judgments.read import excluded_ids, family_regex, unjudgeable_ans
 from crowdrank.judgments.scales import ScaleRules
 from crowdrank.judgments.sharded import (
     ABOUT_FILE,
+    SHARDS,
     ShardedJudgments,
     load_sharded,
     shard_path,
@@ -136,6 +134,8 @@ def read_partitions(
         raise UsageError(f"shard_size and threads are numbers from 1 up, not {shard_size} and {threads}.")
     if work is not None and is_within(work, address):
         raise UsageError(f"The shards go to {work}, which is in the folder that is read; choose another place.")
+    if work is not None:
+        check_output_folder(work, SHARDS)
     _each = partial(_each_of, _workers(threads) if engine is None else engine.each)
     files, others = partition_files(address)
     if others:
@@ -144,7 +144,9 @@ def read_partitions(
             DataWarning,
             stacklevel=2,
         )
-    told = (columns, grades, scales, unjudgeable, repeats, exclude, family_pattern, on_bad_rows, by, shard_size)
+    excluded = tuple(excluded_ids(exclude))
+    scale_rules = ScaleRules.read(scales) if scales is not None else None
+    told = (columns, grades, scale_rules, unjudgeable, repeats, excluded, family_pattern, on_bad_rows, by, shard_size)
     key = _key(files, told)
     if work is not None and _made_before(Path(work), key):
         return load_sharded(work)
@@ -162,18 +164,17 @@ def read_partitions(
         by=kept_together,
         repeats=repeats,
         unjudgeable=unjudgeable_answers(unjudgeable),
-        exclude=tuple(excluded_ids(exclude)),
+        exclude=excluded,
         on_bad_rows=on_bad_rows,
     )
     BadRows(on_bad_rows)  # refuses another word before any work
     makers = Scales(
         Scale.parse(grades) if grades is not None else None,
-        ScaleRules.read(scales) if scales is not None else None,
+        scale_rules,
         family_regex(family_pattern),
     )
     final = Path(work).absolute() if work is not None else _temporary()
-    with replacing(final, marker=ABOUT_FILE) as draft:
-        draft.mkdir()
+    with write_folder(final, SHARDS) as draft:
         with reporting(progress, "reading") as report:
             dealt = agree(_each(partial(deal, rules=rules, folder=draft), parts, report), rules, makers, draft)
         agreed, spent = dealt
@@ -301,7 +302,7 @@ def _say_large(gathered: Sequence[Gathered], shard_size: int, by: str) -> None:
 
 
 def _key(files: Sequence[str], told: tuple[Any, ...]) -> str:
-    """What is the same only for the same files, read alike."""
+    """Return a cache key for the files and read options."""
     return hashlib.blake2b(repr(([(name, version_of(name)) for name in files], told)).encode()).hexdigest()
 
 
@@ -310,10 +311,13 @@ def _made_before(work: Path, key: str) -> bool:
     return (work / ABOUT_FILE).exists() and known.exists() and known.read_text() == key
 
 
+_scratch: list[ScratchFolder] = []
+"""Folders of shards that nobody named; they exist until Python ends."""
+
+
 def _temporary() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="crowdrank-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder / "shards"
+    _scratch.append(ScratchFolder())
+    return _scratch[-1].path / "shards"
 
 
 class Workers(Protocol):

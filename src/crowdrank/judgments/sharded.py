@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from crowdrank._files import FolderKind, open_folder, reason
 from crowdrank.errors import InputError, OnDiskError
-from crowdrank.files import reason
 from crowdrank.judgments import combine
 from crowdrank.judgments.grades import Scale, one_of
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments, ReadReport, counted
 
 ABOUT_FILE = "judgments.json"
-"""The file by which a folder of shards is known."""
+SHARDS = FolderKind("shards", 1, "folder of shards", "read_partitions with work=")
 MOST_IN_SAMPLE = 1 << 20
 """So many judgments are looked at in memory where a model chooses by looking."""
 
@@ -296,7 +296,8 @@ class ShardedJudgments:
 
 
 def load_sharded(folder: str | Path) -> ShardedJudgments:
-    """Judgments whose shards are in a folder already."""
+    """Load judgments whose shards are in a folder already."""
+    open_folder(folder, SHARDS)
     try:
         about = json.loads((Path(folder) / ABOUT_FILE).read_text())
         table = pq.read_table(Path(folder) / "assessors.parquet")

@@ -14,8 +14,8 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 
+from crowdrank._files import check_output_file, write_file
 from crowdrank.errors import UsageError
-from crowdrank.files import replacing, require_folder
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
 
@@ -30,7 +30,7 @@ def check_output(path: str | Path) -> None:
     """
     if _suffix(path) not in SUFFIXES:
         raise UsageError(f"Cannot write {path}: its name ends in none of {', '.join(SUFFIXES)} (or these with .gz).")
-    require_folder(path)
+    check_output_file(path)
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
@@ -66,7 +66,7 @@ def write_table(table: pa.Table, path: str | Path) -> None:
     '{"a": 1}\n'
     """
     check_output(path)
-    with replacing(path) as draft, _opened(draft, packed=Path(path).suffix.lower() == ".gz") as stream:
+    with write_file(path) as draft, _opened(draft, packed=Path(path).suffix.lower() == ".gz") as stream:
         match _suffix(path):
             case ".parquet":
                 pyarrow.parquet.write_table(table, stream)

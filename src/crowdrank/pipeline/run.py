@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +15,20 @@ import numpy as np
 import pyarrow as pa
 
 import crowdrank
+from crowdrank._files import (
+    CACHE,
+    MANIFEST,
+    FolderKind,
+    check_output_folder,
+    locked,
+    write_file,
+    write_folder,
+    write_manifest,
+)
 from crowdrank.assessors.report import AssessorReport, assess
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine
-from crowdrank.errors import InputError, OutputError, UsageError, near
-from crowdrank.files import replacing, require_folder, require_ours
+from crowdrank.errors import InputError, UsageError, near
 from crowdrank.judgments.table import counted
 from crowdrank.judgments.write import write_table
 from crowdrank.notebook import heading, panel, rows_of, words
@@ -28,16 +38,15 @@ from crowdrank.pipeline.opinions import Opinions
 from crowdrank.pipeline.origin import Origin, call
 from crowdrank.pipeline.report import markdown
 from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stages import Stages, code, digest
+from crowdrank.pipeline.stages import INPUTS, STAGE_NAMES, Stages, code, digest
 from crowdrank.pipeline.tables import comparison_table, next_table, per_query_table, remapping_table, training_table
 from crowdrank.pipeline.trial import ENSEMBLES, Outcome, Parts, Trial, only_crowd, parted
 from crowdrank.pipeline.verdict import Verdict
 from crowdrank.progress import ProgressBar, reporting
 from crowdrank.rankers.base import Ranker
 
-STAGES = "stages"
-INPUTS = "inputs.json"
 RUN_FILE = "run.json"
+RUN = FolderKind("run", 1, "run", "'crowdrank run'", STAGE_NAMES)
 STAND_IN = 0.2
 """Without experts, this share of the judged queries is ranked by rankers that did not learn from it."""
 FEWEST = 10
@@ -160,6 +169,7 @@ def run(
     progress: bool = False,
     engine: Engine | None = None,
     origin: Origin | None = None,
+    report: Callable[[Path], object] | None = None,
     **settings: Any,
 ) -> Run:
     """Turn judgments into a ranker: consensus, candidates, a choice by expert grades, an honest test.
@@ -171,11 +181,13 @@ def run(
             by them, and it is said what 50 queries of them would buy.
         honeypots: planted documents with their right grades, likewise; they tell of assessors, and no ranker learns
             from them.
-        output: a folder for the results; finished stages are kept in it, and a run that was interrupted goes on.
+        output: a folder for the results; finished stages are cached in it, and an interrupted run resumes from them.
+            The results of an earlier run stay until the new ones are complete, and are then replaced at once.
         progress: show bars where it takes long.
         engine: a cluster for the consensus models, the remappers and their least squares (`DaskEngine`); by default
             threads here. Trees of rankers grow here in any case.
         origin: how the run was asked for, where it was not by this call; the report tells it.
+        report: called with the folder of the new results before they replace the old ones, to add a report to them.
         settings: the attributes of `Settings`, as in `measure="AP"` or `test=0.5`.
 
     >>> import crowdrank
@@ -186,18 +198,38 @@ def run(
     >>> done.ranker.predict(crowdrank.read_features(world.features)).shape
     (441,)
     """
-    began = time.monotonic()
     told = Settings.of(settings)
-    folder = None if output is None else Path(output)
-    if folder is not None:
-        require_output(folder)
+    inputs = (judgments, features, expert, honeypots)
+    if output is None:
+        return _run(*inputs, None, progress, engine, origin, report, told)
+    check_output_folder(output, RUN)
+    with locked(output, wait=False):
+        return _run(*inputs, Path(output), progress, engine, origin, report, told)
+
+
+def _run(
+    judgments: Any,
+    features: Any,
+    expert: Any,
+    honeypots: Any,
+    folder: Path | None,
+    progress: bool,
+    engine: Engine | None,
+    origin: Origin | None,
+    report: Callable[[Path], object] | None,
+    told: Settings,
+) -> Run:
+    began = time.monotonic()
     material = gather(judgments, features, expert, honeypots, unjudgeable_as=told.unjudgeable_as)
     asked = {"judgments": judgments, "features": features, "expert": expert, "honeypots": honeypots}
     origin = origin or Origin(python=call(asked, told, folder, engine))
     candidates, out = sensible(material, told.candidates)
     _require_baseline(told, candidates)
     inputs = _digests(material)
-    stages = Stages(None if folder is None else folder / STAGES)
+    if folder is not None and not (folder / MANIFEST).exists():
+        with write_folder(folder, RUN) as draft:
+            (draft / CACHE).mkdir()
+    stages = Stages(None if folder is None else folder / CACHE)
     notes = [*material.notes, *(_changed(folder, inputs) if folder else [])]
     opinions = Opinions(material, stages, told.threads, engine)
 
@@ -205,7 +237,7 @@ def run(
     if told.method in opinions.failed:
         raise InputError(opinions.failed[told.method], remedy="take another method for the consensus")
     consensus = opinions.model(told.method).consensus_
-    report = assess(opinions.model(told.method), material.judgments, material.gold)
+    assessors = assess(opinions.model(told.method), material.judgments, material.gold)
     candidates = _prepared(opinions, candidates, out, progress)
     trial, stand_in = _tried(material, opinions, told, candidates, stages, out, progress)
     outcome = trial.outcome
@@ -215,7 +247,7 @@ def run(
         material,
         told,
         consensus,
-        report,
+        assessors,
         outcome,
         verdict,
         ranker,
@@ -226,17 +258,13 @@ def run(
         replace(origin, units={**material.judgments.report.units, **origin.units}),
     )
     if folder is not None:
-        _write(done, folder)
-        stages.tidy(keep=[INPUTS])  # of earlier inputs and settings: this run needed none of it
+        with write_folder(folder, RUN) as draft:
+            _write(done, draft)
+            write_manifest(draft, RUN)
+            if report is not None:
+                report(draft)
+        stages.tidy()
     return done
-
-
-def require_output(folder: Path) -> None:
-    """Refuse a folder that results cannot go to, before any work is done."""
-    require_folder(folder)
-    require_ours(folder, STAGES)
-    if folder.exists() and not folder.is_dir():
-        raise OutputError(f"Cannot write {folder}: it is a file, not a folder; choose another name.")
 
 
 def _require_baseline(settings: Settings, candidates: list[Candidate]) -> None:
@@ -258,7 +286,7 @@ def _digests(material: Material) -> dict[str, str]:
 
 def _changed(folder: Path, inputs: dict[str, str]) -> list[str]:
     """Note what has changed since the folder was last used, and keep what it is now."""
-    place, notes = folder / STAGES / INPUTS, []
+    place, notes = folder / CACHE / INPUTS, []
     before = _kept_inputs(place)
     if before:
         changed = [name for name in inputs if before.get(name) != inputs[name]]
@@ -272,7 +300,7 @@ def _changed(folder: Path, inputs: dict[str, str]) -> list[str]:
                 "This folder was used by another version of crowdrank: everything was made again, and figures may "
                 "differ a little from those before. There is nothing to do."
             )
-    with replacing(place) as draft:
+    with write_file(place) as draft:
         draft.write_text(json.dumps({**inputs, "version": code()}, indent=2) + "\n", encoding="utf-8")
     return notes
 
@@ -366,11 +394,7 @@ def _standing_in(material: Material, opinions: Opinions, settings: Settings) -> 
 
 
 def _write(done: Run, folder: Path) -> None:
-    """Everything that a run writes, at the end and together: what stood there stays until all is known.
-
-    run.json goes first and comes last, so that a folder with one holds files that belong together.
-    """
-    (folder / RUN_FILE).unlink(missing_ok=True)
+    """Write the results of a run into an empty folder."""
     done.opinions.model(done.settings.method).save(folder / "consensus")
     write_table(done.consensus.document_table, folder / "consensus.parquet")
     write_table(done.assessor_report.table, folder / "assessors.csv")
@@ -383,14 +407,11 @@ def _write(done: Run, folder: Path) -> None:
         "per_query.csv": per_query_table(done.material, done.verdict),
     }
     for name, table in more.items():
-        if table is None:  # what an earlier run left would be taken for this one's
-            (folder / name).unlink(missing_ok=True)
-        else:
+        if table is not None:
             write_table(table, folder / name)
-    with replacing(folder / "report.md") as draft:
-        draft.write_text(markdown(done), encoding="utf-8")
-    with replacing(folder / RUN_FILE) as draft:
-        draft.write_text(json.dumps(done.about(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    (folder / "report.md").write_text(markdown(done), encoding="utf-8")
+    about = json.dumps(done.about(), indent=2, allow_nan=False) + "\n"
+    (folder / RUN_FILE).write_text(about, encoding="utf-8")
 
 
 def _version(name: str) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import BadZipFile
@@ -14,14 +16,18 @@ import numpy as np
 import pyarrow as pa
 
 import crowdrank
+from crowdrank._files import write_file
 from crowdrank.errors import CrowdrankError
-from crowdrank.files import replacing
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import Features
 from crowdrank.judgments.table import Judgments
 
 T = TypeVar("T")
 DIGITS = 16
+INPUTS = "inputs.json"
+"""Name of the file with the digests of the inputs that the stages were made of."""
+STAGE_NAMES = rf"[\w.+-]+-[0-9a-f]{{{2 * DIGITS}}}|{re.escape(INPUTS)}"
+"""Pattern of the names in a folder of stages; files with other names are never touched."""
 
 
 def digest(*parts: Any) -> str:
@@ -110,29 +116,24 @@ class Stages:
         if place is not None and place.exists():
             try:
                 found = load(place)
-            except (CrowdrankError, OSError, ValueError, KeyError, BadZipFile):
-                pass  # damaged, or of another version: what it was made of is here, so it is made again
+            except (CrowdrankError, OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error):
+                _delete(place)  # damaged, or of another version: what it was made of is here, so it is made again
             else:
                 self.reused += 1
                 return found
         made = make()
         self.made += 1
         if place is not None:
-            with replacing(place) as draft:
-                save(made, draft)
+            save(made, place)
         return made
 
-    def tidy(self, keep: Iterable[str] = ()) -> None:
-        """Drop what nobody has asked for since these stages were opened, but for the names in `keep`."""
+    def tidy(self) -> None:
+        """Delete the stages that were not asked for since these stages were opened."""
         if self.folder is None:
             return
         for place in self.folder.iterdir():
-            if place.name in self._asked or place.name in keep:
-                continue
-            if place.is_dir():
-                shutil.rmtree(place)
-            else:
-                place.unlink()
+            if place.name not in self._asked and place.name != INPUTS and re.fullmatch(STAGE_NAMES, place.name):
+                _delete(place)
 
     def arrays(
         self, name: str, key: str, make: Callable[[], Mapping[str, np.ndarray[Any, Any]]]
@@ -142,8 +143,15 @@ class Stages:
 
 
 def _save_arrays(arrays: Mapping[str, np.ndarray[Any, Any]], place: Path) -> None:
-    with place.open("wb") as stream:
+    with write_file(place) as draft, draft.open("wb") as stream:
         np.savez(stream, **dict(arrays))  # type: ignore[arg-type]  # names are ours, none is one of savez's own
+
+
+def _delete(place: Path) -> None:
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        place.unlink()
 
 
 def _load_arrays(place: Path) -> dict[str, np.ndarray[Any, Any]]:

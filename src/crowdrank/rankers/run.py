@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from crowdrank._files import check_output_file, write_file
 from crowdrank.errors import InputError, UsageError, shown
-from crowdrank.files import replacing, require_folder
 from crowdrank.judgments import ids
 from crowdrank.judgments.read import Features, read_features
 from crowdrank.judgments.write import SUFFIXES, check_output, write_table
@@ -51,7 +51,7 @@ def rank_documents(ranker: Ranker, features: Features) -> pa.Table:
 def check_run(path: str | Path) -> None:
     """Refuse a path that no run can be written to, before any work is done."""
     if is_trec(path):
-        require_folder(path)
+        check_output_file(path)
         return
     if Path(path).name.lower().removesuffix(".gz").endswith(SUFFIXES):
         check_output(path)
@@ -79,7 +79,7 @@ def write_run(run: pa.Table, path: str | Path, tag: str = "crowdrank") -> None:
     columns = [run[name].to_pylist() for name in ("query", "document", "rank", "score")]
     _refuse_spaces({"query": columns[0], "document": columns[1], "tag": [tag]})
     lines = (f"{q} Q0 {d} {rank} {score!r} {tag}\n" for q, d, rank, score in zip(*columns, strict=True))
-    with replacing(path) as draft:
+    with write_file(path) as draft:
         text = "".join(lines).encode()
         # Without a time inside, the same run makes the same bytes.
         draft.write_bytes(gzip.compress(text, mtime=0) if Path(path).suffix.lower() == ".gz" else text)

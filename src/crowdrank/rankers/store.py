@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,17 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import crowdrank
+from crowdrank._files import FolderKind, open_folder, reason, write_folder
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.errors import InputError
-from crowdrank.files import reason, replacing
 
 if TYPE_CHECKING:
     from crowdrank.rankers.base import Ranker
 
 RANKER_FILE = "ranker.json"
-"""The file by which a folder is known as a saved ranker."""
-FORMAT = 1
-"""The number of this layout; a folder with another one was written by another version."""
+RANKER = FolderKind("ranker", 1, "saved ranker", "save")
+REMAPPER = FolderKind("remapper", 1, "saved remapper", "save")
 
 
 @dataclass
@@ -37,10 +35,11 @@ class State:
     parts: dict[str, Ranker] = field(default_factory=dict)
 
 
-def write(path: str | Path, ranker: Ranker, parameters: Mapping[str, Any], state: State) -> None:
-    """Write a ranker; every file's digest stands in ranker.json, so that a damaged one is known."""
-    with replacing(path, marker=RANKER_FILE) as folder:
-        folder.mkdir()
+def write(
+    path: str | Path, ranker: Ranker, parameters: Mapping[str, Any], state: State, kind: FolderKind = RANKER
+) -> None:
+    """Write a ranker, or a remapper, which has the same parts."""
+    with write_folder(path, kind) as folder:
         pq.write_table(arrays_to_table(state.arrays), folder / "arrays.parquet")
         for name, text in state.texts.items():
             (folder / f"{name}.txt").write_text(text)
@@ -48,7 +47,6 @@ def write(path: str | Path, ranker: Ranker, parameters: Mapping[str, Any], state
             part.save(folder / name)
         about = {
             "crowdrank": crowdrank.__version__,
-            "format": FORMAT,
             "ranker": type(ranker).__name__,
             "parameters": {name: _plain(value) for name, value in parameters.items()},
             "features": list(ranker.feature_names_),
@@ -58,28 +56,18 @@ def write(path: str | Path, ranker: Ranker, parameters: Mapping[str, Any], state
             "values": state.values,
             "texts": list(state.texts),
             "parts": list(state.parts),
-            "files": {entry.name: digest(entry) for entry in sorted(folder.iterdir()) if entry.is_file()},
         }
         (folder / RANKER_FILE).write_text(json.dumps(about, indent=2, default=_plain))
 
 
-def read(path: str | Path) -> tuple[dict[str, Any], State]:
-    """What :func:`write` wrote."""
+def read(path: str | Path, kind: FolderKind = RANKER) -> tuple[dict[str, Any], State]:
+    """Read what :func:`write` wrote."""
     from crowdrank.rankers.base import Ranker
 
     folder = Path(path)
+    _open(folder, kind)
     try:
         about = json.loads((folder / RANKER_FILE).read_text())
-        if about["format"] != FORMAT:
-            raise InputError(
-                f"it was written by crowdrank {about['crowdrank']} in format {about['format']}, and this is "
-                f"{crowdrank.__version__} with format {FORMAT}",
-                source=str(folder),
-                remedy="fit it anew, or use that version",
-            )
-        for name, known in about["files"].items():
-            if digest(folder / name) != known:
-                raise InputError(f"{name} is not as it was written", source=str(folder), remedy="save the ranker anew")
         state = State(
             about["values"],
             dict(arrays_from_table(pq.read_table(folder / "arrays.parquet"))),
@@ -95,17 +83,20 @@ def read(path: str | Path) -> tuple[dict[str, Any], State]:
 
 def damaged(path: str | Path, problem: Exception) -> InputError:
     """What is said of a folder that holds no ranker, or only part of one."""
-    inside = sorted(Path(path).glob(f"*/{RANKER_FILE}"))  # of a run's folder, that of its model
     return InputError(
-        f"it is not a saved ranker ({reason(problem, path)})",
-        source=str(path),
-        remedy="name a folder written by save" + (f", such as {inside[0].parent}" if inside else ""),
+        f"it is not a saved ranker ({reason(problem, path)})", source=str(path), remedy="name a folder written by save"
     )
 
 
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _open(folder: Path, kind: FolderKind) -> None:
+    """Check a folder; where it is that of a run, the message names the ranker in it."""
+    try:
+        open_folder(folder, kind)
+    except InputError as problem:
+        inside = folder / "model"
+        if (inside / RANKER_FILE).exists() and not (folder / RANKER_FILE).exists():
+            raise InputError(f"it is not a {kind.title}", source=str(folder), remedy=f"name {inside}") from problem
+        raise
 
 
 def tuples(parameters: Mapping[str, Any]) -> dict[str, Any]:

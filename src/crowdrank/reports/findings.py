@@ -15,13 +15,14 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from crowdrank._files import open_folder
 from crowdrank.assessors.agreement import Alpha, krippendorff_alpha
 from crowdrank.assessors.flags import CAREFUL, CARELESS
 from crowdrank.consensus.base import Aggregator
 from crowdrank.errors import CrowdrankError, InputError
 from crowdrank.judgments.table import UNJUDGEABLE
+from crowdrank.pipeline.run import RUN, RUN_FILE
 
-RUN_FILE = "run.json"
 AS_GIVEN = "as in your file"
 """The unit of what came without one."""
 NOTHING = 0.05
@@ -35,6 +36,8 @@ class Findings:
     """The files of a run.
 
     Attributes:
+        folder: path of the run's folder in commands that the report shows.
+        entries: relative paths of the run's files.
         about: run.json.
         assessors, documents, comparison, training, next: the tables of the same names.
         remapping, per_query: likewise; None where nothing was remapped or tested.
@@ -43,6 +46,7 @@ class Findings:
     """
 
     folder: Path
+    entries: frozenset[str]
     about: dict[str, Any]
     assessors: pd.DataFrame
     documents: pd.DataFrame
@@ -54,25 +58,27 @@ class Findings:
     model: Aggregator | None
 
     @classmethod
-    def read(cls, folder: str | Path) -> Findings:
-        """From the folder that `crowdrank run` wrote.
+    def read(cls, folder: str | Path, shown_as: str | Path | None = None) -> Findings:
+        """Read the folder that `crowdrank run` wrote.
 
         >>> Findings.read("no-such-folder")
         Traceback (most recent call last):
-        crowdrank.errors.InputError: no-such-folder: there is no run in it (no run.json); name the folder that
-        'crowdrank run' wrote into.
+        crowdrank.errors.InputError: no-such-folder: there is no such folder; name a folder written by 'crowdrank run'.
         """
         place = Path(folder)
-        remedy = "name the folder that 'crowdrank run' wrote into"
-        if not (place / RUN_FILE).is_file():
-            raise InputError(f"there is no run in it (no {RUN_FILE})", source=str(place), remedy=remedy)
+        manifest = open_folder(place, RUN)
+        if RUN_FILE not in manifest.entries:
+            raise InputError(
+                "its run has not finished", source=str(place), remedy="give the same 'crowdrank run' again to resume it"
+            )
         try:
             about = json.loads((place / RUN_FILE).read_text(encoding="utf-8"))
             missing = [name for name in ("settings", "chosen", "sizes", "queries") if name not in about]
             if missing:
                 raise ValueError(f"{RUN_FILE} has no {missing[0]}")
             return cls(
-                folder=place,
+                folder=place if shown_as is None else Path(shown_as),
+                entries=frozenset(manifest.entries),
                 about=about,
                 assessors=read_csv(place / "assessors.csv"),
                 documents=pq.read_table(place / "consensus.parquet").to_pandas(),
@@ -91,6 +97,10 @@ class Findings:
                 source=str(place),
                 remedy="give the same 'crowdrank run' again: what is finished is kept",
             ) from problem
+
+    def has(self, name: str) -> bool:
+        """Return whether the run has a file or a folder of this name."""
+        return any(entry == name or entry.startswith(f"{name.rstrip('/')}/") for entry in self.entries)
 
     # What was asked.
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from crowdrank.files import replacing, require_folder
+from crowdrank._files import check_output_file, update_folder, write_file
 from crowdrank.judgments.table import counted
+from crowdrank.pipeline.run import RUN
 from crowdrank.reports.answers import ADVICE, MEANING, answers
 from crowdrank.reports.figures import can_draw, figures
 from crowdrank.reports.findings import Findings
@@ -22,12 +23,13 @@ REPORT = "report.html"
 FLAG_ORDER = ("careful", "", "careless", "random", "reversed", "few")
 
 
-def write_report(folder: str | Path, output: str | Path | None = None) -> Path:
-    """Write the report of a run, as `crowdrank report` does, and say where it is.
+def write_report(folder: str | Path, output: str | Path | None = None, *, shown_as: str | Path | None = None) -> Path:
+    """Write the HTML report of a run and return its path.
 
     Args:
-        folder: what `run` wrote into.
-        output: the file; report.html in the folder unless given.
+        folder: folder that `run` wrote.
+        output: file to write; by default report.html in the folder.
+        shown_as: path of the folder in the commands that the report shows, where the folder is going to be renamed.
 
     >>> import crowdrank, tempfile
     >>> world = crowdrank.simulate(queries=12, documents=6, seed=1)
@@ -37,9 +39,9 @@ def write_report(folder: str | Path, output: str | Path | None = None) -> Path:
     'report.html'
     """
     place = Path(folder) / REPORT if output is None else Path(output)
-    require_folder(place)
-    page = render(Findings.read(folder))
-    with replacing(place) as draft:
+    check_output_file(place)
+    page = render(Findings.read(folder, shown_as))
+    with update_folder(folder, RUN, REPORT) if output is None else write_file(place) as draft:
         draft.write_text(page, encoding="utf-8")
     return place
 
@@ -76,7 +78,7 @@ def render(found: Findings) -> str:
         "interval_bar": interval_bar,
         "counted": counted,
         "again": again(found),
-        "files": [(name, what) for name, what in FILES if (found.folder / name).exists()],
+        "files": [(name, what) for name, what in FILES if found.has(name)],
         "settings": [(name, _setting(value)) for name, value in found.settings.items()],
     }
     return env.get_template("page.html").render(told)

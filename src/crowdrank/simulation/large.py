@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from crowdrank._files import FolderKind, write_folder
 from crowdrank.errors import UsageError
-from crowdrank.files import replacing
 from crowdrank.judgments.table import counted
 from crowdrank.progress import Report, reporting
 from crowdrank.simulation import kernels
 
-MARKER = "_world.json"
+PARTITIONS = FolderKind("partitions", 1, "folder of simulated judgments", "simulate_partitions")
 ROWS_PER_FILE = 1_000_000
 
 
@@ -49,8 +49,7 @@ def simulate_partitions(
     n_queries = -(-items // documents)
     n_files = max(1, -(-items * labels // rows_per_file))
     rng = np.random.default_rng(seed)
-    with replacing(folder, marker=MARKER) as draft, reporting(progress, "drawing judgments") as report:
-        draft.mkdir()
+    with write_folder(folder, PARTITIONS) as draft, reporting(progress, "drawing judgments") as report:
         for number in range(n_files):
             # Each turn of judging begins with another query, so that a query's turns are in different files.
             shift = [(number + turn * (n_files // labels + 1)) % n_files for turn in range(labels)]
@@ -62,7 +61,6 @@ def simulate_partitions(
             table = _table(together[there], turn[there], labels, assessors, grades, documents, seed)
             pq.write_table(table, draft / f"part-{number:05d}.parquet")
             report(number + 1, n_files, float("nan"))
-        (draft / MARKER).write_text(f'{{"judgments": {items * labels}}}')
     return items * labels
 
 

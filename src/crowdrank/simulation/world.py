@@ -5,7 +5,6 @@ from __future__ import annotations
 import filecmp
 import json
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from numbers import Integral
@@ -16,12 +15,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from crowdrank._files import FolderKind, check_output_folder, write_folder
 from crowdrank.errors import OutputError, UsageError, shown
-from crowdrank.files import replacing, require_folder
 from crowdrank.simulation.assessors import draw_assessors
 from crowdrank.simulation.documents import Documents, draw_documents
 from crowdrank.simulation.judging import judge
 from crowdrank.simulation.source import Graded, read_source, real_documents
+
+WORLD = FolderKind("world", 1, "simulated world", "'crowdrank simulate'")
 
 
 @dataclass(frozen=True)
@@ -116,20 +117,20 @@ class World:
     settings: Settings
 
     def write(self, folder: str | Path) -> None:
-        """Write the world's files into `folder`, which is made if need be; all of them or none.
+        """Write the world's files into a new folder, or replace one that was written by this method.
 
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
         >>> simulate(queries=1, documents=2, labels=1, honeypots=0).write(folder)
         >>> sorted(path.name for path in folder.iterdir())
-        ['assessors.csv', 'documents.csv', 'features.letor', 'gold.qrels', 'judgments.csv', 'world.json']
+        ['assessors.csv', 'crowdrank.json', 'documents.csv', 'features.letor', 'gold.qrels', 'judgments.csv',
+        'world.json']
         >>> print((folder / "gold.qrels").read_text(), end="")
         1 0 1-1 1
         1 0 1-2 0
         """
-        folder = Path(folder)
+        check_output_folder(folder, WORLD)
         _refuse_spaces(self.documents)
-        _make(folder)
         files: dict[str, Callable[[Path], None]] = {
             "judgments.csv": partial(_write_csv, self.judgments),
             "gold.qrels": partial(_write_qrels, self.gold),
@@ -138,10 +139,9 @@ class World:
             "documents.csv": partial(_write_csv, self.documents),
             "world.json": partial(_write_settings, self.settings),
         }
-        # No draft takes its place before the last one is written.
-        with ExitStack() as drafts:
+        with write_folder(folder, WORLD) as draft:
             for name, write in files.items():
-                write(drafts.enter_context(replacing(folder / name)))
+                write(draft / name)
 
     def is_in(self, folder: str | Path) -> bool:
         """Whether a folder holds this very world, byte by byte."""
@@ -307,14 +307,6 @@ def _refuse_spaces(documents: pd.DataFrame) -> None:
         if unfit:
             problem = f"gold.qrels and features.letor cannot hold the {role} {shown(unfit[0])}"
             raise OutputError(f"{problem}; use ids without spaces and #.")
-
-
-def _make(folder: Path) -> None:
-    require_folder(folder)
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as problem:
-        raise OutputError(f"Cannot make the folder {folder}: {problem.strerror or problem}.") from problem
 
 
 def _write_csv(frame: pd.DataFrame, path: Path) -> None:

@@ -358,7 +358,7 @@ class Remapper(Parametrised, ABC):
             parameters["objective"] = getattr(self.objective, "__name__", "a function")
         state = State(values, self.learnt_.arrays(), {}, {"ranker": self.ranker_})
         saved: Any = self  # the store asks for a name, names of features and a history, which remappers have too
-        store.write(path, saved, parameters, state)
+        store.write(path, saved, parameters, state, store.REMAPPER)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -366,7 +366,7 @@ class Remapper(Parametrised, ABC):
         from crowdrank.training.boosted import BoostedRemapper
         from crowdrank.training.linear import LinearRemapper
 
-        about, state = store.read(path)
+        about, state = store.read(path, store.REMAPPER)
         known: dict[str, Any] = {one.__name__: one for one in (LinearRemapper, BoostedRemapper)}
         found = known.get(about["ranker"])
         if found is None or not issubclass(found, cls):
