@@ -622,31 +622,35 @@ def _recover(target: Path) -> None:
 
 
 def _complete_journal(journal: Path) -> None:
+    if not journal.exists():
+        return
     try:
         listed = json.loads(journal.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return
     except (OSError, ValueError) as problem:
         raise OutputError(f"{journal} cannot be read ({_why(problem)}); delete it and try again.") from problem
+    renames = [_rename_of(one) for one in listed] if isinstance(listed, list) else [None]
     done = []
-    for draft, target, inode in (_entry(journal, one) for one in listed):
-        pattern = rf"{re.escape(_stem(target))}\.[0-9a-f]{{16}}\.draft"
-        if draft.parent != target.parent or not re.fullmatch(pattern, draft.name):
+    for one in renames:
+        if one is None:
             raise OutputError(f"{journal} is not a journal of crowdrank; move it away and try again.")
-        if draft.exists():
-            _Rename(draft, target, inode).apply()
-            done.append(str(target))
+        if one.draft.exists():
+            one.apply()
+            done.append(str(one.target))
     journal.unlink()
     _sync_folder(journal.parent)
     if done and not is_quiet():
         sys.stderr.write(f"Completed what an interrupted command had begun to write: {', '.join(done)}.\n")
 
 
-def _entry(journal: Path, listed: Any) -> tuple[Path, Path, int]:
+def _rename_of(listed: Any) -> _Rename | None:
+    """Return the rename that a journal lists, or None if it is not one of crowdrank's."""
     match listed:
         case [str(draft), str(target), int(inode)]:
-            return Path(draft), Path(target), inode
-    raise OutputError(f"{journal} is not a journal of crowdrank; move it away and try again.")
+            one = _Rename(Path(draft), Path(target), inode)
+        case _:
+            return None
+    own = re.fullmatch(rf"{re.escape(_stem(one.target))}\.[0-9a-f]{{16}}\.draft", one.draft.name)
+    return one if own and one.draft.parent == one.target.parent else None
 
 
 def _return_cache(draft: Path, target: Path) -> None:
