@@ -45,7 +45,7 @@ def aggregate_folder(
     expert_options: dict[str, Any],
 ) -> ShardedJudgments:
     """Fit to a folder of judgments, and write the consensus into another."""
-    from crowdrank._files import check_output_folder
+    from crowdrank._folders import check_output_folder
     from crowdrank.consensus.stored import CONSENSUS
     from crowdrank.judgments.addresses import address_of, is_within
     from crowdrank.judgments.read import read_gold

@@ -90,7 +90,7 @@ def run(
     json: o.AsJson = False,
 ) -> None:
     """From judgments, features and some expert grades to a ranker, compared with every control."""
-    from crowdrank._files import check_output_folder
+    from crowdrank._folders import check_output_folder
     from crowdrank.pipeline.config import Files, read_config
     from crowdrank.pipeline.estimate import plan
     from crowdrank.pipeline.origin import Origin

@@ -113,7 +113,7 @@ def train(
     json: o.AsJson = False,
 ) -> None:
     """Train a ranker on features and labels."""
-    from crowdrank._files import check_output_folder
+    from crowdrank._folders import check_output_folder
     from crowdrank.rankers.run import join_features, padded
     from crowdrank.rankers.store import RANKER
 

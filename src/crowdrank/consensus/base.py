@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import crowdrank
-from crowdrank._files import FolderKind, check_output_folder, open_folder, reason, write_folder
+from crowdrank._folders import FolderKind, check_output_folder, open_folder, reason, write_folder
 from crowdrank.consensus import METHODS, caution, crowdkit, kernels, model_class
 from crowdrank.consensus.checkpoints import Checkpoint, fingerprint
 from crowdrank.consensus.information import information

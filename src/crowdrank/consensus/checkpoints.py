@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from crowdrank._files import FolderKind, open_folder, reason, remove_folder, write_folder
+from crowdrank._folders import FolderKind, open_folder, reason, remove_folder, write_folder
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.engine.base import Arrays
 from crowdrank.errors import InputError

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._files import ScratchFolder
+from crowdrank._disk import ScratchFolder
 from crowdrank.engine.base import Arrays, ShardModel, Sink
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, HeldShards, Shard, Shards, shards_of
 from crowdrank.engine.sums import tree_sum
