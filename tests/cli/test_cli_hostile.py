@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from crowdrank import progress
@@ -143,3 +145,91 @@ def test_a_bar_shows_its_title_as_it_is(monkeypatch: pytest.MonkeyPatch, capsys:
         shown = capsys.readouterr().err
         assert "\\x1b]0;x\\x07 [/] :smile:" in shown
         assert "\x1b]" not in shown
+
+
+FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "plain")
+DANGEROUS = {*FORMULAS[:-1], "+x"}
+
+
+@pytest.fixture
+def formulas(tmp_path: Path) -> Path:
+    """Judgments whose ids are formulas, with the pool, expert grades, features and a ranker."""
+    rows = [
+        {"query": query, "document": document, "assessor": who, "grade": (place + number) % 3}
+        for query in FORMULAS
+        for place, document in enumerate(FORMULAS)
+        for number, who in enumerate(FORMULAS)
+    ]
+    path = tmp_path / "labels.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = pd.DataFrame(rows).drop_duplicates(["query", "document"])[["query", "document", "grade"]]
+    pairs.assign(relevance=pairs["grade"], grade=pairs["grade"].max() - pairs["grade"]).to_parquet(
+        tmp_path / "gold.parquet"
+    )
+    pairs.assign(f=pairs["grade"] + 0.5)[["query", "document", "f"]].to_parquet(tmp_path / "features.parquet")
+    return path
+
+
+def rows_of(path: Path) -> list[list[str]]:
+    with path.open(newline="") as stream:
+        return list(csv.reader(stream, delimiter="\t" if path.suffix == ".tsv" else ","))
+
+
+COMMANDS = {
+    "aggregate": ("aggregate", "labels.jsonl", "-m", "majority", "-o", "OUT"),
+    "aggregate --assessors": ("aggregate", "labels.jsonl", "-m", "dawid-skene", "--assessors", "OUT"),
+    "aggregate --posterior": ("aggregate", "labels.jsonl", "-m", "dawid-skene", "--posterior", "OUT"),
+    "assessors": ("assessors", "labels.jsonl", "-o", "OUT"),
+    "trace": ("trace", "labels.jsonl", "--document", "=1+1", "--query", "+1", "-o", "OUT"),
+    "evaluate": ("evaluate", "gold.parquet", "--gold", "gold.parquet", "--per-query", "OUT"),
+    "compare": ("compare", "+x=gold.parquet", "y=gold.parquet", "--gold", "gold.parquet", "--per-query", "OUT"),
+    "rank": ("rank", "--model", "model", "-f", "features.parquet", "-o", "OUT"),
+    "disagreements": ("collect", "disagreements", "labels.jsonl", "-o", "OUT"),
+    "next": (
+        "collect",
+        "next",
+        "labels.jsonl",
+        "--pairs",
+        "gold.parquet",
+        "--budget",
+        5,
+        "-p",
+        "8-overlap",
+        "-o",
+        "OUT",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_csv_safe_writes_no_formula(formulas: Path, run: Run, tmp_path: Path, name: str, suffix: str) -> None:
+    if name == "rank":
+        made = run("train", "-f", "features.parquet", "--labels", "gold.parquet", "--ranker", "gls", "-o", "model")
+        assert made.returncode == 0, made.stderr
+    exact, safe = tmp_path / f"exact{suffix}", tmp_path / f"safe{suffix}"
+    for path, more in ((exact, ()), (safe, ("--csv-safe",))):
+        done = run(*(path.name if word == "OUT" else word for word in COMMANDS[name]), *more)
+        assert done.returncode == 0, done.stderr
+        for ledger in tmp_path.glob("*.requests.csv"):  # what was asked is not asked again
+            ledger.unlink()
+    header, *rows = rows_of(exact)
+    ids = [name in ("query", "document", "assessor", "run") for name in header]
+    assert any(cell in DANGEROUS for row in rows for cell in row)
+    for row, changed in zip(rows, rows_of(safe)[1:], strict=True):
+        for cell, new, is_id in zip(row, changed, ids, strict=True):
+            assert new == (f"'{cell}" if is_id and cell in DANGEROUS else cell)
+
+
+def test_csv_safe_never_touches_what_programs_read(formulas: Path, run: Run, tmp_path: Path) -> None:
+    asked = ("collect", "next", formulas.name, "--pairs", "gold.parquet", "--budget", 5, "-p", "8-overlap")
+    refused = run(*asked, "--to", "mturk", "-o", "tasks.csv", "--csv-safe")
+    assert refused.returncode == 2
+    assert not (tmp_path / "tasks.csv").exists()
+    assert run(*asked, "-o", "asked.csv", "--csv-safe").returncode == 0
+    (ledger,) = tmp_path.glob("*.requests.csv")
+    listed = {cell for row in rows_of(ledger) for cell in row}
+    assert listed & DANGEROUS
+    assert not {cell for cell in listed if cell.startswith("'")}
+    assert run(*asked, "-o", "asked.parquet", "--csv-safe", "--again").returncode == 0
+    assert set(pd.read_parquet(tmp_path / "asked.parquet")["query"]) <= set(FORMULAS)

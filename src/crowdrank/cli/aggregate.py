@@ -71,6 +71,7 @@ def aggregate(
     gold_columns: o.GoldColumns = None,
     gold_grades: o.GoldGrades = None,
     gold_unjudgeable: o.GoldUnjudgeable = None,
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Turn judgments into a consensus: what is relevant, how sure, and who is reliable."""
@@ -88,7 +89,7 @@ def aggregate(
         refuse_for_folders({**only_files, "--separator": reading["separator"]})
         with o.engine(engine, threads) as running:
             on_disk = aggregate_folder(
-                model, judgments, output, assessors, work, running, reading, checkpoint, gold, expert_options
+                model, judgments, output, assessors, work, running, reading, checkpoint, gold, expert_options, csv_safe
             )
         written = {"output": output, "assessors_output": assessors}
         _show({**_summary(method, model, on_disk, written), **_chosen(model)}, model, on_disk, json)
@@ -107,11 +108,11 @@ def aggregate(
         model.fit(table, gold=known, engine=running, progress=True, checkpoint=checkpoint)
     consensus = model.consensus_
     if output is not None:
-        write_table(consensus.document_table, output)
+        write_table(consensus.document_table, output, csv_safe=csv_safe)
     if assessors is not None:
-        write_table(consensus.assessor_table, assessors)
+        write_table(consensus.assessor_table, assessors, csv_safe=csv_safe)
     if posterior is not None:
-        write_table(model.posterior_table(), posterior)
+        write_table(model.posterior_table(), posterior, csv_safe=csv_safe)
     if save is not None:
         model.save(save)
     written = {"output": output, "assessors_output": assessors, "posterior": posterior, "saved": save}
