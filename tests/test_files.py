@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -193,15 +194,12 @@ def test_foreign_files_are_never_touched(name: str, foreign: str, tmp_path: Path
     other = path / name
     other.parent.mkdir(exist_ok=True)
     other.write_text("precious")
-    for remove in (False, True):
-        with pytest.raises(OutputError, match="crowdrank did not write") as caught:
-            if remove:
-                remove_folder(path, CACHED)
-            else:
-                make_folder(path, "new", CACHED)
-        assert foreign in str(caught.value)
-        assert other.read_text() == "precious"
-        assert (path / "a.txt").read_text() == "old"
+    with pytest.raises(OutputError, match=f"{re.escape(foreign)}, which crowdrank did not write"):
+        make_folder(path, "new", CACHED)
+    with pytest.raises(OutputError, match=f"{re.escape(foreign)}, which crowdrank did not write"):
+        remove_folder(path, CACHED)
+    assert other.read_text() == "precious"
+    assert (path / "a.txt").read_text() == "old"
 
 
 def test_a_link_or_an_empty_folder_inside_is_foreign(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +110,23 @@ def test_coded_columns_and_what_is_no_number(tmp_path: Path) -> None:
     assert (tmp_path / "a.csv").read_text() == '"a","b"\n"x",1.5\n,nan\n"x",\n'
     write_table(table, tmp_path / "a.jsonl")
     assert (tmp_path / "a.jsonl").read_text() == '{"a": "x", "b": 1.5}\n{"a": null, "b": null}\n{"a": "x", "b": null}\n'
+
+
+def test_csv_safe_changes_text_and_nothing_else(tmp_path: Path) -> None:
+    text = ["=1", "+1", "-1", "@a", "\t=1", "\r=1", "\n=1", "＝1", "a=1", "'=1", "", None]
+    table = pa.table(
+        {
+            "=name": text,
+            "coded": pa.array(text).dictionary_encode(),
+            "large": pa.array(text, pa.large_string()),
+            "number": [-1.5] * len(text),
+        }
+    )
+    safe = [f"'{cell}" if at < 8 else cell for at, cell in enumerate(text)]
+    write_table(table, tmp_path / "a.csv", csv_safe=True)
+    with (tmp_path / "a.csv").open(newline="") as stream:
+        header, *rows = csv.reader(stream)
+    assert header == ["'=name", "coded", "large", "number"]
+    assert rows == [[cell or ""] * 3 + ["-1.5"] for cell in safe]
+    write_table(table, tmp_path / "a.jsonl", csv_safe=True)
+    assert [json.loads(line)["=name"] for line in (tmp_path / "a.jsonl").open()] == text

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import crowdrank
+from crowdrank._text import markdown_text
 from crowdrank.cli.run import show_candidates
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.pipeline import candidates as candidates_module
@@ -88,7 +89,7 @@ def test_every_candidate_is_tried_and_every_file_written(whole: tuple[Run, Path]
     assert len(about["queries"]["test"]) + len(about["queries"]["choice"]) == about["sizes"]["expert_queries"]
     assert not set(about["queries"]["test"]) & set(about["queries"]["choice"])
     report = (folder / "report.md").read_text()
-    assert done.paragraph in report
+    assert markdown_text(done.paragraph) in report
     assert "## What to label next" in report
 
 

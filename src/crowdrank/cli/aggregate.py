@@ -71,6 +71,7 @@ def aggregate(
     gold_columns: o.GoldColumns = None,
     gold_grades: o.GoldGrades = None,
     gold_unjudgeable: o.GoldUnjudgeable = None,
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Turn judgments into a consensus: what is relevant, how sure, and who is reliable."""
@@ -91,7 +92,7 @@ def aggregate(
         refuse_for_folders({**only_files, "--separator": reading["separator"]})
         with o.engine(engine, threads) as running:
             on_disk = aggregate_folder(
-                model, judgments, output, assessors, work, running, reading, checkpoint, gold, expert_options
+                model, judgments, output, assessors, work, running, reading, checkpoint, gold, expert_options, csv_safe
             )
         written = {"output": output, "assessors_output": assessors}
         _show({**_summary(method, model, on_disk, written), **_chosen(model)}, model, on_disk, json)
@@ -107,14 +108,20 @@ def aggregate(
     known = read_gold(gold, **expert_options) if gold else None
     with o.engine(engine, threads) as running:
         model.fit(table, gold=known, engine=running, progress=True, checkpoint=checkpoint)
-    _write(model, output, assessors, posterior, save)
+    _write(model, output, assessors, posterior, save, csv_safe=csv_safe)
     written = {"output": output, "assessors_output": assessors, "posterior": posterior, "saved": save}
     summary = {**_summary(method, model, table, written), **_chosen(model)}
     _show(summary, model, table, json)
 
 
 def _write(
-    model: Aggregator, output: Path | None, assessors: Path | None, posterior: Path | None, save: Path | None
+    model: Aggregator,
+    output: Path | None,
+    assessors: Path | None,
+    posterior: Path | None,
+    save: Path | None,
+    *,
+    csv_safe: bool,
 ) -> None:
     """Write the results that were asked for, all in one step."""
     from crowdrank._files import one_step
@@ -125,11 +132,11 @@ def _write(
         return
     with one_step(first):
         if output is not None:
-            write_table(model.consensus_.document_table, output)
+            write_table(model.consensus_.document_table, output, csv_safe=csv_safe)
         if assessors is not None:
-            write_table(model.consensus_.assessor_table, assessors)
+            write_table(model.consensus_.assessor_table, assessors, csv_safe=csv_safe)
         if posterior is not None:
-            write_table(model.posterior_table(), posterior)
+            write_table(model.posterior_table(), posterior, csv_safe=csv_safe)
         if save is not None:
             model.save(save)
 

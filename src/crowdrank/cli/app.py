@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import crowdrank
+from crowdrank._text import visible
 from crowdrank.cli import (
     aggregate,
     assessors,
@@ -28,12 +32,37 @@ from crowdrank.cli import (
     validate,
 )
 from crowdrank.cli.pointers import help_for
-from crowdrank.cli.screen import complain, refuse
+from crowdrank.cli.screen import complain, never_fail_to_encode, refuse
 from crowdrank.errors import CrowdrankError
 from crowdrank.progress import be_quiet
 
+
+@contextmanager
+def _visible_errors() -> Iterator[None]:
+    """Escape the words of the command line that a usage error quotes: file names may hold escape sequences."""
+    try:
+        yield
+    except Exception as problem:
+        if hasattr(problem, "format_message") and hasattr(problem, "message"):  # typer shows these itself
+            problem.message = visible(problem.message)
+        raise
+
+
+class _Commands(TyperGroup):
+    """The commands, with usage errors that are safe to print."""
+
+    def make_context(self, *words: Any, **more: Any) -> Any:
+        with _visible_errors():
+            return super().make_context(*words, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _visible_errors():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
     name="crowdrank",
+    cls=_Commands,
     help="From noisy relevance judgments of crowds, experts and LLM judges to a search ranker.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -84,11 +113,12 @@ def options(
 
 
 def _warn(message: Warning | str, *place: Any, **more: Any) -> None:
-    complain(f"Warning: {message}")
+    complain(f"Warning: {' '.join(str(message).splitlines())}")  # a warning of another package may have several lines
 
 
 def main() -> None:
-    """Run the command line; what a user got wrong is one sentence and exit code 2."""
+    """Run the command line; an error of the user is one message and exit code 2."""
+    never_fail_to_encode()
     warnings.showwarning = _warn
     try:
         app()

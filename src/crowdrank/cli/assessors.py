@@ -35,6 +35,7 @@ def assessors(
     gold_format: o.GoldFormat = None,
     gold_columns: o.GoldColumns = None,
     gold_grades: o.GoldGrades = None,
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Say who is reliable: informativeness, slope, bias, honeypots, and flags with their evidence."""
@@ -52,7 +53,7 @@ def assessors(
         report = assess(model.fit(table, gold=known, engine=running, progress=True))
     alpha = krippendorff_alpha(table)
     if output is not None:
-        write_table(report.table, output)
+        write_table(report.table, output, csv_safe=csv_safe)
     if json:
         say_json(_summary(method, report, alpha, output))
         return

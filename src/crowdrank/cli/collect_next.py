@@ -48,6 +48,7 @@ def collect_next(
     seed: c.Seed = None,
     reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Say which pairs to have judged next, by whom, at what price, and why.
@@ -66,6 +67,8 @@ def collect_next(
     wanted = c.policy_of(policy, settled=settled, good=good, seed=seed).checked()
     terms = Budget(budget, parse_prices(prices), kind, most, honeypots)
     ledger = ledger_of(judgments)
+    if csv_safe and to != "csv":
+        raise UsageError(f"--csv-safe changes ids, and {to} returns them with the answers; leave it out.")
     if output is not None:
         check_requests(output, to)
         if output.resolve() == ledger.resolve():
@@ -82,7 +85,7 @@ def collect_next(
         asked = wanted.next(pool, so_far, model, terms, waiting)
         if output is not None:
             with one_step(ledger):
-                write_requests(asked, output, to)
+                write_requests(asked, output, to, csv_safe=csv_safe)
                 if len(asked) or again:
                     listed.and_then(Waiting.of(asked, so_far)).write(ledger)
     summary = {

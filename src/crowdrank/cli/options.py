@@ -159,6 +159,15 @@ Reading = dict[str, Any]
 TOLD: Reading = {}
 """Stands in a verb's signature where those options come."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", rich_help_panel=OUTPUT)]
+CsvSafe = Annotated[
+    bool,
+    typer.Option(
+        "--csv-safe",
+        help="In CSV and TSV files, put ' before text that a spreadsheet would run as a formula (first character =, +, "
+        "- or @). It changes ids: for files that people open, not for files that programs read.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 Threads = Annotated[
     int | None, typer.Option(help="How many threads to use, or processes with --engine dask.", show_default="1")
 ]

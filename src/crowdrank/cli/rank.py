@@ -32,6 +32,7 @@ def rank(
         str | None, typer.Option(help="The format of the features, where the suffix does not tell it.")
     ] = None,
     columns: Annotated[str | None, typer.Option(help="Which column of the features is query and document.")] = None,
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Score documents with a trained ranker and put the best of each query first."""
@@ -53,7 +54,7 @@ def rank(
         )
     run = rank_documents(ranker, known)
     if output is not None:
-        write_run(run, output, tag)
+        write_run(run, output, tag, csv_safe=csv_safe)
     queries = len(known.query.unique())
     if json:
         say_json(

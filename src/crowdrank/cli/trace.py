@@ -20,6 +20,7 @@ def trace(
     method: o.Method = "gda",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the steps here.")] = None,
     reading: o.Reading = o.TOLD,
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Replay a document's judgments one by one: what is known after each, and how surely."""
@@ -34,7 +35,7 @@ def trace(
     table = read_judgments(judgments, **reading)
     steps = replay(model.fit(table, progress=True), table, document, query)
     if output is not None:
-        write_table(steps, output)
+        write_table(steps, output, csv_safe=csv_safe)
     if json:
         say_json(steps.to_pylist())
         return
