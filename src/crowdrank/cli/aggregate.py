@@ -99,7 +99,8 @@ def aggregate(
         return
     if work is not None:
         raise UsageError(f"--work is for a folder of Parquet files, and {judgments} is none; leave it out.")
-    check_outputs({"-o": output, "--assessors": assessors, "--posterior": posterior}, [judgments, gold])
+    inputs = [judgments, gold, reading["exclude"], reading["scales"]]
+    check_outputs({"-o": output, "--assessors": assessors, "--posterior": posterior}, inputs)
     if save is not None:
         check_output_folder(save, MODEL)
     table = read_judgments(judgments, **reading)

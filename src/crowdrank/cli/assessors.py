@@ -42,11 +42,10 @@ def assessors(
     from crowdrank.assessors.agreement import krippendorff_alpha
     from crowdrank.assessors.report import assess
     from crowdrank.judgments.read import read_gold, read_judgments
-    from crowdrank.judgments.write import check_output, write_table
+    from crowdrank.judgments.write import check_outputs, write_table
 
     model = model_class(method)().set_params(unjudgeable_as=unjudgeable_as)
-    if output is not None:
-        check_output(output)
+    check_outputs({"-o": output}, [judgments, gold, reading["exclude"], reading["scales"]])
     table = read_judgments(judgments, **reading)
     known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, None, "lowest")) if gold else None
     with o.engine(engine, threads) as running:

@@ -32,7 +32,7 @@ def collect_disagreements(
     from crowdrank.judgments.table import counted
     from crowdrank.judgments.write import check_outputs, write_table
 
-    check_outputs({"-o": output}, [judgments])
+    check_outputs({"-o": output}, [judgments, reading["exclude"], reading["scales"]])
     table = read_judgments(judgments, **reading)
     found = disagreements(table, c.fitted(method, table, unjudgeable_as))
     mixed = confusions(table)

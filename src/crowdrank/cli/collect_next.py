@@ -56,13 +56,14 @@ def collect_next(
     Requests that were written (-o) and have not come back are not asked again; they are listed beside JUDGMENTS, in
     NAME.requests.csv.
     """
-    from crowdrank._files import locked, one_step
+    from crowdrank._files import check_output_file, locked, one_step
     from crowdrank.collection.platforms import check_requests, write_requests
     from crowdrank.collection.pool import parse_prices
     from crowdrank.collection.requests import Budget
     from crowdrank.collection.rounds import costs_told, read_round
     from crowdrank.collection.waiting import Waiting, ledger_of
     from crowdrank.judgments.table import counted
+    from crowdrank.judgments.write import check_distinct
 
     wanted = c.policy_of(policy, settled=settled, good=good, seed=seed).checked()
     terms = Budget(budget, parse_prices(prices), kind, most, honeypots)
@@ -71,8 +72,9 @@ def collect_next(
         raise UsageError(f"--csv-safe changes ids, and {to} returns them with the answers; leave it out.")
     if output is not None:
         check_requests(output, to)
-        if output.resolve() == ledger.resolve():
-            raise UsageError(f"-o names {output}, where what was asked is listed; choose another name.")
+        check_output_file(ledger)
+        inputs = [judgments, ledger, pairs, assessors, reading["exclude"], reading["scales"]]
+        check_distinct({"-o": output}, inputs)
     pool = c.pool_of(pairs, assessors, dict(terms.prices), reading["exclude"])
     so_far = read_round(judgments, **reading)
     model = c.fitted(method, so_far, unjudgeable_as) if so_far is not None and wanted.takes_model else None

@@ -37,12 +37,13 @@ def rank(
 ) -> None:
     """Score documents with a trained ranker and put the best of each query first."""
     from crowdrank.judgments.table import counted
+    from crowdrank.judgments.write import check_distinct
     from crowdrank.rankers.base import Ranker
     from crowdrank.rankers.run import check_run, join_features, padded, rank_documents, write_run
 
     if output is not None:
         check_run(output)
-        _refuse_inputs(output, features)
+        check_distinct({"-o": output}, features)
     ranker = Ranker.load(model)
     told = join_features(features, format, columns)
     known = padded(told, ranker.feature_names_)
@@ -69,10 +70,3 @@ def rank(
     show_table(run)
     written = "" if output is None else f"; written to {output}"
     say(f"{type(ranker).__name__} on {counted(len(run), 'document')} in {counted(queries, 'query')}{written}.")
-
-
-def _refuse_inputs(output: Path, features: list[Path]) -> None:
-    from crowdrank.errors import UsageError
-
-    if output.resolve() in {path.resolve() for path in features}:
-        raise UsageError(f"-o names {output}, which is read; choose another name.")

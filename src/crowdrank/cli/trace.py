@@ -27,11 +27,10 @@ def trace(
     from crowdrank.consensus.trace import trace as replay
     from crowdrank.judgments.read import read_judgments
     from crowdrank.judgments.table import counted
-    from crowdrank.judgments.write import check_output, write_table
+    from crowdrank.judgments.write import check_outputs, write_table
 
     model = model_class(method)()
-    if output is not None:
-        check_output(output)
+    check_outputs({"-o": output}, [judgments, reading["exclude"], reading["scales"]])
     table = read_judgments(judgments, **reading)
     steps = replay(model.fit(table, progress=True), table, document, query)
     if output is not None:

@@ -37,18 +37,23 @@ def check_output(path: str | Path) -> None:
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
-    """Refuse tables that cannot be written, or that would take the place of an input or of each other.
+    """Refuse tables that cannot be written, or that would replace an input or each other."""
+    for path in outputs.values():
+        if path is not None:
+            check_output(path)
+    check_distinct(outputs, inputs)
 
-    >>> check_outputs({"-o": Path("a.csv")}, [Path("a.csv")])
+
+def check_distinct(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
+    """Refuse outputs that would replace an input or each other.
+
+    >>> check_distinct({"-o": Path("a.csv")}, [Path("a.csv")])
     Traceback (most recent call last):
     crowdrank.errors.UsageError: -o names a.csv, which is read; choose another name.
     """
-    taken = {path.resolve() for path in inputs if path is not None}
+    read = {path.resolve() for path in inputs if path is not None}
     for option, path in outputs.items():
-        if path is None:
-            continue
-        check_output(path)
-        if path.resolve() in taken:
+        if path is not None and path.resolve() in read:
             raise UsageError(f"{option} names {path}, which is read; choose another name.")
     named = [path.resolve() for path in outputs.values() if path is not None]
     if len(set(named)) < len(named):
