@@ -144,7 +144,7 @@ class _Step:
         """Put all drafts in place; with several of them, a journal lets another process complete the rest."""
         journal = beside(self.primary, "journal")
         if len(self.renames) > 1:
-            draft = draft_of(journal)
+            draft = draft_of(self.primary)
             self.drafts.append(draft)
             draft.write_text(json.dumps([one.to_json() for one in self.renames]), encoding="utf-8")
             sync(draft)
@@ -342,8 +342,8 @@ def _recover(target: Path) -> None:
         if draft.exists():
             _return_cache(draft, target)
             remove(draft)
-    if target.is_dir() and not target.is_symlink() and (target / MANIFEST).exists():
-        for one in target.iterdir():
+    if (target / MANIFEST).exists():
+        for one in (*target.iterdir(), *(target / CACHE).glob("*")):
             if DRAFT.fullmatch(one.name):
                 remove(one)
 
