@@ -309,7 +309,7 @@ BAD_CALLS = [
     (["aggregate", "good.csv", "-o", "a.csv", "--assessors", "a.csv"], "name the same file"),
     (
         ["aggregate", "good.csv", "-o", "a.csv", "--save", "full"],
-        "Cannot write full: it holds other files (thesis.txt)",
+        "Cannot write full: it contains thesis.txt",
     ),
     (["aggregate", "good.csv", "-o", "a.csv", "--save", "."], "it is the folder you are in; name a new one"),
     (["aggregate", "good.csv", "-s", "n_iter=abc"], "n_iter is a whole number from 1 up, not 'abc'"),
