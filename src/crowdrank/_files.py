@@ -320,12 +320,15 @@ def _is_current(handle: int, lock: Path) -> bool:
 # Recovery.
 
 
-def recover(path: str | Path) -> None:
-    """Complete a step that an interrupted process began at `path`, if there is one; call it before reading."""
+def recover(path: str | Path) -> list[Path]:
+    """Complete a step that an interrupted process began at `path`; return its outputs, or [] if there is none."""
     target = resolved(path)
-    if beside(target, "journal").exists():
+    journal = beside(target, "journal")
+    listed = [one.target for one in _read_journal(journal)] if journal.exists() else []
+    if listed:
         with locked(target):
             pass  # locking completes it
+    return listed
 
 
 def _recover(target: Path) -> None:
@@ -351,22 +354,29 @@ def _recover(target: Path) -> None:
 def _complete_journal(journal: Path) -> None:
     if not journal.exists():
         return
-    try:
-        listed = json.loads(journal.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise OutputError(f"{journal} cannot be read ({message_of(problem)}); delete it and try again.") from problem
-    renames = [_rename_of(one) for one in listed] if isinstance(listed, list) else [None]
-    done = []
-    for one in renames:
-        if one is None:
-            raise OutputError(f"{journal} is not a journal of crowdrank; move it away and try again.")
-        if one.draft.exists():
-            one.apply()
-            done.append(str(one.target))
+    left = [one for one in _read_journal(journal) if one.draft.exists()]
+    for one in left:
+        one.apply()
     journal.unlink()
     sync_folder(journal.parent)
-    if done and not is_quiet():
-        sys.stderr.write(f"Completed what an interrupted command had begun to write: {', '.join(done)}.\n")
+    if left and not is_quiet():
+        names = ", ".join(str(one.target) for one in left)
+        sys.stderr.write(f"Completed what an interrupted command had begun to write: {names}.\n")
+
+
+def _read_journal(journal: Path) -> list[Rename]:
+    """Return the renames that a journal lists; raise OutputError if it is not one of crowdrank's."""
+    try:
+        listed = json.loads(journal.read_text(encoding="utf-8"))
+    except FileNotFoundError:  # another process has completed it
+        return []
+    except (OSError, ValueError) as problem:
+        raise OutputError(f"{journal} cannot be read ({message_of(problem)}); delete it and try again.") from problem
+    renames = [_rename_of(one) for one in listed] if isinstance(listed, list) else []
+    known = [one for one in renames if one is not None]
+    if not known or len(known) < len(renames):
+        raise OutputError(f"{journal} is not a journal of crowdrank; move it away and try again.")
+    return known
 
 
 def _rename_of(listed: Any) -> Rename | None:

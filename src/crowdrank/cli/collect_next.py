@@ -56,7 +56,7 @@ def collect_next(
     Requests that were written (-o) and have not come back are not asked again; they are listed beside JUDGMENTS, in
     NAME.requests.csv.
     """
-    from crowdrank._files import check_output_file, locked, one_step
+    from crowdrank._files import check_output_file, locked, one_step, recover
     from crowdrank.collection.platforms import check_requests, write_requests
     from crowdrank.collection.pool import parse_prices
     from crowdrank.collection.requests import Budget
@@ -75,6 +75,9 @@ def collect_next(
         check_output_file(ledger)
         inputs = [judgments, ledger, pairs, assessors, reading["exclude"], reading["scales"]]
         check_distinct({"-o": output}, inputs)
+        if output.resolve() in recover(ledger):
+            _show_completed(output, json=json)
+            return
     pool = c.pool_of(pairs, assessors, dict(terms.prices), reading["exclude"])
     so_far = read_round(judgments, **reading)
     model = c.fitted(method, so_far, unjudgeable_as) if so_far is not None and wanted.takes_model else None
@@ -117,3 +120,11 @@ def collect_next(
     say(f"{counted(len(asked), 'label')} wanted: {costs_told(asked.by_kind())} ({reasons}){unmet}{written}.")
     if len(waiting):
         say(f"Besides, {waiting.told()}: --again asks for them again.")
+
+
+def _show_completed(output: Path, *, json: bool) -> None:
+    """Say that an interrupted command was completed; to ask for more at once would replace requests not yet seen."""
+    if json:
+        say_json({"completed": True, "output": str(output)})
+    else:
+        say(f"Completed the interrupted command: its requests are in {output}. Give the command again to ask for more.")
