@@ -34,6 +34,7 @@ from crowdrank.consensus.stored import (
     write_about,
 )
 from crowdrank.engine.base import Arrays, Engine, Passes
+from crowdrank.engine.blas import single_blas_thread
 from crowdrank.engine.local import LocalEngine
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import (
@@ -239,7 +240,7 @@ class Aggregator(Parametrised, ABC):
         keeper = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         if keeper is not None:
             keeper.bind(fingerprint(self, prepared, gold_codes))
-        with reporting(progress, type(self).__name__) as report:
+        with single_blas_thread(), reporting(progress, type(self).__name__) as report:
             most = self.n_iter if rounds is None else rounds
             if isinstance(report, ProgressBar):
                 report.stage(type(self).__name__, most)
