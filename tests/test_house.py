@@ -28,7 +28,7 @@ ROOMS = (
     "cli",
 )
 """A room imports only from rooms that stand before it."""
-PORCH = ("errors", "files", "notebook", "parameters", "progress")
+PORCH = ("_source", "errors", "files", "notebook", "parameters", "progress")
 """Modules beside the rooms that every room may use; they use none."""
 
 

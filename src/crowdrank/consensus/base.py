@@ -239,7 +239,7 @@ class Aggregator(Parametrised, ABC):
         passes = (engine or LocalEngine()).open(self, prepared, gold_codes)
         keeper = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         if keeper is not None:
-            keeper.bind(fingerprint(self, prepared, gold_codes))
+            keeper.bind(fingerprint(self, prepared, gold_codes, theta, len(passes.shards)))
         with single_blas_thread(), reporting(progress, type(self).__name__) as report:
             most = self.n_iter if rounds is None else rounds
             if isinstance(report, ProgressBar):
