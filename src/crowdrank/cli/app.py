@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import warnings
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import crowdrank
 from crowdrank.cli import (
@@ -29,11 +31,33 @@ from crowdrank.cli import (
 )
 from crowdrank.cli.pointers import help_for
 from crowdrank.cli.screen import complain, refuse
-from crowdrank.errors import CrowdrankError
+from crowdrank.errors import CrowdrankError, interrupt_in
 from crowdrank.progress import be_quiet
+
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+"""Exit codes after Ctrl-C and after SIGTERM, as shells have them."""
+
+
+class Terminated(KeyboardInterrupt):
+    """Raised on SIGTERM, so that it is handled like Ctrl-C: checkpoints are written, temporary files removed."""
+
+
+class Commands(TyperGroup):
+    """The commands; an interrupt of any of them is one line on standard error and its own exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, SystemError) as problem:
+            if (interrupt := interrupt_in(problem)) is None:
+                raise
+            raise typer.Exit(_interrupted(interrupt)) from None
+
 
 app = typer.Typer(
     name="crowdrank",
+    cls=Commands,
     help="From noisy relevance judgments of crowds, experts and LLM judges to a search ranker.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -87,11 +111,25 @@ def _warn(message: Warning | str, *place: Any, **more: Any) -> None:
     complain(f"Warning: {message}")
 
 
+def _interrupted(problem: KeyboardInterrupt) -> int:
+    """Say on standard error that work was interrupted, and where it is kept; return the exit code."""
+    refuse(" ".join(["Interrupted.", *getattr(problem, "__notes__", [])]))
+    return TERMINATED if isinstance(problem, Terminated) else INTERRUPTED
+
+
+def _terminate(number: int, frame: Any) -> None:
+    raise Terminated
+
+
 def main() -> None:
     """Run the command line; what a user got wrong is one sentence and exit code 2."""
     warnings.showwarning = _warn
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
+    except KeyboardInterrupt as problem:  # outside of a command
+        sys.exit(_interrupted(problem))
     except CrowdrankError as problem:
         refuse(f"Error: {problem}")
         if sys.stderr.isatty():  # a person; programs get the one line

@@ -11,14 +11,13 @@ import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.report import written
-from crowdrank.cli.screen import refuse, say, say_json, show_cells
-from crowdrank.errors import UsageError
+from crowdrank.cli.screen import say, say_json, show_cells
+from crowdrank.errors import UsageError, interrupt_in
 
 if TYPE_CHECKING:
     from crowdrank.pipeline.run import Run
 
 EXPERTS = "Expert grades"
-INTERRUPTED = 130
 
 
 def run(
@@ -145,9 +144,11 @@ def run(
             origin = Origin(typed(config, {**given, "engine": None if engine == "local" else engine}))
             done = run_all(*files.read(), output=files.output, progress=True, engine=cluster, origin=origin, **settings)
         show_run(done, files.output, json=json)
-    except KeyboardInterrupt:
-        refuse(f"Interrupted; what was finished is kept in {files.output}: the same command goes on from it.")
-        raise typer.Exit(INTERRUPTED) from None
+    except (KeyboardInterrupt, SystemError) as problem:
+        if (interrupt := interrupt_in(problem)) is None:
+            raise
+        interrupt.add_note(f"What was finished is kept in {files.output}: the same command goes on from there.")
+        raise interrupt from None
 
 
 def show_run(done: Run, output: Path, *, json: bool) -> None:

@@ -44,6 +44,7 @@ from crowdrank.errors import (
     InputError,
     NotFittedError,
     UsageError,
+    interrupt_in,
     shown,
 )
 from crowdrank.files import reason, replacing, require_folder, require_ours
@@ -348,10 +349,13 @@ class Aggregator(Parametrised, ABC):
                 report(self.n_iter_, most, self.history_[-1])
                 if keeper is not None:
                     keeper.offer(theta, statistics, passes.local_state, self.history_)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemError) as problem:
+            if (interrupt := interrupt_in(problem)) is None:
+                raise
             if keeper is not None and theta is not None and self.history_:
                 keeper.save(theta, statistics, passes.local_state(), self.history_)
-            raise
+                interrupt.add_note(f"The fit is kept in {keeper.path}: the same command goes on from there.")
+            raise interrupt from None
         except ClusterError as problem:
             if keeper is None or not keeper.path.exists():
                 raise
