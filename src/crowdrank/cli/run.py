@@ -67,6 +67,7 @@ def run(
     ] = None,
     threads: Annotated[int | None, typer.Option(help="As many as the machine has, unless given.")] = None,
     engine: o.EngineName = "local",
+    dashboard: o.Dashboard = False,
     seed: Annotated[int | None, typer.Option(help="Of splits and of whatever is drawn.")] = None,
     format: o.Format = None,
     columns: o.Columns = None,
@@ -139,7 +140,7 @@ def run(
     if files.output is None:
         raise UsageError("Name a folder for the results with --output.")
     try:
-        with o.engine(engine, threads) as running:
+        with o.engine(engine, threads, dashboard) as running:
             cluster = None if engine == "local" else running
             origin = Origin(typed(config, {**given, "engine": None if engine == "local" else engine}))
             done = run_all(*files.read(), output=files.output, progress=True, engine=cluster, origin=origin, **settings)
