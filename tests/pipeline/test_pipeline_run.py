@@ -602,6 +602,24 @@ def test_one_assessor_works_and_is_said(world: World) -> None:
     assert told.endswith("This concerns gda and dawid-skene."), "the same is said once"
 
 
+def test_a_resumed_run_repeats_the_warnings_of_the_first(world: World, tmp_path: Path) -> None:
+    one = world.judgments.assign(assessor="alone").drop_duplicates(["query", "document"])
+    first, again = (
+        run(
+            one,
+            world.features,
+            world.gold,
+            output=tmp_path / "run",
+            candidates=["majority", "dawid-skene"],
+            trees=TREES,
+        )
+        for _ in range(2)
+    )
+    assert any("No document was judged by two assessors" in note for note in first.notes)
+    assert again.opinions.stages.made == 0
+    assert again.notes == first.notes
+
+
 def test_several_scales_without_maps_leave_out_what_cannot_take_them(tmp_path: Path, world: World) -> None:
     scales = tmp_path / "scales.csv"
     scales.write_text(f"assessor,grades\n{world.judgments['assessor'].iloc[0]},0-9\n*,0-4\n")

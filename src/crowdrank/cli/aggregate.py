@@ -65,6 +65,7 @@ def aggregate(
     ] = None,
     threads: o.Threads = None,
     engine: o.EngineName = "local",
+    dashboard: o.Dashboard = False,
     reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
     gold_format: o.GoldFormat = None,
@@ -90,7 +91,7 @@ def aggregate(
     if is_folder(judgments):
         only_files = {"--posterior": posterior, "--save": save, "--format": reading["format"]}
         refuse_for_folders({**only_files, "--separator": reading["separator"]})
-        with o.engine(engine, threads) as running:
+        with o.engine(engine, threads, dashboard) as running:
             on_disk = aggregate_folder(
                 model, judgments, output, assessors, work, running, reading, checkpoint, gold, expert_options, csv_safe
             )
@@ -107,7 +108,7 @@ def aggregate(
     if (doubt := scale_in_doubt(table)) is not None:
         complain(f"Note: {doubt}")
     known = read_gold(gold, **expert_options) if gold else None
-    with o.engine(engine, threads) as running:
+    with o.engine(engine, threads, dashboard) as running:
         model.fit(table, gold=known, engine=running, progress=True, checkpoint=checkpoint)
     _write(model, output, assessors, posterior, save, csv_safe=csv_safe)
     written = {"output": output, "assessors_output": assessors, "posterior": posterior, "saved": save}

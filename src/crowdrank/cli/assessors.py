@@ -30,6 +30,7 @@ def assessors(
     gold: o.MaybeGoldFile = None,
     threads: o.Threads = None,
     engine: o.EngineName = "local",
+    dashboard: o.Dashboard = False,
     reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
     gold_format: o.GoldFormat = None,
@@ -48,7 +49,7 @@ def assessors(
     check_outputs({"-o": output}, [judgments, gold, reading["exclude"], reading["scales"]])
     table = read_judgments(judgments, **reading)
     known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, None, "lowest")) if gold else None
-    with o.engine(engine, threads) as running:
+    with o.engine(engine, threads, dashboard) as running:
         report = assess(model.fit(table, gold=known, engine=running, progress=True))
     alpha = krippendorff_alpha(table)
     if output is not None:
