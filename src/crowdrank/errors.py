@@ -78,5 +78,8 @@ def shown(value: object, most: int = 60) -> str:
     >>> shown("d1"), shown(7), shown("x" * 100, most=10)
     ("'d1'", '7', "'xxxxxx...")
     """
-    text = repr(value).replace("\n", " ")
+    try:
+        text = repr(value).replace("\n", " ")
+    except RecursionError:
+        text = "a value that is nested very deeply"
     return text if len(text) <= most else text[: most - 3] + "..."
