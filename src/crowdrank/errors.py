@@ -25,7 +25,7 @@ class InputError(CrowdrankError, ValueError):
     """
 
     def __init__(self, problem: str, *, source: str = "", place: str = "", column: str = "", remedy: str = "") -> None:
-        where = ", ".join(part for part in (source, place, f"column '{column}'" if column else "") if part)
+        where = ", ".join(part for part in (source, place, f"column {shown(column)}" if column else "") if part)
         super().__init__(f"{where}{': ' if where else ''}{problem}{'; ' if remedy else ''}{remedy}.")
 
     def __reduce__(self) -> tuple[Any, ...]:  # it may come from another process: the sentence is made once

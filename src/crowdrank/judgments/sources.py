@@ -154,6 +154,8 @@ class DelimitedSource(Source):
         # Only the sequential parser knows numbers of rows; and Arrow's threads are never given a function to hold: they
         # may let go of it when the interpreter is gone, and that aborts the process.
         for counting, block in ((False, BLOCK), (True, BLOCK), (True, LONGEST_ROW)):
+            if counting and block == BLOCK and (place := _first_undecodable(self.path)):  # Arrow prints a traceback
+                raise _not_utf8_at(self.path, place)
             malformed = _MalformedRows()
             table = self._parsed(names, malformed.add if counting else None, block)
             if table is not None:
@@ -555,7 +557,10 @@ def _reason(problem: object) -> str:
 
 
 def _not_utf8(path: Path, text: bool) -> InputError:
-    place = _first_undecodable(path) if text else ""
+    return _not_utf8_at(path, _first_undecodable(path) if text else "")
+
+
+def _not_utf8_at(path: Path, place: str) -> InputError:
     return InputError("the text is not UTF-8", source=str(path), place=place, remedy="save it as UTF-8")
 
 
