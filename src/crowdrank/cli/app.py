@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from typing import Annotated, Any
@@ -90,6 +91,8 @@ def _warn(message: Warning | str, *place: Any, **more: Any) -> None:
 def main() -> None:
     """Run the command line; what a user got wrong is one sentence and exit code 2."""
     warnings.showwarning = _warn
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file name or an id may not fit the terminal's encoding
     try:
         app()
     except CrowdrankError as problem:
