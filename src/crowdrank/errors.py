@@ -25,7 +25,7 @@ class InputError(CrowdrankError, ValueError):
     """
 
     def __init__(self, problem: str, *, source: str = "", place: str = "", column: str = "", remedy: str = "") -> None:
-        where = ", ".join(part for part in (source, place, f"column '{column}'" if column else "") if part)
+        where = ", ".join(part for part in (source, place, f"column {shown(column)}" if column else "") if part)
         super().__init__(f"{where}{': ' if where else ''}{problem}{'; ' if remedy else ''}{remedy}.")
 
     def __reduce__(self) -> tuple[Any, ...]:  # it may come from another process: the sentence is made once
@@ -78,7 +78,10 @@ def shown(value: object, most: int = 60) -> str:
     >>> shown("d1"), shown(7), shown("x" * 100, most=10)
     ("'d1'", '7', "'xxxxxx...")
     """
-    text = repr(value).replace("\n", " ")
+    try:
+        text = repr(value).replace("\n", " ")
+    except RecursionError:
+        text = "a value that is nested very deeply"
     return text if len(text) <= most else text[: most - 3] + "..."
 
 

@@ -184,7 +184,7 @@ def test_who_is_left_out_needs_no_scale(tmp_path: Path) -> None:
 def test_excluded_assessors_by_list_and_file(tmp_path: Path) -> None:
     frame = pd.DataFrame({"document": ["a", "b", "c"], "assessor": [1, 2, 3], "grade": [0, 1, 9]})
     path = tmp_path / "bad.txt"
-    path.write_bytes(b"\xef\xbb\xbf3\r\n\r\n 2 \r\n")
+    path.write_bytes(b"\xef\xbb\xbf3\r\n\r\n2\r\n")
     for exclude in ([2, 3], ["2", "3"], path, str(path)):
         judgments = read_judgments(frame, exclude=exclude)
         check(judgments)

@@ -10,7 +10,7 @@ import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.folders import aggregate_folder, refuse_for_folders
-from crowdrank.cli.screen import complain, say, say_json, show_cells, show_table
+from crowdrank.cli.screen import complain, note_unjudged, say, say_json, show_cells, show_table
 from crowdrank.consensus import model_class
 from crowdrank.errors import UsageError
 
@@ -96,7 +96,7 @@ def aggregate(
                 model, judgments, output, assessors, work, running, reading, checkpoint, gold, expert_options, csv_safe
             )
         written = {"output": output, "assessors_output": assessors}
-        _show({**_summary(method, model, on_disk, written), **_chosen(model)}, model, on_disk, json)
+        _show(_summary(method, model, on_disk, written), model, on_disk, json)
         return
     if work is not None:
         raise UsageError(f"--work is for a folder of Parquet files, and {judgments} is none; leave it out.")
@@ -112,8 +112,7 @@ def aggregate(
         model.fit(table, gold=known, engine=running, progress=True, checkpoint=checkpoint)
     _write(model, output, assessors, posterior, save, csv_safe=csv_safe)
     written = {"output": output, "assessors_output": assessors, "posterior": posterior, "saved": save}
-    summary = {**_summary(method, model, table, written), **_chosen(model)}
-    _show(summary, model, table, json)
+    _show(_summary(method, model, table, written), model, table, json)
 
 
 def _write(
@@ -144,6 +143,7 @@ def _write(
 
 
 def _show(summary: dict[str, Any], model: Aggregator, table: Any, json: bool) -> None:
+    note_unjudged(summary["gold_unjudged"])
     if json:
         say_json(summary)
         return
@@ -186,7 +186,9 @@ def _summary(method: str, model: Aggregator, table: Any, written: dict[str, Path
         "iterations": model.n_iter_,
         "converged": model.converged_,
         "unjudgeable_as": model.unjudgeable_as,
+        "gold_unjudged": 0 if model.gold_ is None else model.gold_.n_unjudged(table),
         **_families_found(model),
+        **_chosen(model),
         **{name: None if path is None else str(path) for name, path in written.items()},
     }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import say, say_json, show_table
+from crowdrank.cli.screen import note_unjudged, say, say_json, show_table
 from crowdrank.consensus import model_class
 
 if TYPE_CHECKING:
@@ -52,10 +52,13 @@ def assessors(
     with o.engine(engine, threads, dashboard) as running:
         report = assess(model.fit(table, gold=known, engine=running, progress=True))
     alpha = krippendorff_alpha(table)
+    unjudged = 0 if known is None else known.n_unjudged(table)
+    note_unjudged(unjudged)
     if output is not None:
         write_table(report.table, output, csv_safe=csv_safe)
     if json:
-        say_json(_summary(method, report, alpha, output))
+        counts = {"rows": table.report.rows, "skipped": dict(table.report.skipped), "gold_unjudged": unjudged}
+        say_json({**_summary(method, report, alpha, output), **counts})
         return
     show_table(_shown(report))
     _say_summary(method, report, alpha, output)

@@ -28,9 +28,19 @@ def among(names: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in known if name.startswith(incomplete)]
 
 
+def local_file(path: Path | None) -> Path | None:
+    """Return the path of a `file:` address, so that it is compared with other paths; others stay as they are."""
+    if path is None or not str(path).startswith("file:/"):
+        return path
+    from crowdrank.judgments.sources import local_path
+
+    return local_path(path)
+
+
 JudgmentsFile = Annotated[
     Path,
     typer.Argument(
+        callback=local_file,
         help="The judgments: CSV, TSV, Parquet, JSON Lines, qrels, or gzip of each; exports of Label Studio, Toloka, "
         "MTurk, Quepid, OpenSearch.",
         show_default=False,
@@ -39,6 +49,7 @@ JudgmentsFile = Annotated[
 JudgmentsFileOrFolder = Annotated[
     Path,
     typer.Argument(
+        callback=local_file,
         help="The judgments: CSV, TSV, Parquet, JSON Lines, qrels, or gzip of each; exports of Label Studio, Toloka, "
         "MTurk, Quepid, OpenSearch; or a folder of Parquet files (any address that fsspec reaches), which stays on "
         "disk.",
@@ -108,6 +119,12 @@ OnBadRows = Annotated[
     str,
     typer.Option(help="error, or skip: leave rows out that cannot be used, and count them.", rich_help_panel=JUDGED),
 ]
+MaxBytes = Annotated[
+    str,
+    typer.Option(
+        help="The largest file of judgments to read, in bytes when unpacked: 500MB, 2GB, 4096.", rich_help_panel=JUDGED
+    ),
+]
 READING: dict[str, tuple[Any, Any]] = {
     "format": (Format, None),
     "columns": (Columns, None),
@@ -119,6 +136,7 @@ READING: dict[str, tuple[Any, Any]] = {
     "exclude": (Exclude, None),
     "family_pattern": (FamilyPattern, None),
     "on_bad_rows": (OnBadRows, "error"),
+    "max_bytes": (MaxBytes, "16GiB"),
 }
 """How judgments are read: the options of `read_judgments`, with their defaults."""
 
@@ -203,10 +221,16 @@ def engine(name: str, threads: int | None, dashboard: bool = False) -> Iterator[
 
 
 GoldFile = Annotated[
-    Path, typer.Option("--gold", help="Expert grades: qrels, LETOR, CSV, Parquet, ...", show_default=False)
+    Path,
+    typer.Option(
+        "--gold", help="Expert grades: qrels, LETOR, CSV, Parquet, ...", show_default=False, callback=local_file
+    ),
 ]
 MaybeGoldFile = Annotated[
-    Path | None, typer.Option("--gold", help="Expert grades; their documents are held at them.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--gold", help="Expert grades; their documents are held at them.", show_default=False, callback=local_file
+    ),
 ]
 GoldFormat = Annotated[
     str | None, typer.Option(help="The format of the expert grades.", rich_help_panel="Expert grades")

@@ -47,7 +47,7 @@ def rank(
     ranker = Ranker.load(model)
     told = join_features(features, format, columns)
     known = padded(told, ranker.feature_names_)
-    absent = ranker.feature_names_[len(told.names) :] if known is not told else ()
+    absent = [] if known is told else [name for name in ranker.feature_names_ if name not in set(told.names)]
     if absent:
         named = f"{', '.join(absent[:3])}{', ...' if len(absent) > 3 else ''}"
         complain(

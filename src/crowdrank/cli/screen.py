@@ -33,6 +33,14 @@ def complain(text: str) -> None:
         refuse(text)
 
 
+def note_unjudged(grades: int) -> None:
+    """Print how many expert grades match no judgment, if any, on standard error."""
+    if grades == 1:
+        complain("Note: 1 expert grade is of a document that nobody judged.")
+    elif grades:
+        complain(f"Note: {grades:,} expert grades are of documents that nobody judged.")
+
+
 def refuse(text: str) -> None:
     """Print one line on standard error, even with `--quiet`."""
     sys.stderr.write(visible(text) + "\n")

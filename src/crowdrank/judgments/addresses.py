@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from crowdrank._files import MANIFEST
 from crowdrank.errors import InputError, UsageError
-from crowdrank.judgments.sources import opened
+from crowdrank.judgments.sources import local_path, opened
 from crowdrank.judgments.table import counted
 
 SUFFIXES = (".parquet", ".pq")
@@ -29,17 +29,18 @@ def is_remote(address: str | Path) -> bool:
 
 
 def address_of(path: str | Path) -> str:
-    """A path as an address: of `s3://bucket`, a Path leaves one slash.
+    """Return a path as an address: give `s3:/bucket` its slash back, and make `file:///data` a plain path.
 
-    >>> address_of(Path("s3://bucket/labels"))
-    's3://bucket/labels'
+    >>> address_of(Path("s3://bucket/labels")), address_of(Path("file:///data/labels"))
+    ('s3://bucket/labels', '/data/labels')
     """
+    path = local_path(path)
     return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])", r"\1://", str(path))
 
 
 def is_folder(path: str | Path) -> bool:
-    """Whether an address is one of partitions: a folder here, or whatever is elsewhere."""
-    return is_remote(address_of(path)) or Path(path).is_dir()
+    """Return whether an address is one of partitions: a folder of this machine, or anything elsewhere."""
+    return is_remote(address_of(path)) or local_path(path).is_dir()
 
 
 def is_within(path: str | Path, address: str | Path) -> bool:
@@ -119,19 +120,24 @@ def _file_system(address: str) -> tuple[Any, str]:
         ) from problem
     try:
         found: tuple[Any, str] = fsspec.core.url_to_fs(address)
-    except (ValueError, ImportError) as problem:  # no such protocol, or its package is missing
-        raise InputError(f"it cannot be reached ({problem})", source=address, remedy="check the address") from problem
+    except Exception as problem:  # no such protocol, its package is missing, or it needs more than an address
+        reason = _first_line(problem)
+        raise InputError(f"it cannot be reached ({reason})", source=address, remedy="check the address") from problem
     return found
 
 
 def _unreachable(address: str, problem: Exception) -> InputError:
-    reason = str(problem).split("\n")[0].rstrip(".")[:160]
+    reason = _first_line(problem)
     return InputError(f"it cannot be read ({reason})", source=address, remedy="check the address and your rights")
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).split("\n")[0].rstrip(".")[:160] or type(problem).__name__
 
 
 @contextmanager
 def opened_at(address: str) -> Iterator[BinaryIO]:
-    """The bytes of a file wherever it is; whatever is wrong with it is one sentence."""
+    """Open the bytes of a file wherever it is; every problem with it is an `InputError`."""
     if not is_remote(address):
         with opened(address, text=False) as stream:
             yield stream
@@ -142,15 +148,18 @@ def opened_at(address: str) -> Iterator[BinaryIO]:
             yield stream
     except InputError:
         raise
-    except (OSError, pa.ArrowException) as problem:
+    except (OSError, ValueError, MemoryError, pa.ArrowException) as problem:
         raise _unreachable(address, problem) from problem
 
 
 def version_of(address: str) -> tuple[Any, ...]:
-    """What changes where a file does: its size, and when or how it was last written."""
+    """Return what changes where a file does: its size, and when or how it was last written."""
     if not is_remote(address):
         about = Path(address).stat()
         return about.st_size, about.st_mtime_ns
     system, path = _file_system(address)
-    told = system.info(path)
+    try:
+        told = system.info(path)
+    except Exception as problem:  # every store has its own
+        raise _unreachable(address, problem) from problem
     return tuple(str(told.get(name)) for name in ("size", "ETag", "etag", "mtime", "LastModified", "created"))

@@ -1,4 +1,4 @@
-"""What to do with a row that cannot be used: refuse the file, or leave the row out and count it."""
+"""Count the rows that are not used, by reason; a bad row is refused unless `on_bad_rows` is 'skip'."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ MALFORMED = "malformed line"
 
 @dataclass
 class BadRows:
-    """Collects unusable rows; the first one is an error unless `on_bad_rows` is 'skip'.
+    """Counts of the rows that are not used, by reason.
+
+    A bad row is an error unless `on_bad_rows` is 'skip'. A row that its format marks as not to be used, such as a
+    rejected assignment, is never an error; such reasons have no example.
 
     >>> bad = BadRows("skip")
     >>> keep = np.ones(3, dtype=bool)
@@ -28,7 +31,8 @@ class BadRows:
 
     on_bad_rows: str = "error"
     skipped: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)  # of each reason, what would have been said of the first
+    examples: dict[str, str] = field(default_factory=dict)  # the error message of the first bad row, by reason
+    before_table: int = 0  # number of counted rows that are not in the table that a source returned
 
     def __post_init__(self) -> None:
         one_of(("error", "skip"), self.on_bad_rows, "--on-bad-rows")
@@ -52,8 +56,20 @@ class BadRows:
         keep &= ~bad
 
     def malformed(self, error: InputError, count: int = 1) -> None:
-        """Count lines that could not be split into cells, or raise what is said of the first."""
+        """Count lines that cannot be split into cells, or raise the error of the first."""
         if not self.skip:
             raise error
         self.examples.setdefault(MALFORMED, str(error))
-        self.skipped[MALFORMED] += count
+        self.leave_out(MALFORMED, count)
+
+    def leave_out(self, reason: str, count: int) -> None:
+        """Count rows that a source leaves out of its table.
+
+        >>> counts = BadRows()
+        >>> counts.leave_out("assignment rejected", 2)
+        >>> dict(counts.skipped), counts.before_table
+        ({'assignment rejected': 2}, 2)
+        """
+        if count:
+            self.skipped[reason] += count
+            self.before_table += count

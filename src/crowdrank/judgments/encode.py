@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids, kernels
-from crowdrank.judgments.bad_rows import MALFORMED, BadRows
+from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.grades import MOST_GRADES, Scale, one_of, whole_number
 from crowdrank.judgments.scales import ScaleRules
 from crowdrank.judgments.sources import Source, no_rows
@@ -55,6 +55,7 @@ class Encoder:
         document, documents = self.coded_ids(columns["document"], "document", keep, n)
         assessor, assessors = self.coded_ids(columns["assessor"], "assessor", keep, n)
         excluded = self.leave_out(assessor, assessors, keep)
+        self._require_rows(keep)
         families, assessor_family = self._families(columns.get("family"), assessor, assessors, keep)
         self._require_rows(keep)
         scales, maps, common, assessor_scale = self._scales(
@@ -85,7 +86,7 @@ class Encoder:
             assessor_family=assessor_family,
             extras={name: column[order] for name, column in extras.items()},
             report=ReadReport(
-                rows=n + self.bad_rows.skipped[MALFORMED],
+                rows=n + self.bad_rows.before_table,
                 skipped=dict(self.bad_rows.skipped),
                 examples=self.bad_rows.examples,
                 repeats=repeats,

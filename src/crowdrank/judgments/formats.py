@@ -16,6 +16,7 @@ from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.grades import one_of
 from crowdrank.judgments.letor import LetorSource
+from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
 from crowdrank.judgments.platforms import JsonSource, MTurkSource, QuepidSource, TolokaSource, looks_like, platform_of
 from crowdrank.judgments.sources import (
     DelimitedSource,
@@ -24,7 +25,8 @@ from crowdrank.judgments.sources import (
     ParquetSource,
     Source,
     WhitespaceSource,
-    opened,
+    check_size,
+    local_path,
 )
 
 SUFFIXES = {
@@ -82,7 +84,7 @@ class TrecRF10Source(DelimitedSource):
         self._with_gold = np.empty(0, np.int64)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """The columns named; asked for `gold`, only the rows that have one."""
+        """Return the columns named; with `gold`, rows without a NIST grade are left out and counted."""
         in_file = [name for name in names if name != "planted"]
         table = super().read([*dict.fromkeys((*in_file, "gold"))], bad_rows)
         gold = pc.utf8_trim_whitespace(table["gold"])
@@ -92,6 +94,7 @@ class TrecRF10Source(DelimitedSource):
         if "gold" not in names:
             return table.select(in_file)
         self._with_gold = np.flatnonzero(np.asarray(pc.not_equal(gold, "-1")))
+        bad_rows.leave_out("no gold grade", len(table) - len(self._with_gold))
         return table.take(pa.array(self._with_gold))
 
     def place(self, row: int) -> str:
@@ -113,8 +116,13 @@ def format_of(path: str | Path) -> str:
     return SUFFIXES[suffix]
 
 
-def open_source(what: Any, format: str | None = None, separator: str | None = None) -> tuple[Source, Layout]:
-    """The source behind a path or a DataFrame, and what its format knows of it."""
+def open_source(
+    what: Any, format: str | None = None, separator: str | None = None, max_bytes: int | str = MAX_BYTES
+) -> tuple[Source, Layout]:
+    """Open a path or a DataFrame; return the source and what its format knows of it.
+
+    A file of more than `max_bytes` bytes, when unpacked, is refused before it is parsed.
+    """
     if format is not None:
         one_of(FORMATS, format, "--format")
     layout = LAYOUTS.get(format or "", Layout())
@@ -124,11 +132,12 @@ def open_source(what: Any, format: str | None = None, separator: str | None = No
         if format not in (None, "crowd-kit"):
             raise UsageError(f"--format {format} says how to read a file; leave it out for a DataFrame.")
         return FrameSource(what), layout
+    limit = parse_bytes(max_bytes)
+    path = local_path(what)
+    check_size(path, limit)  # before its format is looked for: what is not there has none, and a folder has none either
     if format in (None, "crowd-kit"):
-        # What is not there has no format, and a folder has none either.
-        with opened(what):
-            format = _format_told(what)
-    return _file_source(Path(what), format, _one_character(separator)), layout
+        format = _format_told(path)
+    return _file_source(path, format, _one_character(separator), limit), layout
 
 
 def _format_told(path: str | Path) -> str:
@@ -163,14 +172,14 @@ def _delimited(path: Path, format: str, separator: str) -> Source:
     return plain if platform is None else kinds[platform](path, separator)
 
 
-def _file_source(path: Path, format: str, separator: str | None) -> Source:
+def _file_source(path: Path, format: str, separator: str | None, max_bytes: int) -> Source:
     match format:
         case "csv" | "tsv" | "quepid" | "mturk" | "toloka":
             return _delimited(path, format, separator or ("\t" if format in ("tsv", "toloka") else ","))
         case "json" | "label-studio" | "opensearch":
             return JsonSource(path)
         case "parquet":
-            return ParquetSource(path)
+            return ParquetSource(path, max_bytes)
         case "jsonl":
             return JsonLinesSource(path)
         case "trec-rf10":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from crowdrank.errors import InputError
 from crowdrank.judgments import frames, ids, kernels
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.table import Judgments, counted
+from crowdrank.judgments.table import Judgments, ReadReport, counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +25,7 @@ class Gold:
     code: NDArray[np.int8]  # (n,) position on the scale
     scale: Scale
     backend: str = "pandas"
+    report: ReadReport = field(default_factory=ReadReport)  # counts of the rows that were read
 
     @classmethod
     def of(cls, judged: Judgments) -> Gold:
@@ -35,6 +36,7 @@ class Gold:
             judged.grade[judged.offsets[:-1]],
             judged.scale,
             judged.backend,
+            judged.report,
         )
 
     def __len__(self) -> int:
@@ -97,6 +99,19 @@ class Gold:
         found = np.full(judgments.n_items, -1, np.int8)
         found[position[position >= 0]] = codes[position >= 0]
         return found
+
+    def n_unjudged(self, judgments: Judgments | ShardedJudgments) -> int:
+        """Return the number of grades whose document has no judgment.
+
+        >>> import pandas as pd
+        >>> from crowdrank import read_gold, read_judgments
+        >>> judgments = read_judgments(pd.DataFrame({"document": ["a"], "assessor": ["w"], "grade": [1]}))
+        >>> read_gold(pd.DataFrame({"document": ["a", "b"], "grade": [1, 0]})).n_unjudged(judgments)
+        1
+        """
+        shards = range(len(judgments.shards)) if isinstance(judgments, ShardedJudgments) else ()
+        tables = [judgments] if isinstance(judgments, Judgments) else (judgments.load(place) for place in shards)
+        return len(self) - sum(int((table.positions(self.query, self.document) >= 0).sum()) for table in tables)
 
     def for_shards(self, judgments: ShardedJudgments) -> ShardGold:
         """As `for_items`, of judgments on disk: what is known in each shard."""

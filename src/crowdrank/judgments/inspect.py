@@ -122,14 +122,22 @@ def _extra(name: str, column: NDArray[Any], judgments: Judgments) -> str:
 
 
 def _problems(judgments: Judgments | ShardedJudgments) -> list[str]:
+    """Describe the bad rows; rows that the format marks as not to be used are remarks instead."""
     report = judgments.report
     return [
-        f"{counted(n, 'row')} ({reason}), the first: {report.examples[reason]}" for reason, n in report.skipped.items()
+        f"{counted(n, 'row')} ({reason}), the first: {report.examples[reason]}"
+        for reason, n in report.skipped.items()
+        if reason in report.examples
     ]
 
 
 def _remarks(judgments: Judgments | ShardedJudgments, tally: Tally) -> list[str]:
-    report, remarks = judgments.report, []
+    report = judgments.report
+    remarks = [
+        f"{counted(n, 'row')} left out ({reason})."
+        for reason, n in report.skipped.items()
+        if reason not in report.examples
+    ]
     if report.repeats:
         remarks.append(
             f"{counted(report.repeats, 'repeated judgment')} of an assessor on the same document; the last one holds "

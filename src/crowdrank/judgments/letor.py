@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.limits import BYTES_PER_NUMBER, lines_of, too_large
 from crowdrank.judgments.sources import Source, no_rows, opened
 
-DOCID = re.compile(r"docid\s*=\s*(\S+)")
-MOST_FEATURES = 1_000_000
+DOCID = re.compile(rb"docid\s*=\s*(\S+)")
+NAME = re.compile(r"f[1-9]\d*", re.ASCII)
+LARGEST_POSITION = 2**31 - 1
+"""Maximum position of a feature."""
 
 
 class LetorSource(Source):
@@ -25,37 +28,53 @@ class LetorSource(Source):
     def __init__(self, path: str | Path) -> None:
         self.path, self.name = Path(path), str(path)
         self.names = ["query", "document", "grade"]
-        self.matrix: NDArray[np.float64] = np.empty((0, 0))
         self._lines: list[int] = []
+        self._sizes, self._positions, self._values = array("q"), array("q"), array("d")
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """The columns named; the features stand in `matrix` afterwards."""
+        """Return the columns named; `features` returns the features afterwards."""
         columns: dict[str, list[str]] = {"query": [], "document": [], "grade": []}
-        self._lines, sizes, positions, values = [], array("q"), array("q"), array("d")
+        self._lines, self._sizes, self._positions, self._values = [], array("q"), array("q"), array("d")
         seen: dict[str, int] = {}
         with opened(self.path) as stream:
-            for number, line in enumerate(stream, start=1):
-                text, _, comment = line.decode("utf-8-sig").partition("#")
-                words = text.split()
+            for number, line in lines_of(stream, self.name):
+                if not line.isascii():
+                    line.decode()  # refuses what is not UTF-8
+                text, _, comment = line.partition(b"#")
+                words = text.split()  # at ASCII white space: an id may hold any other
                 if not words:
                     continue
                 try:
-                    query, (mine, cells) = _query(words), _features(words[2:])
+                    query, (positions, values) = _query(words), _features(words[2:])
                 except ValueError as problem:
                     bad_rows.malformed(self._malformed(number, str(problem)))
                     continue
                 seen[query] = seen.get(query, 0) + 1
                 docid = DOCID.search(comment)
-                for role, cell in zip(columns, (query, docid[1] if docid else str(seen[query]), words[0]), strict=True):
+                cells = (query, docid[1].decode() if docid else str(seen[query]), words[0].decode())
+                for role, cell in zip(columns, cells, strict=True):
                     columns[role].append(cell)
                 self._lines.append(number)
-                sizes.append(len(mine))
-                positions.extend(mine)
-                values.extend(cells)
+                self._sizes.append(len(positions))
+                self._positions.extend(positions)
+                self._values.extend(values)
         if not self._lines and not bad_rows.skipped:
             raise no_rows(self.name)
-        self.matrix = _dense(np.asarray(sizes), np.asarray(positions), np.asarray(values))
         return pa.table({name: pa.array(columns[name], pa.string()) for name in names})
+
+    def features(self, max_bytes: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+        """Return the features that `read` found: the matrix (n_documents, n_features) and the names of its columns.
+
+        There is a column for each position that a line names, and no other; what a line does not name is 0, as the
+        format defines it. A matrix of more than `max_bytes` bytes is refused.
+        """
+        positions, column = np.unique(np.asarray(self._positions), return_inverse=True)
+        if len(self._sizes) * len(positions) * BYTES_PER_NUMBER > max_bytes:
+            what = f"a table of {len(self._sizes):,} documents and {len(positions):,} features"
+            raise too_large(self.name, what, max_bytes)
+        matrix = np.zeros((len(self._sizes), len(positions)))
+        matrix[np.repeat(np.arange(len(self._sizes)), np.asarray(self._sizes)), column] = self._values
+        return matrix, tuple(f"f{position}" for position in positions.tolist())
 
     def _malformed(self, number: int, problem: str) -> InputError:
         remedy = "a line reads: 2 qid:10 1:0.5 2:0.1 # docid = name"
@@ -66,20 +85,39 @@ class LetorSource(Source):
         return f"line {self._lines[row]}"
 
 
-def _query(words: list[str]) -> str:
-    if len(words) < 2 or not words[1].startswith("qid:") or len(words[1]) == 4:
+def is_position(name: str) -> bool:
+    """Return whether a feature is named by its position, as those of LETOR files are.
+
+    >>> is_position("f46"), is_position("bm25")
+    (True, False)
+    """
+    return NAME.fullmatch(name) is not None
+
+
+def position(name: str) -> int:
+    """Return the position that is the name of a LETOR feature.
+
+    >>> position("f46")
+    46
+    """
+    return int(name[1:])
+
+
+def _query(words: list[bytes]) -> str:
+    if len(words) < 2 or not words[1].startswith(b"qid:") or len(words[1]) == 4:
         raise ValueError("there is no qid:NUMBER after the grade")
-    return words[1][4:]
+    return words[1][4:].decode()
 
 
-def _features(words: list[str]) -> tuple[list[int], list[float]]:
-    """The positions and the values of `1:0.5 2:0.1`."""
-    pairs = [word.partition(":") for word in words]
+def _features(words: list[bytes]) -> tuple[list[int], list[float]]:
+    """Return the positions and the values of `1:0.5 2:0.1`."""
+    pairs = [word.partition(b":") for word in words]
     try:
         positions, values = [int(pair[0]) for pair in pairs], [float(pair[2]) for pair in pairs]
     except ValueError:
         raise ValueError(_why_not(words)) from None
-    if not all(1 <= position <= MOST_FEATURES for position in positions) or not all(map(_finite, values)):
+    sound = all(1 <= position <= LARGEST_POSITION for position in positions) and all(map(_finite, values))
+    if not sound or any(b"_" in word for word in words):  # Python's numbers may have underscores
         raise ValueError(_why_not(words))
     if len(set(positions)) < len(positions):
         raise ValueError("a feature stands twice")
@@ -90,22 +128,15 @@ def _finite(value: float) -> bool:
     return abs(value) != np.inf
 
 
-def _why_not(words: list[str]) -> str:
-    """What is said of the first feature that is none."""
+def _why_not(words: list[bytes]) -> str:
+    """Describe the first word that is not a feature."""
     bad = next(word for word in words if not _is_feature(word))
-    return f"{shown(bad)} is not a feature (position:number, positions from 1)"
+    return f"{shown(bad.decode())} is not a feature (position:number, positions from 1)"
 
 
-def _is_feature(word: str) -> bool:
-    position, _, value = word.partition(":")
+def _is_feature(word: bytes) -> bool:
+    position, _, value = word.partition(b":")
     try:
-        return 1 <= int(position) <= MOST_FEATURES and _finite(float(value))
+        return 1 <= int(position) <= LARGEST_POSITION and _finite(float(value)) and b"_" not in word
     except ValueError:
         return False
-
-
-def _dense(sizes: NDArray[np.int64], positions: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Features as a matrix (n_documents, n_features); what a line does not name is 0, as the format says."""
-    matrix = np.zeros((len(sizes), int(positions.max(initial=0))))
-    matrix[np.repeat(np.arange(len(sizes)), sizes), positions - 1] = values
-    return matrix

@@ -27,10 +27,11 @@ from numpy.typing import NDArray
 from crowdrank._disk import ScratchFolder
 from crowdrank._folders import check_output_folder, write_folder
 from crowdrank.errors import DataWarning, InputError, UsageError, shown
-from crowdrank.judgments.addresses import is_within, listed, opened_at, partition_files, version_of
+from crowdrank.judgments.addresses import address_of, is_within, listed, opened_at, partition_files, version_of
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES, parse_map, resolve
 from crowdrank.judgments.grades import Scale, one_of
+from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
 from crowdrank.judgments.read import excluded_ids, family_regex, unjudgeable_answers
 from crowdrank.judgments.scales import ScaleRules
 from crowdrank.judgments.sharded import (
@@ -52,7 +53,7 @@ from crowdrank.judgments.shuffle import (
     number_queries,
     of_two_types,
 )
-from crowdrank.judgments.sources import no_rows
+from crowdrank.judgments.sources import no_rows, require_parquet_rows
 from crowdrank.judgments.table import Judgments, ReadReport, counted
 from crowdrank.progress import Report, reporting
 
@@ -94,6 +95,7 @@ def read_partitions(
     exclude: str | Path | Collection[object] | None = None,
     family_pattern: str | None = None,
     on_bad_rows: str = "error",
+    max_bytes: int | str = MAX_BYTES,
     by: str | None = None,
     shard_size: int = JUDGMENTS_PER_STORED_SHARD,
     threads: int = 1,
@@ -110,6 +112,7 @@ def read_partitions(
             is there is used. By default a temporary one that goes when Python ends.
         columns, grades, scales, unjudgeable, repeats, exclude, family_pattern, on_bad_rows: as in `read_judgments`;
             the order of rows is that of the files by name.
+        max_bytes: as in `read_judgments`, for each file.
         by: what a shard keeps together: `query` (all judgments of a query), or `document`, for queries too large for
             that; models that compare the documents of a query need the former. By default `query`, or `document` where
             there is no column for queries.
@@ -133,6 +136,7 @@ def read_partitions(
     one_of(("query", "document"), by or "query", "by")
     if shard_size < 1 or threads < 1:
         raise UsageError(f"shard_size and threads are numbers from 1 up, not {shard_size} and {threads}.")
+    limit, address = parse_bytes(max_bytes), address_of(address)
     if work is not None and is_within(work, address):
         raise UsageError(f"The shards go to {work}, which is in the folder that is read; choose another place.")
     if work is not None:
@@ -153,7 +157,7 @@ def read_partitions(
         return load_sharded(work)
     mapped = parse_map(columns)
     with reporting(progress, "looking at files") as report:
-        surveyed = list(_each(partial(survey, columns=mapped), files, report))
+        surveyed = list(_each(partial(survey, columns=mapped, max_bytes=limit), files, report))
     about, parts = agree_on_columns(surveyed), parts_of(surveyed)
     if not parts:
         raise no_rows(str(address))
@@ -199,11 +203,12 @@ def read_partitions(
 # Files.
 
 
-def survey(address: str, columns: Mapping[str, str]) -> FileAbout:
-    """The columns and rows of a Parquet file, from its footer."""
+def survey(address: str, columns: Mapping[str, str], max_bytes: int = MAX_BYTES) -> FileAbout:
+    """Return the columns and rows of a Parquet file, from its footer."""
     with opened_at(address) as stream:
         file = pq.ParquetFile(stream)
         about, schema = file.metadata, file.schema_arrow
+        require_parquet_rows(about, NEEDED, max_bytes, address)
         rows = tuple(about.row_group(group).num_rows for group in range(about.num_row_groups))
     if not sum(rows):
         return FileAbout(address, {}, {}, ())

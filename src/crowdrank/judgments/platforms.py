@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,16 +29,32 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES
-from crowdrank.judgments.sources import DelimitedSource, Source, no_rows, opened
+from crowdrank.judgments.limits import lines_of
+from crowdrank.judgments.sources import (
+    LARGEST_EXACT,
+    DelimitedSource,
+    Source,
+    is_text,
+    kind_of_json,
+    no_rows,
+    opened,
+)
 
 TOLOKA, MTURK = "ASSIGNMENT:worker_id", "AssignmentStatus"
 KEPT = ("", "submitted", "accepted", "approved")
-"""The states of an assignment whose answers count: not skipped, expired, under way or rejected."""
+"""States of an assignment whose answers are used."""
+LEFT_OUT = ("rejected", "expired", "skipped", "active", "abandoned", "returned", "blocked")
+"""States of an assignment whose answers are left out, and counted by state; any other state is counted as unknown."""
 MOST_DEPTH = 100
+"""Maximum nesting of a JSON document in which `judgmentRatings` are searched."""
+IDS = ("query", "document", "assessor", "family")
+LABEL_STUDIO_NAMES = ("document", "assessor", "grade")
+"""Columns of a Label Studio export in which no annotation can be used."""
 ZONES = {"UTC": 0, "GMT": 0, "PST": -8, "PDT": -7, "MST": -7, "MDT": -6, "CST": -6, "CDT": -5, "EST": -5, "EDT": -4}
 """Hours from UTC of the zones that MTurk's site writes times in: that of Seattle unless told otherwise."""
 
@@ -63,16 +80,18 @@ class PlatformTable(DelimitedSource):
         return {name.removeprefix(prefix): name for name in self._file_names if name.startswith(prefix)}
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """The columns named, of assignments that count."""
+        """Return the columns of the assignments that are used; count the others by their state."""
         asked = [self._of[name] for name in names]
-        also = [name for name in (self.status, self._of.get("assessor", "")) if name in self._file_names]
+        worker = self._of.get("assessor", "")
+        also = [name for name in (self.status, worker) if name in self._file_names]
         table = super().read(list(dict.fromkeys((*asked, *also))), bad_rows)
         keep = np.ones(len(table), bool)
-        if self.status in self._file_names:
-            state = pc.utf8_lower(pc.utf8_trim_whitespace(pc.fill_null(table[self.status], "")))
-            keep &= np.asarray(pc.is_in(state, pa.array(KEPT)))
-        if len(also) > 1:  # tasks that nobody took
-            keep &= np.asarray(pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(table[also[1]], "")), ""))
+        if self.status in also:
+            keep &= _used_states(table[self.status], bad_rows)
+        if worker in also:  # tasks that nobody took
+            taken = np.asarray(_filled(table[worker]))
+            bad_rows.leave_out("no worker", int((keep & ~taken).sum()))
+            keep &= taken
         self._kept = np.flatnonzero(keep)
         table = table.take(pa.array(self._kept))
         return pa.table({name: self.cells(name, table[of]) for name, of in zip(names, asked, strict=True)})
@@ -84,6 +103,15 @@ class PlatformTable(DelimitedSource):
     def place(self, row: int) -> str:
         """The row of the file."""
         return super().place(int(self._kept[row]) if len(self._kept) else row)
+
+
+def _used_states(column: pa.ChunkedArray, bad_rows: BadRows) -> NDArray[np.bool_]:
+    """Return which assignments are used (n,); count the others by their state."""
+    state = pc.utf8_lower(pc.utf8_trim_whitespace(pc.fill_null(column, "")))
+    used = np.asarray(pc.is_in(state, pa.array(KEPT)))
+    for name, count in Counter(state.filter(pa.array(~used)).to_pylist()).items():
+        bad_rows.leave_out(f"assignment {name}" if name in LEFT_OUT else "assignment in an unknown state", count)
+    return used
 
 
 class TolokaSource(PlatformTable):
@@ -131,16 +159,18 @@ class MTurkSource(PlatformTable):
         return {**found, **{role: name for role, name in told.items() if name in self._file_names}}
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """The columns named; of a radio button the value that was chosen."""
+        """Return the columns; the grade of a radio button is its ticked value, or all of them joined by `|`."""
         table = super().read(names, bad_rows)
         if "grade" not in names or not self._radio:
             return table
         ticked = DelimitedSource.read(self, list(self._radio), BadRows("skip")).take(pa.array(self._kept))
-        chosen: list[str | None] = [None] * len(table)
+        chosen: list[list[str]] = [[] for _ in range(len(table))]
         for name, value in self._radio.items():
             for row, cell in enumerate(ticked[name].to_pylist()):
-                chosen[row] = value if str(cell).strip().casefold() in ("true", "1", "on") else chosen[row]
-        return table.set_column(list(names).index("grade"), "grade", pa.array(chosen, pa.string()))
+                if str(cell).strip().casefold() in ("true", "1", "on"):
+                    chosen[row].append(value)
+        grades = pa.array(["|".join(values) or None for values in chosen], pa.string())
+        return table.set_column(list(names).index("grade"), "grade", grades)
 
     def cells(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """A reward is written as $0.05, a time as Fri Nov 07 12:38:00 PST 2014."""
@@ -175,18 +205,19 @@ class QuepidSource(DelimitedSource):
         self._row = np.empty(0, np.int64)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """One row for each rating; a blank cell is none."""
+        """Return one row for each rating; a document without a rating is left out and counted."""
         wide = super().read(["query", "docid", *self.raters], bad_rows)
         rated = np.column_stack([np.asarray(_filled(wide[name])) for name in self.raters])
         row, rater = np.nonzero(rated)
         if not len(row) and not bad_rows.skipped:
             raise no_rows(self.name)
+        bad_rows.leave_out("no rating", int((~rated.any(axis=1)).sum()))
         self._row = row
         grades = [wide[name].to_pylist() for name in self.raters]
         columns = {
             "query": wide["query"].take(pa.array(row)),
             "document": wide["docid"].take(pa.array(row)),
-            "assessor": pa.array([self.raters[one].strip() for one in rater], pa.string()),
+            "assessor": pa.array([_without_guard(self.raters[one]) for one in rater], pa.string()),
             "grade": pa.array([grades[one][place] for place, one in zip(row, rater, strict=True)], pa.string()),
         }
         return pa.table({name: columns[name] for name in names})
@@ -194,6 +225,15 @@ class QuepidSource(DelimitedSource):
     def place(self, row: int) -> str:
         """The row of the file."""
         return super().place(int(self._row[row]) if len(self._row) else row)
+
+
+def _without_guard(rater: str) -> str:
+    """Remove the space that Quepid writes before a name that a spreadsheet would take for a formula.
+
+    >>> _without_guard(" =eve"), _without_guard(" ann")
+    ('=eve', ' ann')
+    """
+    return rater[1:] if rater[0:1] == " " and rater[1:2] in tuple("-=+@") else rater
 
 
 def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -223,14 +263,20 @@ class JsonSource(Source):
         with opened(path) as stream:
             value = _parsed(stream.read().decode("utf-8-sig"), self.name)
         self._places: list[str] = []
+        self._malformed: list[InputError] = []
+        self._left_out: Counter[str] = Counter()
+        self._checked: Sequence[str] | None = IDS  # the columns in which 1 and "1" must not meet; None is all
         self._rows, self.has_assessor = self._understood(value)
-        if not self._rows:
+        if not (self._rows or self._malformed or self._left_out):
             raise no_rows(self.name)
-        self.names = list(dict.fromkeys(name for row in self._rows for name in row))
+        self.names = list(dict.fromkeys(name for row in self._rows for name in row)) or list(LABEL_STUDIO_NAMES)
+        unusable = next((name for name in self.names if not is_text(name)), None)
+        if unusable is not None:
+            raise InputError(f"the key {shown(unusable)} is not text", source=self.name, remedy="rename it")
 
     def _understood(self, value: Any) -> tuple[list[dict[str, Any]], bool]:
-        lists = list(_judgment_lists(value))
-        if lists:
+        lists = list(self._judgment_lists(value))
+        if any(isinstance(one, list | dict) for one in lists):
             return [row for one in lists for row in self._ratings(one)], False
         tasks = [value] if isinstance(value, dict) and "data" in value else value
         if isinstance(tasks, list) and any(isinstance(task, dict) and "data" in task for task in tasks):
@@ -238,6 +284,7 @@ class JsonSource(Source):
             return [row for number, task in enumerate(tasks) for row in self._answers(number, task)], True
         if isinstance(value, list) and all(isinstance(row, dict) for row in value):
             self._places = [f"object {number + 1}" for number in range(len(value))]
+            self._checked = None
             return value, True
         raise InputError(
             "it is JSON, but neither Label Studio's tasks, nor OpenSearch's judgmentRatings, nor a list of objects",
@@ -245,46 +292,109 @@ class JsonSource(Source):
             remedy="export it as one of these, or as CSV",
         )
 
+    def _judgment_lists(self, value: Any, depth: int = 0) -> Iterator[Any]:
+        """Yield every `judgmentRatings` of an import, or of the answer to a search for judgments."""
+        if depth > MOST_DEPTH:
+            problem = f"it is nested more than {MOST_DEPTH} levels deep"
+            raise InputError(problem, source=self.name, remedy="export it again, or as CSV")
+        if isinstance(value, dict):
+            if "judgmentRatings" in value:
+                yield value["judgmentRatings"]
+                return
+            for name in ("hits", "_source"):
+                yield from self._judgment_lists(value.get(name), depth + 1)
+        elif isinstance(value, list):
+            for one in value:
+                yield from self._judgment_lists(one, depth + 1)
+
     def _ratings(self, ratings: Any) -> Iterator[dict[str, Any]]:
+        if not isinstance(ratings, list | dict):
+            self._left_out["judgment list without ratings"] += 1
+            return
         pairs = ratings.items() if isinstance(ratings, dict) else [_query_ratings(entry) for entry in ratings]
         for number, (query, rated) in enumerate(pairs):
+            if rated == []:
+                self._left_out["query without ratings"] += 1
             for one in rated if isinstance(rated, list) else [rated]:
                 if not isinstance(one, dict) or "docId" not in one or "rating" not in one:
                     raise self._wrong(f"judgmentRatings {number + 1}", one, "a rating is an object of docId and rating")
                 self._places.append(f"judgmentRatings {number + 1}")
-                yield {"query": _cell(query), "document": _cell(one["docId"]), "grade": _cell(one["rating"])}
+                yield {"query": query, "document": one["docId"], "grade": one["rating"]}
 
     def _answers(self, number: int, task: Any) -> Iterator[dict[str, Any]]:
         where = f"task {number + 1}"
         annotations = task.get("annotations", task.get("completions", [])) if isinstance(task, dict) else None
         if not isinstance(annotations, list) or not isinstance(task.get("data"), dict):
             raise self._wrong(where, task, "a task has data and a list of annotations")
-        data = {name: _cell(value) for name, value in task["data"].items() if not isinstance(value, list | dict)}
-        fields = named_roles({name: name for name in data})
-        told = {role: data[name] for role, name in fields.items()}
-        if "document" not in told and task.get("id") is not None:
-            told["document"] = _cell(task["id"])
-        given = [one for one in annotations if isinstance(one, dict) and not one.get("was_cancelled")]
-        truth = next((_answer(one) for one in given if one.get("ground_truth")), None)
-        for one in given:
+        data = {name: value for name, value in task["data"].items() if not isinstance(value, list | dict)}
+        known = {role: data[name] for role, name in named_roles({name: name for name in data}).items()}
+        if "document" not in known and task.get("id") is not None:
+            known["document"] = task["id"]
+        used = self._used_annotations(where, task, annotations)
+        truth = next((_answer(one) for one in used if one.get("ground_truth")), None)
+        for one in used:
             if one.get("ground_truth"):
+                self._left_out["ground-truth annotation"] += 1
                 continue
             who = one.get("completed_by")
             who = who.get("email", who.get("id")) if isinstance(who, dict) else who
-            row = {**told, "assessor": _cell(who), "grade": _answer(one), "time": _cell(one.get("created_at"))}
-            row["duration"] = _cell(one.get("lead_time"))
+            row = {**known, "assessor": who, "grade": _answer(one), "time": one.get("created_at")}
+            row["duration"] = one.get("lead_time")
             if truth is not None:
                 row["honeypot"] = truth
             self._places.append(where)
             yield row
 
+    def _used_annotations(self, where: str, task: dict[str, Any], annotations: list[Any]) -> list[dict[str, Any]]:
+        """Return the annotations that are objects and not cancelled; count the others, and the predictions."""
+        objects = [one for one in annotations if isinstance(one, dict)]
+        self._malformed += [
+            self._wrong(where, one, "an annotation is an object with completed_by and a result")
+            for one in annotations
+            if not isinstance(one, dict)
+        ]
+        predictions = task.get("predictions")
+        used = [one for one in objects if not one.get("was_cancelled")]
+        self._left_out += Counter(
+            {
+                "annotation cancelled": len(objects) - len(used),
+                "task without annotations": int(not annotations),
+                "prediction": len(predictions) if isinstance(predictions, list) else 0,
+            }
+        )
+        return used
+
     def _wrong(self, place: str, value: Any, remedy: str) -> InputError:
         return InputError(f"{shown(value)} is not what belongs there", source=self.name, place=place, remedy=remedy)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """The columns named, every cell as text."""
-        cells = {name: [_cell(row.get(name)) for row in self._rows] for name in names}
-        return pa.table({name: pa.array(column, pa.string()) for name, column in cells.items()})
+        """Return the columns named, every cell as text."""
+        for error in self._malformed:
+            bad_rows.malformed(error)
+        for reason, count in self._left_out.items():
+            bad_rows.leave_out(reason, count)
+        return pa.table({name: pa.array(self._column(name), pa.string()) for name in names})
+
+    def _column(self, name: str) -> list[str | None]:
+        """Return the cells of a column as text; refuse a number and a text that would become the same id."""
+        exact = self._checked is None or name in self._checked
+        kinds: dict[str, str] = {}
+        cells = []
+        for number, row in enumerate(self._rows):
+            value = row.get(name)
+            text = _cell(value)
+            cells.append(text)
+            if text is None:
+                continue
+            if not is_text(text):
+                raise self._unusable(number, name, f"{shown(value)} is not text", "write it without lone surrogates")
+            if exact and kinds.setdefault(text, kind_of_json(value)) != kind_of_json(value):
+                problem = f"{text} is here both a number and a text, which may be two ids"
+                raise self._unusable(number, name, problem, "write it as one type everywhere")
+        return cells
+
+    def _unusable(self, row: int, name: str, problem: str, remedy: str) -> InputError:
+        return InputError(problem, source=self.name, place=self.place(row), column=name, remedy=remedy)
 
     def place(self, row: int) -> str:
         """The task or object that a row comes from."""
@@ -299,28 +409,12 @@ def _parsed(text: str, source: str) -> Any:
         raise InputError("it is not JSON", source=source, remedy=remedy) from problem
 
 
-def _judgment_lists(value: Any, depth: int = 0) -> Iterator[Any]:
-    """Every `judgmentRatings` in a document: of an import, or of the answer of a search for judgments."""
-    if depth > MOST_DEPTH:
-        return
-    if isinstance(value, dict):
-        found = value.get("judgmentRatings")
-        if isinstance(found, list | dict):
-            yield found
-            return
-        for name in ("hits", "_source"):
-            yield from _judgment_lists(value.get(name), depth + 1)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _judgment_lists(one, depth + 1)
-
-
 def _query_ratings(entry: Any) -> tuple[Any, Any]:
     return (entry.get("query"), entry.get("ratings")) if isinstance(entry, dict) else (None, None)
 
 
-def _answer(annotation: Mapping[str, Any]) -> str | None:
-    """The first choice, rating or number of an annotation."""
+def _answer(annotation: Mapping[str, Any]) -> Any:
+    """Return the first choice, rating or number of an annotation, or None."""
     result = annotation.get("result")
     for region in result if isinstance(result, list) else []:
         value = region.get("value") if isinstance(region, dict) else None
@@ -330,16 +424,21 @@ def _answer(annotation: Mapping[str, Any]) -> str | None:
             told = value.get(name)
             told = told[0] if isinstance(told, list) and told else told
             if told is not None and not isinstance(told, list | dict):
-                return _cell(told)
+                return told
     return None
 
 
 def _cell(value: Any) -> str | None:
-    """A value as a cell of text; what has no words of its own is none."""
+    """Return a JSON value as text; a list, an object and null are no cell.
+
+    >>> _cell(1), _cell(1.0), _cell(0.5), _cell("1 "), _cell([1])
+    ('1', '1', '0.5', '1 ', None)
+    """
     if value is None or isinstance(value, list | dict):
         return None
-    text = str(value)
-    return text.encode("utf-8", "replace").decode()
+    if isinstance(value, float) and value.is_integer() and abs(value) < LARGEST_EXACT:
+        return str(int(value))
+    return str(value)
 
 
 def platform_of(source: Source) -> str | None:
@@ -367,7 +466,8 @@ def platform_of(source: Source) -> str | None:
 def looks_like(path: str | Path) -> str | None:
     """The format of a file whose name does not tell: by its first line with anything on it."""
     with opened(path) as stream:
-        line = next((text for text in (raw.decode("utf-8-sig").strip() for raw in stream) if text), "")
+        lines = (raw.decode().strip() for _, raw in lines_of(stream, str(path)))
+        line = next((text for text in lines if text), "")
     words = line.split()
     if len(words) > 1 and words[1].startswith("qid:"):
         return "letor"

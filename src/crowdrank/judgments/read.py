@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from crowdrank.judgments.formats import Layout, open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale, one_of
 from crowdrank.judgments.letor import LetorSource
+from crowdrank.judgments.limits import BYTES_PER_NUMBER, MAX_BYTES, lines_of, parse_bytes, too_large
 from crowdrank.judgments.platforms import JsonSource
 from crowdrank.judgments.scales import ScaleRules
-from crowdrank.judgments.sources import Source, no_rows, opened
+from crowdrank.judgments.sources import Source, check_size, no_rows, opened
 from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments, counted
 
 OPTIONAL = ("query", "family", "time", "duration", "cost", "honeypot")
@@ -42,6 +44,7 @@ def read_judgments(
     exclude: str | Path | Collection[object] | None = None,
     family_pattern: str | None = None,
     on_bad_rows: str = "error",
+    max_bytes: int | str = MAX_BYTES,
 ) -> Judgments:
     """Judgments from a file or a DataFrame.
 
@@ -62,13 +65,17 @@ def read_judgments(
         family_pattern: a regular expression whose first group, matched from the start of an assessor's id, is the
             family, where there is no column for it: `(.*)_p[0-9]+` for judges called model_p7.
         on_bad_rows: `error`, or `skip` to leave unusable rows out and count them in `.report`.
+        max_bytes: the largest file to read, in bytes when unpacked; a number, or as in `500MB` or `2GB`.
+
+    Ids are compared exactly: white space, case and Unicode forms count. Every row that is read and not used is counted
+    in `.report`, by reason.
 
     >>> import pandas as pd
     >>> read_judgments(pd.DataFrame({"task": [1, 1, 2], "worker": ["a", "b", "a"], "label": [0, 1, 1]}))
     <Judgments: 3 judgments of 2 documents in 1 query by 2 assessors, grades 0,1>
 
     """
-    opened_source, layout = open_source(source, format, separator)
+    opened_source, layout = open_source(source, format, separator, max_bytes)
     bad_rows = BadRows(on_bad_rows)
     mapped = {**layout.columns, **parse_map(columns)}
     needed = ["document", "grade"] if format_has_no_assessor(opened_source) else ["document", "assessor", "grade"]
@@ -100,6 +107,7 @@ def read_gold(
     unjudgeable_as: str = "lowest",
     on_bad_rows: str = "error",
     option: str = "--gold-",
+    max_bytes: int | str = MAX_BYTES,
 ) -> Gold:
     """Expert grades from a file (qrels, LETOR, CSV, Parquet, ...) or a DataFrame; arguments as in `read_judgments`.
 
@@ -110,7 +118,7 @@ def read_gold(
     <Gold: 2 documents in 1 query, grades 0-2>
     """
     one_of(("lowest", "drop"), unjudgeable_as, "--unjudgeable-as")
-    opened_source, layout = open_source(source, format, separator)
+    opened_source, layout = open_source(source, format, separator, max_bytes)
     bad_rows = BadRows(on_bad_rows)
     mapped = {**layout.gold_columns, **parse_map(columns)}
     found, cells = _columns(opened_source, ["document", "grade"], ["query"], mapped, GOLD_ALIASES, bad_rows)
@@ -126,18 +134,22 @@ def read_gold(
     )
     judged = encoder.encode(cells)
     _refuse_contradictions(judged, opened_source.name)
-    return Gold.of(judged.with_unjudgeable(unjudgeable_as))
+    used = judged.with_unjudgeable(unjudgeable_as)
+    skipped = Counter(judged.report.skipped) + Counter({"cannot judge": len(judged) - len(used)})
+    report = replace(judged.report, skipped=dict(skipped), repeats=len(used) - used.n_items)
+    return Gold.of(replace(used, report=report))
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """What is known of each document of a query, as numbers."""
+    """Feature matrix with the query and the document of each row."""
 
     query: pa.Array  # (n,) ids
     document: pa.Array  # (n,) ids
     matrix: NDArray[np.float64]  # (n, n_features)
     names: tuple[str, ...]
     grade: NDArray[np.float64] | None = None  # (n,) where the file gives one
+    zeros_omitted: bool = False  # whether a feature without a column is 0, as in LETOR files
 
     def __repr__(self) -> str:
         documents, queries = counted(len(self.query), "document"), counted(len(self.query.unique()), "query")
@@ -152,7 +164,27 @@ class Features:
         ['b']
         """
         at, grade = pa.array(rows), None if self.grade is None else self.grade[rows]
-        return Features(self.query.take(at), self.document.take(at), self.matrix[rows], self.names, grade)
+        return replace(
+            self, query=self.query.take(at), document=self.document.take(at), matrix=self.matrix[rows], grade=grade
+        )
+
+    def on_columns(self, names: Sequence[str]) -> Features:
+        """Return the features in the columns `names`, with zeros in those that are not there.
+
+        >>> import pandas as pd
+        >>> known = read_features(pd.DataFrame({"document": ["a"], "f1": [3.5], "f9": [1.0]}))
+        >>> known.on_columns(("f1", "f2")).matrix
+        array([[3.5, 0. ]])
+        """
+        if tuple(names) == self.names:
+            return self
+        place = {name: number for number, name in enumerate(self.names)}
+        if len(self.matrix) * len(names) * BYTES_PER_NUMBER > MAX_BYTES:
+            raise too_large("", f"a table of {len(self.matrix):,} documents and {len(names):,} features", MAX_BYTES)
+        there = [number for number, name in enumerate(names) if name in place]
+        matrix = np.zeros((len(self.matrix), len(names)))
+        matrix[:, there] = self.matrix[:, [place[names[number]] for number in there]]
+        return replace(self, matrix=matrix, names=tuple(names))
 
 
 def read_features(
@@ -161,20 +193,24 @@ def read_features(
     format: str | None = None,
     columns: str | Mapping[str, str] | None = None,
     separator: str | None = None,
+    max_bytes: int | str = MAX_BYTES,
 ) -> Features:
     """Features from a LETOR/svmlight file, or from a table whose further columns are all numbers.
+
+    A LETOR feature is named by its position (f1, f2, ...); there is a column for each position that the file names.
+    Neither the file, when unpacked, nor the matrix may take more than `max_bytes` bytes.
 
     >>> import pandas as pd
     >>> read_features(pd.DataFrame({"query": [1, 1], "document": ["a", "b"], "bm25": [3.5, 1.0]}))
     <Features: 2 documents in 1 query, 1 feature>
     """
-    opened_source, _ = open_source(source, format, separator)
+    opened_source, _ = open_source(source, format, separator, max_bytes)
     if isinstance(opened_source, LetorSource):
         table = opened_source.read(opened_source.names, BadRows())
-        matrix = opened_source.matrix
-        names = tuple(f"f{number + 1}" for number in range(matrix.shape[1]))
+        matrix, names = opened_source.features(parse_bytes(max_bytes))
+        query, document = (table[role].combine_chunks() for role in ("query", "document"))
         expert = _floats(table["grade"], "grade", opened_source)
-        return Features(table["query"].combine_chunks(), table["document"].combine_chunks(), matrix, names, expert)
+        return Features(query, document, matrix, names, expert, zeros_omitted=True)
     found = resolve(
         opened_source.names,
         source=opened_source.name,
@@ -200,6 +236,7 @@ def read_run(
     columns: str | Mapping[str, str] | None = None,
     separator: str | None = None,
     scale: Scale | None = None,
+    max_bytes: int | str = MAX_BYTES,
 ) -> Any:
     """A ranking to score: a consensus, a table of scores, or a TREC run file, as a DataFrame.
 
@@ -210,7 +247,7 @@ def read_run(
       query document  score
     0     q        d    1.5
     """
-    opened_source, _ = open_source(source, format, separator)
+    opened_source, _ = open_source(source, format, separator, max_bytes)
     mapped = parse_map(columns)
     found = resolve(
         opened_source.names,
@@ -312,10 +349,11 @@ def family_regex(text: str | None) -> re.Pattern[str] | None:
 
 
 def excluded_ids(exclude: str | Path | Collection[object] | None) -> Collection[str]:
-    """The ids of assessors to leave out: as they are, or a file with one a line."""
+    """Return the ids of the assessors to leave out: as they are, or from a file with one exact id per line."""
     if isinstance(exclude, str | Path):
+        check_size(exclude)
         with opened(exclude) as stream:
-            lines = [line.decode("utf-8-sig").strip() for line in stream]
+            lines = [line.decode().rstrip("\r\n") for _, line in lines_of(stream, str(exclude))]
         return [line for line in lines if line]
     return [str(name) for name in exclude or ()]
 

@@ -15,7 +15,7 @@ from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import refuse_doubled
 from crowdrank.judgments.grades import Scale, whole_number
-from crowdrank.judgments.sources import DelimitedSource
+from crowdrank.judgments.sources import DelimitedSource, check_size
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class ScaleRules:
     @classmethod
     def read(cls, path: str | Path) -> ScaleRules:
         """Read a scales file (CSV)."""
+        check_size(path)
         source = DelimitedSource(path)
         refuse_doubled(source.names, source.name)
         roles = [name for name in ("assessor", "family") if name in source.names]
@@ -71,14 +72,14 @@ class ScaleRules:
             raise error(f"{shown(row['grades'])} is not a scale", "grades", remedy) from problem
         maps_to = tuple(part.strip() for part in (row.get("maps_to") or "").replace(",", "|").split("|"))
         if maps_to == ("",):
-            return ScaleRule(role, row[role].strip(), scale, None)
+            return ScaleRule(role, row[role], scale, None)
         if len(maps_to) != len(scale):
             raise error(
                 f"{len(maps_to)} grades are mapped where the scale {scale} has {len(scale)}",
                 "maps_to",
                 "give one common grade for each grade, separated by |",
             )
-        return ScaleRule(role, row[role].strip(), scale, maps_to)
+        return ScaleRule(role, row[role], scale, maps_to)
 
     def assign(
         self,

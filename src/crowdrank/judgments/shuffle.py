@@ -36,7 +36,7 @@ from crowdrank.judgments.sharded import (
     shard_path,
     write_shard,
 )
-from crowdrank.judgments.sources import Source
+from crowdrank.judgments.sources import Source, damaged_rows
 from crowdrank.judgments.table import NO_QUERY, Judgments, ReadReport
 
 
@@ -123,9 +123,11 @@ class PartSource(Source):
         self.part, self.name, self.names = part, part.address, []
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """The columns named."""
+        """Return the columns named."""
         with opened_at(self.name) as stream:
             table = pq.ParquetFile(stream).read_row_groups(list(range(*self.part.groups)), list(names))
+        if len(table) != self.part.rows:
+            raise damaged_rows(self.name)
         return pa.table({name: frames.as_cells(table[name], self.name, name) for name in names})
 
     def place(self, row: int) -> str:

@@ -11,10 +11,14 @@ import gzip
 import io
 import json
 import math
+import os
 import zlib
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -28,14 +32,17 @@ import pyarrow.parquet
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.limits import LONGEST_ROW as LONGEST_ROW
+from crowdrank.judgments.limits import MAX_BYTES, lines_of, require_size, too_large, too_long
 
 DICTIONARY_BYTES_PER_ROW = 0.1
 """A dictionary of more bytes than this for each row of a Parquet file is one of many ids."""
 
 GUESSED_SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 BLOCK = 1 << 20
-LONGEST_ROW = 1 << 26
-"""A row of text longer than 64 MB is not a row: a quote was opened and never closed."""
+BYTES_PER_CODE = 4
+LARGEST_EXACT = 2**53
+"""From here on a floating-point number no longer holds every whole number."""
 
 
 class Source(ABC):
@@ -99,7 +106,7 @@ class DelimitedSource(Source):
         """Each record that is not blank with the line it starts on; slow, for the header and for error messages."""
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors=errors, newline="")
         limit = csv.field_size_limit(LONGEST_ROW)
-        reader = csv.reader(chain(text, after), delimiter=self.separator)
+        reader = csv.reader(chain(self._text_lines(text), after), delimiter=self.separator)
         line = 1
         try:
             for record in reader:
@@ -109,6 +116,12 @@ class DelimitedSource(Source):
         finally:
             csv.field_size_limit(limit)
             text.detach()
+
+    def _text_lines(self, text: io.TextIOWrapper) -> Iterator[str]:
+        for line in iter(partial(text.readline, LONGEST_ROW), ""):
+            if len(line) == LONGEST_ROW and not _has_newline(line[-1]):
+                raise too_long(self.name, "")
+            yield line
 
     def _refuse_wrong_separator(self) -> None:
         others = [other for other in GUESSED_SEPARATORS if other != self.separator and other in self.names[0]]
@@ -128,26 +141,23 @@ class DelimitedSource(Source):
         asked = list(dict.fromkeys((*names, self._last)))
         table, malformed = self._parse(asked)
         last = table[self._last][-1].as_py() if len(table) else ""
-        if any(_has_newline(text) for text in (last, *(row.text for row in malformed))):
+        if malformed.has_newline or _has_newline(last):
             self._refuse_open_quote()
-        if malformed:
-            bad_rows.malformed(self._malformed(malformed[0]), len(malformed))
-            self._left_out = np.array([row.number - 2 for row in malformed])
+        if malformed.first is not None:
+            bad_rows.malformed(self._malformed(malformed.first), len(malformed.numbers))
+            self._left_out = np.asarray(malformed.numbers) - 2
         return table.select(list(names))
 
-    def _parse(self, names: list[str]) -> tuple[pa.Table, list[Any]]:
-        """The rows with as many cells as the header, and those with more or fewer."""
-        malformed: list[Any] = []
-
-        def take_note(row: Any) -> str:
-            malformed.append(row)
-            return "skip"
-
+    def _parse(self, names: list[str]) -> tuple[pa.Table, _MalformedRows]:
+        """Return the rows with as many cells as the header, and what is known of the others."""
+        malformed = _MalformedRows()
         # Only the sequential parser knows numbers of rows; and Arrow's threads are never given a function to hold: they
         # may let go of it when the interpreter is gone, and that aborts the process.
-        for at_malformed, block in ((None, BLOCK), (take_note, BLOCK), (take_note, LONGEST_ROW)):
-            malformed.clear()
-            table = self._parsed(names, at_malformed, block)
+        for counting, block in ((False, BLOCK), (True, BLOCK), (True, LONGEST_ROW)):
+            if counting and block == BLOCK and (place := _first_undecodable(self.path)):  # Arrow prints a traceback
+                raise _not_utf8_at(self.path, place)
+            malformed = _MalformedRows()
+            table = self._parsed(names, malformed.add if counting else None, block)
             if table is not None:
                 return table, malformed
         raise _open_quote(self.name, "")
@@ -203,6 +213,23 @@ class DelimitedSource(Source):
         return f"row {record + 1}"
 
 
+@dataclass
+class _MalformedRows:
+    """The rows whose number of cells is not that of the header; only the first is kept as a whole."""
+
+    first: Any = None
+    numbers: array[int] = field(default_factory=lambda: array("q"))
+    has_newline: bool = False
+
+    def add(self, row: Any) -> str:
+        """Take note of a row, and tell Arrow to skip it."""
+        if self.first is None:
+            self.first = row
+        self.numbers.append(row.number)
+        self.has_newline = self.has_newline or _has_newline(row.text)
+        return "skip"
+
+
 def _has_newline(text: str) -> bool:
     return "\n" in text or "\r" in text
 
@@ -210,8 +237,8 @@ def _has_newline(text: str) -> bool:
 class ParquetSource(Source):
     """A Parquet file; ids that are dictionary-encoded there are not encoded again."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path, self.name = Path(path), str(path)
+    def __init__(self, path: str | Path, max_bytes: int = MAX_BYTES) -> None:
+        self.path, self.name, self.max_bytes = Path(path), str(path), max_bytes
         with self._seekable() as file:
             self.names = pyarrow.parquet.read_schema(file).names
 
@@ -240,14 +267,47 @@ class ParquetSource(Source):
         return sorted(coded)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """The columns named."""
+        """Return the columns named."""
         with self._seekable() as file:
             whole = pyarrow.parquet.ParquetFile(file, pre_buffer=True)
+            require_parquet_rows(whole.metadata, names, self.max_bytes, self.name)
             # Asked for the metadata of a damaged column Arrow ends the process; asked for a row it says what is wrong.
             next(whole.iter_batches(batch_size=1, columns=list(names)), None)
+            require_parquet_size(whole.metadata, names, self.max_bytes, self.name)
             coded = self._coded_columns(whole.metadata, names)
             table = pyarrow.parquet.read_table(file, columns=list(names), read_dictionary=coded)
+            if len(table) != whole.metadata.num_rows:
+                raise damaged_rows(self.name)
         return pa.table({name: frames.as_cells(table[name], self.name, name) for name in names})
+
+
+def require_parquet_rows(
+    about: pyarrow.parquet.FileMetaData, names: Sequence[str], max_bytes: int, source: str
+) -> None:
+    """Refuse a Parquet file whose numbers of rows contradict each other, or are too many to read."""
+    rows = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
+    if sum(rows) != about.num_rows or min(rows, default=0) < 0:
+        raise damaged_rows(source)
+    if about.num_rows * len(names) * BYTES_PER_CODE > max_bytes:
+        raise too_large(source, "it", max_bytes)
+
+
+def require_parquet_size(
+    about: pyarrow.parquet.FileMetaData, names: Sequence[str], max_bytes: int, source: str
+) -> None:
+    """Refuse a Parquet file whose columns `names` take more than `max_bytes` when unpacked."""
+    asked = set(names)
+    places = [place for place in range(about.num_columns) if about.schema.column(place).path in asked]
+    groups = range(about.num_row_groups)
+    sizes = [about.row_group(group).column(place).total_uncompressed_size for group in groups for place in places]
+    if sum(sizes) > max_bytes:
+        raise too_large(source, "unpacked, it", max_bytes)
+
+
+def damaged_rows(source: str) -> InputError:
+    """Return the error for a Parquet file whose rows are not those that its footer announces."""
+    problem = "it does not hold the rows that its footer announces"
+    return InputError(problem, source=source, remedy="it is damaged: fetch or write it again")
 
 
 class JsonLinesSource(Source):
@@ -265,8 +325,8 @@ class JsonLinesSource(Source):
             raise no_rows(self.name)
 
     def _objects(self, stream: BinaryIO, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
-        for number, line in enumerate(stream, start=1):
-            text = line.decode("utf-8-sig").strip()
+        for number, line in lines_of(stream, self.name):
+            text = line.decode().strip()
             if not text:
                 continue
             value, problem = _json_object(text)
@@ -292,19 +352,25 @@ class JsonLinesSource(Source):
         for row, cell in enumerate(cells):
             if cell is None:
                 continue
-            if _kind(cell) not in (kind or _kind(cell), ""):
+            if kind_of_json(cell) not in (kind or kind_of_json(cell), ""):
                 raise self._no_cell(row, name, cell, "has another type than the values before it")
-            kind = _kind(cell)
+            kind = kind_of_json(cell)
             if not kind:
                 raise self._no_cell(row, name, cell, "is no cell")
+        if any(type(cell) is float for cell in cells):
+            inexact = [row for row, cell in enumerate(cells) if type(cell) is int and not _is_exact(cell)]
+            if inexact:
+                reason = "cannot be kept exactly in a column that also has numbers with a decimal point"
+                raise self._no_cell(inexact[0], name, cells[inexact[0]], reason, "write the column as text")
         try:
             return _json_column(cells)
         except UnicodeEncodeError as problem:
-            row = next(row for row, cell in enumerate(cells) if cell is not None and not _is_text(cell))
+            row = next(row for row, cell in enumerate(cells) if cell is not None and not is_text(cell))
             raise self._no_cell(row, name, cells[row], "is no text") from problem
 
-    def _no_cell(self, row: int, name: str, cell: Any, problem: str) -> InputError:
-        remedy = "make the column all text or all numbers"
+    def _no_cell(
+        self, row: int, name: str, cell: Any, problem: str, remedy: str = "make the column all text or all numbers"
+    ) -> InputError:
         return InputError(
             f"{shown(cell)} {problem}", source=self.name, place=self.place(row), column=name, remedy=remedy
         )
@@ -319,11 +385,20 @@ def _json_object(text: str) -> tuple[dict[str, Any] | None, str]:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None, f"{shown(text)} is not JSON"
-    return (value, "") if isinstance(value, dict) else (None, "the line is JSON but not an object")
+    if not isinstance(value, dict):
+        return None, "the line is JSON but not an object"
+    # Only an escape can bring a lone surrogate into a text.
+    unusable = next((key for key in value if not is_text(key)), None) if "\\u" in text else None
+    return (value, "") if unusable is None else (None, f"the key {shown(unusable)} is not text")
 
 
-def _kind(cell: Any) -> str:
+def kind_of_json(cell: Any) -> str:
+    """Return the kind of a JSON value: text, truth, number, or nothing for a list or an object."""
     return {str: "text", bool: "truth", int: "number", float: "number"}.get(type(cell), "")
+
+
+def _is_exact(number: int) -> bool:
+    return abs(number) <= LARGEST_EXACT or (abs(number) < 10**300 and int(float(number)) == number)
 
 
 def _json_column(cells: list[Any]) -> pa.Array:
@@ -336,7 +411,10 @@ def _json_column(cells: list[Any]) -> pa.Array:
     return pa.array(cells)
 
 
-def _is_text(cell: str) -> bool:
+def is_text(cell: str) -> bool:
+    """Return whether a text can be written as UTF-8: it has no lone surrogate."""
+    if cell.isascii():
+        return True
     try:
         cell.encode()
     except UnicodeEncodeError:
@@ -355,8 +433,8 @@ class WhitespaceSource(Source):
         """The columns named, every cell as text."""
         rows, self._lines = [], []
         with opened(self.path) as stream:
-            for number, line in enumerate(stream, start=1):
-                words = line.decode("utf-8-sig").split()
+            for number, line in lines_of(stream, self.name):
+                words = [word.decode() for word in line.split()]  # at ASCII white space: an id may hold any other
                 if len(words) == len(self.names):
                     rows.append(words)
                     self._lines.append(number)
@@ -394,21 +472,47 @@ def _open_quote(name: str, place: str) -> InputError:
     return InputError("a quote is opened and never closed", source=name, place=place, remedy=remedy)
 
 
+def local_path(path: str | Path) -> Path:
+    """Return the path that an address of this machine names; other addresses stay as they are.
+
+    >>> str(local_path("file:///data/a.csv")), str(local_path(Path("file:///data/a.csv"))), str(local_path("a.csv"))
+    ('/data/a.csv', '/data/a.csv', 'a.csv')
+    """
+    text = str(path)
+    if not text.startswith("file:/"):
+        return Path(path)
+    return Path("/" + text.removeprefix("file:").removeprefix("//localhost/").lstrip("/"))
+
+
+def check_size(path: str | Path, max_bytes: int = MAX_BYTES) -> None:
+    """Refuse a file that holds more than `max_bytes` bytes when unpacked."""
+    with opened(path) as stream:
+        size = local_path(path).stat().st_size
+        require_size(stream, size, _is_packed(path), max_bytes, str(path))
+
+
+def _is_packed(path: str | Path) -> bool:
+    return Path(path).suffix.lower() == ".gz"
+
+
 @contextmanager
 def arrow_file(path: str | Path, *, text: bool = True) -> Iterator[pa.NativeFile]:
     """As `opened`, for Arrow, whose threads may hold a file for longer than the interpreter lives: none of Python's."""
-    with opened(path, text=text), pa.OSFile(str(path)) as file:
-        yield pa.CompressedInputStream(file, "gzip") if Path(path).suffix.lower() == ".gz" else file
+    with opened(path, text=text), pa.OSFile(os.fsencode(local_path(path))) as file:
+        yield pa.CompressedInputStream(file, "gzip") if _is_packed(path) else file
 
 
 @contextmanager
 def opened(path: str | Path, *, text: bool = True) -> Iterator[BinaryIO]:
-    """A file's bytes, unpacked where the name ends in .gz; whatever is wrong with the file is one sentence."""
-    path = Path(path)
+    """Open a file's bytes, unpacked where the name ends in .gz; every problem with the file is an `InputError`."""
+    path = local_path(path)
     if "\0" in str(path):
         raise InputError("there is no such file", source=repr(str(path)), remedy="check the path")
     try:
-        if path.suffix.lower() == ".gz":
+        if path.exists() and not path.is_file() and not path.is_dir():
+            problem = "this is a pipe or a device, which cannot be read twice"
+            raise InputError(problem, source=str(path), remedy="save what it holds as a file first")
+        if _is_packed(path):
             with gzip.open(path) as packed:
                 yield cast(BinaryIO, packed)
         else:
@@ -432,6 +536,9 @@ def opened(path: str | Path, *, text: bool = True) -> Iterator[BinaryIO]:
             source=str(path),
             remedy="it may be cut off or damaged: fetch it again",
         ) from problem
+    except MemoryError as problem:
+        remedy = "use a machine with more memory, or fetch it again if it is damaged"
+        raise InputError("the memory is too small for it", source=str(path), remedy=remedy) from problem
 
 
 def _arrow_problem(path: Path, problem: Exception, text: bool) -> InputError:
@@ -450,13 +557,16 @@ def _reason(problem: object) -> str:
 
 
 def _not_utf8(path: Path, text: bool) -> InputError:
-    place = _first_undecodable(path) if text else ""
+    return _not_utf8_at(path, _first_undecodable(path) if text else "")
+
+
+def _not_utf8_at(path: Path, place: str) -> InputError:
     return InputError("the text is not UTF-8", source=str(path), place=place, remedy="save it as UTF-8")
 
 
 def _first_undecodable(path: Path) -> str:
     with opened(path) as stream:
-        for number, line in enumerate(stream, start=1):
+        for number, line in lines_of(stream, str(path)):
             if line.decode(errors="replace").encode() != line:
                 return f"line {number}"
     return ""

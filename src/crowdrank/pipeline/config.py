@@ -40,7 +40,7 @@ class Files:
         for name in ("judgments", "features"):
             if not left.get(name):
                 raise UsageError(f"A run needs {name}: name them with --{name}, or in the TOML file.")
-        reading = {name: left.pop(name) for name in (*READING, "on_bad_rows") if name in left}
+        reading = {name: left.pop(name) for name in (*READING, "on_bad_rows", "max_bytes") if name in left}
         expert = {name.removeprefix("expert_"): left.pop(name) for name in EXPERT if name in left}
         named = {name: left.pop(name, None) for name in ("judgments", "features", "expert", "honeypots", "output")}
         features = named.pop("features")
@@ -84,7 +84,7 @@ def read_config(path: Path) -> dict[str, Any]:
 def _require_known(told: Mapping[str, Any], path: Path) -> None:
     """Refuse a name that means nothing to a run, in the file that has it."""
     settings = [one.name for one in fields(Settings)]
-    names = list(dict.fromkeys([*PATHS, *settings, *READING, "on_bad_rows", *EXPERT]))
+    names = list(dict.fromkeys([*PATHS, *settings, *READING, "on_bad_rows", "max_bytes", *EXPERT]))
     for name, value in told.items():
         if isinstance(value, dict) and name not in TABLES:
             raise InputError(

@@ -113,6 +113,9 @@ def gather(
     pair_positions(known.query, known.document, known.query[:1], known.document[:1], "the features")  # refuses doubles
     doubt = scale_in_doubt(table)
     notes = [] if doubt is None else [f"Of the judgments, {doubt}"]
+    notes += [
+        f"{counted(n, 'row')} of the judgments left out ({reason})." for reason, n in table.report.skipped.items()
+    ]
     if honeypots is not None:
         planted = honeypots if isinstance(honeypots, Gold) else read_gold(honeypots)
         table, note = planted_in(table, planted)

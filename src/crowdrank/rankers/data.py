@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.encode import as_floats
+from crowdrank.judgments.letor import is_position, position
 from crowdrank.judgments.read import Features
 from crowdrank.judgments.table import counted
 
@@ -144,8 +145,8 @@ def checked_matrix(X: Any, known: tuple[str, ...] = ()) -> tuple[Floats, tuple[s
 
 
 def aligned(X: Any, known: tuple[str, ...]) -> Floats:
-    """The features in the order in which a ranker knows them, found by name where they have names."""
-    matrix, names = checked_matrix(X, known)
+    """Return the features in the order in which a ranker knows them, found by name where they have names."""
+    matrix, names = checked_matrix(_with_zeros(X, known), known)
     if names is None or names == known:
         if matrix.shape[1] != len(known):
             raise InputError(
@@ -156,6 +157,15 @@ def aligned(X: Any, known: tuple[str, ...]) -> Floats:
     refuse_missing(names, known)
     place = {name: number for number, name in enumerate(names)}
     return np.ascontiguousarray(matrix[:, [place[name] for name in known]])
+
+
+def _with_zeros(X: Any, known: tuple[str, ...]) -> Any:
+    """Return LETOR features with zeros for the known positions that no line names, up to the last that one names."""
+    if not isinstance(X, Features) or not X.zeros_omitted or not all(map(is_position, known)):
+        return X
+    there, last = set(X.names), max(map(position, X.names), default=0)
+    omitted = [name for name in known if name not in there and position(name) <= last]
+    return X.on_columns((*X.names, *omitted)) if omitted else X
 
 
 def refuse_missing(names: Sequence[str], known: Sequence[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import re
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +11,13 @@ import pyarrow as pa
 from crowdrank._files import check_output_file, write_file
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
+from crowdrank.judgments.letor import is_position, position
 from crowdrank.judgments.read import Features, read_features
 from crowdrank.judgments.write import SUFFIXES, check_output, write_table
 from crowdrank.rankers.base import Ranker
 
 TREC = (".trec", ".run")
 """Names of TREC run files end so, or so with .gz."""
-POSITION = re.compile(r"f\d+")
 """The names of features that have only a place, as in LETOR files."""
 
 
@@ -96,41 +95,39 @@ def _refuse_spaces(columns: dict[str, list[object]]) -> None:
 
 
 def join_features(paths: list[Path], format: str | None = None, columns: str | None = None) -> Features:
-    """The features of several files, one after the other; LETOR files may name fewer features than others."""
+    """Join the features of several files; LETOR files need not name the same features."""
     parts = [read_features(path, format=format, columns=columns) for path in paths]
-    widest = max(parts, key=lambda part: len(part.names))
+    names = _shared_names(parts)
     for path, part in zip(paths, parts, strict=True):
-        if part.names != widest.names[: len(part.names)] or (
-            len(part.names) < len(widest.names) and not in_places(part)
-        ):
+        if part.names != names and not (part.zeros_omitted and set(part.names) <= set(names)):
             raise InputError(
                 "it has other features than the other files",
                 source=str(path),
                 remedy="give files with the same columns",
             )
-    parts = [padded(part, widest.names) for part in parts]
     grades = [part.grade for part in parts if part.grade is not None]
     return Features(
         _joined([part.query for part in parts]),
         _joined([part.document for part in parts]),
-        np.vstack([part.matrix for part in parts]),
-        widest.names,
+        np.vstack([part.on_columns(names).matrix for part in parts]),
+        names,
         np.concatenate(grades) if len(grades) == len(parts) else None,
+        zeros_omitted=all(part.zeros_omitted for part in parts),
     )
 
 
-def in_places(features: Features) -> bool:
-    """Whether features are known only by their places, as LETOR's are: one that no line names is 0."""
-    return all(POSITION.fullmatch(name) for name in features.names)
+def _shared_names(parts: list[Features]) -> tuple[str, ...]:
+    """Return the features of all LETOR files by position, or those of the file with the most."""
+    if all(part.zeros_omitted for part in parts):
+        return tuple(sorted({name for part in parts for name in part.names}, key=position))
+    return max(parts, key=lambda part: len(part.names)).names
 
 
 def padded(features: Features, names: tuple[str, ...]) -> Features:
-    """The features with zeros for LETOR's that no line names; others as they are."""
-    short = len(names) - len(features.names)
-    if short <= 0 or not in_places(features) or names[: len(features.names)] != features.names:
+    """Return LETOR features in the columns `names`, with zeros where no line names them; others as they are."""
+    if not features.zeros_omitted or not all(map(is_position, names)) or set(names) <= set(features.names):
         return features
-    matrix = np.hstack([features.matrix, np.zeros((len(features.matrix), short))])
-    return Features(features.query, features.document, matrix, names, features.grade)
+    return features.on_columns(names)
 
 
 def _joined(arrays: list[pa.Array]) -> pa.Array:

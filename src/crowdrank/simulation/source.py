@@ -12,6 +12,8 @@ import pandas as pd
 
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.formats import SUFFIXES
+from crowdrank.judgments.letor import position
+from crowdrank.judgments.limits import BYTES_PER_NUMBER, MAX_BYTES, too_large
 from crowdrank.judgments.read import Features, read_features
 from crowdrank.judgments.sources import no_rows
 from crowdrank.simulation.documents import Documents, Flags, Floats, Ints, Texts, clear_cut, draw_difficulty
@@ -76,7 +78,7 @@ def read_source(source: Any) -> Graded:
         source=names,
         query=_texts(parts, "query"),
         document=_texts(parts, "document"),
-        features=np.concatenate([_padded(part.matrix, len(columns)) for part in parts]),
+        features=np.concatenate([part.on_columns(columns).matrix for part in parts]),
         names=columns,
         grade=grade,
         grades=int(grade.max()) + 1,
@@ -145,20 +147,20 @@ def _grades(features: Features, name: str) -> Ints:
 
 
 def _columns(parts: Sequence[Features], names: Sequence[str]) -> tuple[str, ...]:
-    """The features of all parts; a LETOR file may leave out the last ones where they are 0."""
+    """Return the features of all parts; those of LETOR files are all positions up to the last that a line names."""
     longest = max((part.names for part in parts), key=len)
     if not longest:
         raise InputError("there are no features", source=", ".join(names), remedy="a LETOR line reads: 2 qid:10 1:0.5")
-    letor = longest == tuple(f"f{number}" for number in range(1, len(longest) + 1))
+    if all(part.zeros_omitted for part in parts):
+        last = max(position(name) for part in parts for name in part.names)
+        if last * sum(len(part.matrix) for part in parts) * BYTES_PER_NUMBER > MAX_BYTES:
+            raise too_large(", ".join(names), f"a table of all features up to position {last:,}", MAX_BYTES)
+        return tuple(f"f{number}" for number in range(1, last + 1))
     for part, name in zip(parts, names, strict=True):
-        if part.names != longest[: len(part.names) if letor else None]:
+        if part.names != longest:
             problem, remedy = "the features are not those of the other files", "use files of one kind"
             raise InputError(problem, source=name, remedy=remedy)
     return longest
-
-
-def _padded(matrix: Floats, columns: int) -> Floats:
-    return np.pad(matrix, ((0, 0), (0, columns - matrix.shape[1])))
 
 
 def _texts(parts: Sequence[Features], role: str) -> Texts:

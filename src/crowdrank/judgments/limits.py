@@ -1,0 +1,78 @@
+"""Limits on what a reader takes from one file, so that a damaged or hostile file cannot use up the memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import partial
+from typing import BinaryIO
+
+from crowdrank.errors import InputError, UsageError
+
+MAX_BYTES = 16 << 30
+"""Default maximum number of decompressed bytes that are read from one file: 16 GiB."""
+LONGEST_ROW = 1 << 26
+"""Maximum length of one row of text: 64 MiB. A longer one usually has a quote that is opened and never closed."""
+LARGEST_RATIO = 1032
+"""Maximum number of bytes that one byte of a gzip file can hold (the format's own limit)."""
+BYTES_PER_NUMBER = 8
+CHUNK = 1 << 20
+UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def parse_bytes(size: str | int) -> int:
+    """Return a number of bytes, written as a number or as in 500MB, 2GB or 2GiB.
+
+    >>> parse_bytes("500MB"), parse_bytes("1.5 GiB"), parse_bytes(4096)
+    (500000000, 1610612736, 4096)
+    """
+    match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)\s*", str(size), re.ASCII)
+    unit = match[2].upper() if match else ""
+    n_bytes = int(Decimal(match[1]) * UNITS[unit]) if match and unit in UNITS else 0
+    if n_bytes < 1:
+        raise UsageError(f"--max-bytes is a size from 1 up, such as 500MB, 2GB or 4096, not '{size}'.")
+    return n_bytes
+
+
+def require_size(stream: BinaryIO, size: int, packed: bool, max_bytes: int, source: str) -> None:
+    """Refuse a file of more than `max_bytes` bytes; a packed one is unpacked in pieces that are not kept.
+
+    Args:
+        stream: the file's bytes, decompressed.
+        size: the size of the file on disk.
+        packed: whether the file is compressed with gzip.
+        max_bytes: the limit.
+        source: the name of the file, for the message.
+    """
+    if packed and size * LARGEST_RATIO > max_bytes:
+        size = 0
+        while size <= max_bytes and (piece := stream.read(CHUNK)):
+            size += len(piece)
+    elif packed:
+        return
+    if size > max_bytes:
+        raise too_large(source, f"{'unpacked, ' if packed else ''}it", max_bytes)
+
+
+def too_large(source: str, what: str, max_bytes: int) -> InputError:
+    """Return the error for something that would take more than `max_bytes`."""
+    return InputError(
+        f"{what} takes more than {max_bytes:,} bytes",
+        source=source,
+        remedy="if it is the right file, raise the limit with --max-bytes, as in --max-bytes 32GB",
+    )
+
+
+def lines_of(stream: BinaryIO, source: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and the bytes of each line, without a byte order mark; a line that is too long is refused."""
+    for number, line in enumerate(iter(partial(stream.readline, LONGEST_ROW), b""), start=1):
+        if len(line) == LONGEST_ROW and not line.endswith(b"\n"):
+            raise too_long(source, f"line {number}")
+        yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+
+
+def too_long(source: str, place: str) -> InputError:
+    """Return the error for a line that is longer than any row."""
+    problem = f"the line is longer than {LONGEST_ROW >> 20} MiB"
+    return InputError(problem, source=source, place=place, remedy="check that it is a text file in the format named")

@@ -1,0 +1,74 @@
+"""What the command line says of rows, limits and addresses."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from terminal import Run, crowdrank, crowdrank_process
+
+ROWS = "query,document,assessor,grade\nq,a,x,0\nq,b,y,1\nq,a,y,1\nq,b,x,1\n"
+MTURK = (
+    "HITId,WorkerId,AssignmentStatus,Input.query,Input.document,Answer.grade\n"
+    "H1,W1,Approved,jam,d1,1\nH1,W2,Approved,jam,d1,0\nH2,W3,Rejected,jam,d2,0\nH2,,Approved,jam,d2,0\n"
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    (tmp_path / "a.csv").write_text(ROWS)
+    (tmp_path / "gold.qrels").write_text("q 0 a 1\nq 0 c 1\nq 0 d 0\n")
+    (tmp_path / "batch.csv").write_text(MTURK)
+    return lambda *words, **more: crowdrank(*words, cwd=tmp_path, **more)
+
+
+@pytest.mark.parametrize("verb", ["aggregate", "assessors"])
+def test_expert_grades_that_match_no_judgment_are_counted(verb: str, run: Run) -> None:
+    done = run(verb, "a.csv", "--gold", "gold.qrels", "-m", "dawid-skene", "--json")
+    assert json.loads(done.stdout)["gold_unjudged"] == 2
+    assert "Note: 2 expert grades are of documents that nobody judged." in done.stderr
+    assert json.loads(run(verb, "a.csv", "-m", "dawid-skene", "--json").stdout)["gold_unjudged"] == 0
+
+
+def test_unused_rows_are_shown(run: Run) -> None:
+    summary = json.loads(run("aggregate", "batch.csv", "-m", "majority", "--json").stdout)
+    assert summary["skipped"] == {"assignment rejected": 1, "no worker": 1}
+    assert summary["rows"] == summary["judgments"] + 2
+    assert "1 row skipped (assignment rejected)" in run("aggregate", "batch.csv", "-m", "majority").stdout
+    looked = run("validate", "batch.csv")
+    assert looked.returncode == 0
+    assert "Note: 1 row left out (no worker)." in looked.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["validate"], ["aggregate"], ["assessors"], ["check"], ["trace", "--document", "a"], ["collect", "status"]],
+)
+def test_a_file_above_the_limit_is_refused(words: list[str], run: Run) -> None:
+    done = run(*words, "a.csv", "--max-bytes", "50")
+    assert done.returncode == 2
+    assert "takes more than 50 bytes" in done.stderr
+
+
+def test_addresses_of_this_machine(run: Run, tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/a.csv"
+    assert run("validate", address).returncode == 0
+    overwriting = run("aggregate", address, "-m", "majority", "-o", "a.csv")
+    assert overwriting.returncode == 2
+    assert (tmp_path / "a.csv").read_text() == ROWS
+    for wrong in ("reference://x", "nothing://x", f"file://{tmp_path}/none.csv"):
+        done = run("validate", wrong)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+def test_a_file_name_that_the_terminal_cannot_show(run: Run, tmp_path: Path) -> None:
+    run("--version")  # makes the files
+    name = os.fsdecode(b"\xff.csv")
+    (tmp_path / name).write_text(ROWS)
+    done = crowdrank_process("validate", name, cwd=tmp_path, PYTHONIOENCODING="utf-8:strict")
+    assert done.returncode == 0, done.stderr
+    assert "\\udcff.csv" in done.stdout
