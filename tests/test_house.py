@@ -28,7 +28,7 @@ ROOMS = (
     "cli",
 )
 """A room imports only from rooms that stand before it."""
-PORCH = ("_files", "errors", "notebook", "parameters", "progress")
+PORCH = ("_files", "_saved", "errors", "notebook", "parameters", "progress")
 """Modules beside the rooms that every room may use; they use none."""
 
 
