@@ -30,7 +30,19 @@ ROOMS = (
     "cli",
 )
 """A room imports only from rooms that stand before it."""
-PORCH = ("_disk", "_files", "_folders", "_numba", "_source", "_text", "errors", "notebook", "parameters", "progress")
+PORCH = (
+    "_disk",
+    "_files",
+    "_folders",
+    "_numba",
+    "_saved",
+    "_source",
+    "_text",
+    "errors",
+    "notebook",
+    "parameters",
+    "progress",
+)
 """Modules beside the rooms that every room may use; they use none."""
 
 

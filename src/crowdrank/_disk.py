@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -15,6 +16,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 if sys.platform == "win32":
     import msvcrt
@@ -56,6 +58,14 @@ def draft_of(target: Path) -> Path:
 def message_of(problem: BaseException) -> str:
     """Return the text of an error without its number and file name."""
     return (problem.strerror if isinstance(problem, OSError) else None) or str(problem).split("\n")[0]
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; raise OSError or ValueError where that fails, however deeply its values are nested."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as problem:
+        raise ValueError(f"{path.name} is nested too deeply") from problem
 
 
 # Locks.

@@ -35,6 +35,7 @@ from crowdrank._disk import (
     draft_of,
     exchange,
     message_of,
+    read_json,
     remove,
     resolved,
     stem_of,
@@ -367,7 +368,7 @@ def _complete_journal(journal: Path) -> None:
 def _read_journal(journal: Path) -> list[Rename]:
     """Return the renames that a journal lists; raise OutputError if it is not one of crowdrank's."""
     try:
-        listed = json.loads(journal.read_text(encoding="utf-8"))
+        listed = read_json(journal)
     except FileNotFoundError:  # another process has completed it
         return []
     except (OSError, ValueError) as problem:
@@ -382,7 +383,7 @@ def _read_journal(journal: Path) -> list[Rename]:
 def _rename_of(listed: Any) -> Rename | None:
     """Return the rename that a journal lists, or None if it is not one of crowdrank's."""
     match listed:
-        case [str(draft), str(target), int(inode)]:
+        case [str(draft), str(target), int(inode)] if "\0" not in draft + target:
             one = Rename(Path(draft), Path(target), inode)
         case _:
             return None

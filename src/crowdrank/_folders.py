@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import crowdrank
-from crowdrank._disk import SCRATCH, draft_of, remove, resolved, sync_tree
+from crowdrank._disk import SCRATCH, draft_of, read_json, remove, resolved, sync_tree
 from crowdrank._files import (
     CACHE,
     DRAFT,
@@ -172,7 +172,7 @@ class Manifest:
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Read the manifest of a folder; raise OSError or ValueError where there is no valid one."""
-        about = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        about = read_json(folder / MANIFEST)
         if not isinstance(about, dict):
             raise ValueError(f"{MANIFEST} is not an object")
         values = [about.get(name) for name in ("kind", "format", "crowdrank", "entries")]

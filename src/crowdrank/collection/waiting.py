@@ -28,7 +28,11 @@ from crowdrank.judgments.table import Judgments, counted
 from crowdrank.judgments.write import write_table
 
 COLUMNS = ("query", "document", "assessor", "kind", "price", "had", "asked")
-REMEDY = "mend the file, or take it away to forget what was asked"
+REMEDY = "correct the file, or delete it to forget what was asked"
+LARGEST = 1e9
+"""Largest price and largest number of judgments in a ledger."""
+DATE = r"^\d{4}-\d\d-\d\d(?:T\d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d))?$"
+"""What the times of requests look like."""
 
 
 def ledger_of(judgments: str | Path) -> Path:
@@ -89,7 +93,11 @@ class Waiting:
         if missing:
             raise InputError(f"there is no column {missing[0]!r}", source=source.name, remedy=REMEDY)
         table = source.read(COLUMNS, BadRows())
-        texts = {name: _text(table[name]) for name in ("query", "document", "assessor", "kind", "asked")}
+        texts = {name: pc.fill_null(_text(table[name]), "") for name in _TEXTS}
+        for name in ("query", "document"):
+            _require_each(pc.not_equal(texts[name], ""), f"the {name} is missing", name, source)
+        dates = pc.match_substring_regex(texts["asked"], DATE)
+        _require_each(dates, "this is not a date such as 2024-05-31T12:00:00Z", "asked", source)
         blank = pc.equal(texts["assessor"], "")
         texts["assessor"] = pc.if_else(blank, pa.scalar(None, pa.string()), texts["assessor"])
         price, had = (_numbers(table[name], name, source) for name in ("price", "had"))
@@ -164,13 +172,22 @@ def _text(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks().cast(pa.string())
 
 
+def _require_each(holds: pa.Array, problem: str, column: str, source: DelimitedSource) -> None:
+    """Refuse the first row of a ledger for which a condition does not hold."""
+    bad = np.flatnonzero(~np.asarray(holds))
+    if len(bad):
+        raise InputError(problem, source=source.name, place=source.place(int(bad[0])), column=column, remedy=REMEDY)
+
+
 def _numbers(column: pa.ChunkedArray, name: str, source: DelimitedSource) -> Floats:
     found = as_floats(column)
-    bad = None if found is None else ~np.isfinite(found) | (found < 0)
+    bad = None if found is None else ~((found >= 0) & (found <= LARGEST))
+    if name == "had" and found is not None and bad is not None:
+        bad |= found != np.floor(found)
     if found is None or bad is None or bad.any():
         row = 0 if bad is None else int(np.argmax(bad))
         raise InputError(
-            f"{shown(column[row].as_py())} is not a number from 0 up",
+            f"{shown(column[row].as_py())} is not a {'whole ' * (name == 'had')}number from 0 up",
             source=source.name,
             place=source.place(row),
             column=name,

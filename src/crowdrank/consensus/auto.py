@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank._folders import write_folder
+from crowdrank._saved import Fields, require
 from crowdrank.consensus import METHODS, held_out, model_class
 from crowdrank.consensus.base import Aggregator, Table
 from crowdrank.consensus.checkpoints import Checkpoint
@@ -410,13 +411,29 @@ class Auto(Aggregator):
             self.grades_.save(folder / "grades")
         return {"choice": self.choice_table.to_pylist(), "reason": self.reason_}
 
-    def recall(self, folder: Path, about: dict[str, Any]) -> None:
-        """The winners again."""
+    def recall(self, folder: Path, about: Fields) -> None:
+        """Read the winners; parameters and results are theirs."""
         self.ranking_ = Aggregator.load(folder / "ranking")
         grades = folder / "grades"
         self.grades_ = Aggregator.load(grades) if grades.exists() else self.ranking_
-        self.choice_table = pa.Table.from_pylist(about["choice"], schema=CHOICE)
-        self.reason_ = about["reason"]
+        for winner in (self.ranking_, self.grades_):
+            require(not isinstance(winner, Auto), "a winner is not a single model")
+            require(_same(winner.judgments_, self.judgments_), "the winners were fitted to other judgments")
+        self.choice_table = pa.Table.from_pylist(about.list("choice"), schema=CHOICE)
+        self.reason_ = about.text("reason")
+        self.theta_ = self.assessing.theta_
+        self.consensus_ = joined(self.ranking_.consensus_, self.grades_.consensus_)
+
+
+def _same(one: Judgments, other: Judgments) -> bool:
+    """Return whether two tables have the same judgments and scales."""
+    names = ("item_query", "item_document", "offsets", "assessor", "grade", "assessor_scale")
+    ids = ("queries", "documents", "assessors")
+    return (
+        one.scales == other.scales
+        and all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
+        and all(getattr(one, name).equals(getattr(other, name)) for name in ids)
+    )
 
 
 def pointless(candidate: Candidate, judgments: Judgments) -> str:

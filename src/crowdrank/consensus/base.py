@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -16,14 +16,23 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import crowdrank
-from crowdrank._folders import FolderKind, check_output_folder, open_folder, reason, write_folder
+from crowdrank._folders import FolderKind, check_output_folder, open_folder, write_folder
+from crowdrank._saved import LARGEST, Fields, loading, read_parquet, require, require_array, require_range
 from crowdrank.consensus import METHODS, caution, crowdkit, kernels, model_class
-from crowdrank.consensus.checkpoints import Checkpoint, fingerprint
+from crowdrank.consensus.checkpoints import Checkpoint, State, fingerprint
 from crowdrank.consensus.information import information
 from crowdrank.consensus.inputs import as_gold, as_judgments, gold_of
 from crowdrank.consensus.latent import NODES
-from crowdrank.consensus.result import TIE, Consensus, document_table, grade_labels, item_ids, share_names
-from crowdrank.consensus.store import arrays_from_table, arrays_to_table
+from crowdrank.consensus.result import (
+    TIE,
+    Consensus,
+    check_consensus,
+    document_table,
+    grade_labels,
+    item_ids,
+    share_names,
+)
+from crowdrank.consensus.store import arrays_to_table, read_arrays
 from crowdrank.consensus.stored import (
     ASSESSORS,
     CONSENSUS,
@@ -37,7 +46,7 @@ from crowdrank.consensus.stored import (
 from crowdrank.engine.base import Arrays, Engine, Passes
 from crowdrank.engine.blas import single_blas_thread
 from crowdrank.engine.local import LocalEngine
-from crowdrank.engine.shards import Shard
+from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, Shard, shards_of
 from crowdrank.errors import (
     ClusterError,
     ConvergenceWarning,
@@ -63,6 +72,8 @@ if TYPE_CHECKING:
 
 ROUNDS = 10
 """Iterations over everything after judgments were added."""
+EXAMPLE_ASSESSORS = 509
+"""Number of assessors in the example that saved parameters are checked against; no other size is as large."""
 MODEL_FILE = "model.json"
 MODEL = FolderKind("model", 1, "saved model", "save")
 Table = TypeVar("Table", Judgments, ShardedJudgments)
@@ -94,6 +105,8 @@ class Aggregator(Parametrised, ABC):
     """Whether assessors may use different scales; otherwise each needs a map to one."""
     assessor_arrays: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays of theta whose first axis is the assessors."""
+    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    """Lowest and highest values of arrays of theta; any other array has finite values."""
     carries: ClassVar[tuple[str, ...] | None] = None
     """Names of the arrays of local state that a pass reads of the one before; None: all. The others are not kept where
     local state is on disk: `start`, or a pass with the same theta, makes them again."""
@@ -239,8 +252,11 @@ class Aggregator(Parametrised, ABC):
         gold_codes: Any = None if gold is None else gold_of(gold, prepared)
         passes = (engine or LocalEngine()).open(self, prepared, gold_codes)
         keeper = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+        resumed = None
         if keeper is not None:
             keeper.bind(fingerprint(self, prepared, gold_codes, theta, len(passes.shards)))
+            shard_size = getattr(engine, "shard_size", JUDGMENTS_PER_SHARD)
+            resumed = keeper.load(self, prepared, shards_of(prepared, gold_codes, self.locality, shard_size))
         with single_blas_thread(), reporting(progress, type(self).__name__) as report:
             most = self.n_iter if rounds is None else rounds
             if isinstance(report, ProgressBar):
@@ -248,7 +264,7 @@ class Aggregator(Parametrised, ABC):
                 passes.watch(report.within)
             self._threads = passes.threads
             try:
-                theta, statistics = self._iterate(passes, theta, len(prepared), keeper, report, most)
+                theta, statistics = self._iterate(passes, theta, len(prepared), keeper, resumed, report, most)
             finally:
                 del self._threads
             if isinstance(report, ProgressBar):
@@ -327,17 +343,23 @@ class Aggregator(Parametrised, ABC):
         return [sentence for sentence in told if sentence is not None]
 
     def _iterate(
-        self, passes: Passes, theta: Arrays | None, n: int, keeper: Checkpoint | None, report: Report, most: int
+        self,
+        passes: Passes,
+        theta: Arrays | None,
+        n: int,
+        keeper: Checkpoint | None,
+        resumed: State | None,
+        report: Report,
+        most: int,
     ) -> tuple[Arrays, Arrays]:
         """Maximise, then pass: the local state is always that of the last theta, so `predict` equals `fit_predict`."""
         self.history_, self.n_iter_, self.converged_ = [], 0, False
-        kept = keeper.load() if keeper is not None else None
-        if kept is None:
+        if resumed is None:
             statistics = passes.accumulate(theta)
         else:
-            theta, statistics = kept.theta, kept.statistics
-            self.history_, self.n_iter_ = kept.history, len(kept.history)
-            passes.restore(kept.local)
+            theta, statistics = resumed.theta, resumed.statistics
+            self.history_, self.n_iter_ = resumed.history, len(resumed.history)
+            passes.restore(resumed.local)
         try:
             while self.n_iter_ < most and not self.converged_:
                 new_theta = self.maximise(theta, statistics)
@@ -583,9 +605,6 @@ class Aggregator(Parametrised, ABC):
             "parameters": self.get_params(),
             "history": self.history_,
             "converged": self.converged_,
-            "scale": [list(self.consensus_.scale.names), list(self.consensus_.scale.values)],
-            "labels": list(self.consensus_.labels),
-            "backend": self.consensus_.backend,
         }
         with write_folder(path, MODEL) as folder:
             (folder / MODEL_FILE).write_text(json.dumps({**about, **self.keep(folder)}, indent=2))
@@ -600,35 +619,76 @@ class Aggregator(Parametrised, ABC):
         """Write what this kind has beside the tables into the folder; what is returned goes to model.json."""
         return {}
 
-    def recall(self, folder: Path, about: dict[str, Any]) -> None:
-        """Read what :meth:`keep` wrote."""
+    def recall(self, folder: Path, about: Fields) -> None:
+        """Read the parameters and results from the folder, with what :meth:`keep` wrote; check them."""
+        prepared = self.prepared(self.judgments_)
+        self.theta_, example = read_arrays(folder / "theta.parquet"), self.example(prepared.scales)
+        self.check_theta(self.theta_, example[0], prepared.n_assessors)
+        documents, assessors = (read_parquet(folder / name) for name in ("documents.parquet", "assessors.parquet"))
+        method, labels = type(self).__name__, grade_labels(prepared)
+        self.consensus_ = Consensus(method, documents, assessors, prepared.main_scale, labels, prepared.backend)
+        check_consensus(self.consensus_, prepared)
+        missing = self._assessor_names(*example) - set(assessors.column_names)
+        require(not missing, f"assessors.parquet has no column {min(missing, default='')}")
+
+    def check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
+        """Raise ValueError unless saved parameters have the names, types and shapes of an example, and valid values."""
+        require(set(theta) == set(example), "the parameters are not those of the model")
+        for name, known in example.items():
+            shape = tuple(n_assessors if size == EXAMPLE_ASSESSORS else size for size in known.shape)
+            require_array(name, theta[name], known.dtype, shape)
+            require_range(name, theta[name], *self.theta_ranges.get(name, (-LARGEST, LARGEST)))
+
+    def example(self, scales: tuple[Scale, ...]) -> tuple[Arrays, Arrays]:
+        """Return parameters and statistics of a few made-up judgments, of which names, types and shapes are right.
+
+        The number of assessors is larger than every other size, so that it shows which axes are the assessors.
+        """
+        assessor = np.arange(2 * EXAMPLE_ASSESSORS, dtype=np.int32) % EXAMPLE_ASSESSORS
+        scale_of = (np.arange(EXAMPLE_ASSESSORS) % len(scales)).astype(np.int8)
+        sizes = np.array([len(scale) for scale in scales])[scale_of[assessor]]
+        judgments = Judgments(
+            queries=pa.array(["q"]),
+            documents=pa.array(["a", "b"]),
+            assessors=pa.array(np.arange(EXAMPLE_ASSESSORS)),
+            item_query=np.zeros(2, np.int32),
+            item_document=np.arange(2, dtype=np.int32),
+            offsets=np.array([0, EXAMPLE_ASSESSORS, 2 * EXAMPLE_ASSESSORS]),
+            assessor=assessor,
+            grade=(np.arange(len(assessor)) // len(scales) % sizes).astype(np.int8),
+            scales=scales,
+            assessor_scale=scale_of,
+        )
+        passes = LocalEngine().open(self, judgments)
+        theta = self.maximise(None, passes.accumulate(None))
+        return theta, passes.accumulate(theta)
+
+    def _assessor_names(self, theta: Arrays, statistics: Arrays) -> set[str]:
+        """Return the names of the columns that this model shows of assessors."""
+        known = set() if self.states(theta) is None else {"informativeness"}
+        return {*self.assessor_columns(theta, statistics), *known}
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what :meth:`save` wrote; `Aggregator.load` reads any model."""
+        """Read what :meth:`save` wrote; `Aggregator.load` reads any model.
+
+        Raises:
+            InputError: the folder has no saved model, or one of its files was damaged or altered.
+
+        """
         folder = Path(path)
-        open_folder(folder, MODEL)
-        try:
-            about = json.loads((folder / MODEL_FILE).read_text())
-            model = cls._class_named(about["model"], folder)(**_tuples(about["parameters"]))
-            model.history_, model.converged_ = about["history"], about["converged"]
+        manifest = open_folder(folder, MODEL)
+        with loading(folder, "it is not a saved model"):
+            about = Fields.read(folder / MODEL_FILE)
+            model = cls._class_named(about.text("model"), folder)()
+            model.set_params(**_tuples(about.object("parameters")))._check()
+            model.history_, model.converged_ = about.numbers("history"), about.flag("converged")
             model.n_iter_ = len(model.history_)
-            model.theta_ = arrays_from_table(pq.read_table(folder / "theta.parquet"))
             model.judgments_ = combine.load(folder / "judgments.parquet")
-            gold = folder / "gold.parquet"
-            model.gold_ = Gold.of(combine.load(gold)) if gold.exists() else None
-            tables = [pq.read_table(folder / name) for name in ("documents.parquet", "assessors.parquet")]
-            model.recall(folder, about)
-        except (OSError, KeyError, ValueError, TypeError) as problem:
-            raise InputError(
-                f"it is not a saved model ({reason(problem, folder)})",
-                source=str(folder),
-                remedy="name a folder written by save",
-            ) from problem
-        names, values = about["scale"]
-        scale = Scale(tuple(names), tuple(values))
-        labels = tuple(about["labels"])
-        model.consensus_ = Consensus(about["model"], tables[0], tables[1], scale, labels, about["backend"])
+            gold = "gold.parquet" in manifest.entries
+            model.gold_ = _load_gold(folder / "gold.parquet") if gold else None
+            with np.errstate(all="ignore"):
+                model.recall(folder, about)
         return model
 
     @classmethod
@@ -638,6 +698,12 @@ class Aggregator(Parametrised, ABC):
             if known.__name__ == name and issubclass(known, cls):
                 return known
         raise InputError(f"it holds a {name}, not a {cls.__name__}", source=str(folder))
+
+
+def _load_gold(path: Path) -> Gold:
+    judged = combine.load(path)
+    require(len(judged) == judged.n_items and not judged.n_unjudgeable, "an expert grade occurs twice or is missing")
+    return Gold.of(judged)
 
 
 def _family_names(judgments: Judgments | ShardedJudgments) -> dict[str, pa.Array]:

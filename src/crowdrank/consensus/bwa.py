@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, gammaln, ndtr, ndtri, polygamma
 
+from crowdrank._saved import LARGEST, POSITIVE
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.latent import NODES, PRIOR
@@ -55,6 +57,10 @@ class BWA(Aggregator):
     shrinks: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("shape", "rate", "bias", "doubt")
+    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
+        **dict.fromkeys(("shape", "rate", "spread", "bias_variance", "gamma"), POSITIVE),
+        "doubt": (0.0, LARGEST),
+    }
     carries: ClassVar[tuple[str, ...]] = ()
 
     def __init__(

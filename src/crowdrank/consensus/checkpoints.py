@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
-from crowdrank._folders import FolderKind, open_folder, reason, remove_folder, write_folder
+from crowdrank._folders import FolderKind, open_folder, remove_folder, write_folder
+from crowdrank._saved import Fields, loading, require, require_array
 from crowdrank._source import source_digest
-from crowdrank.consensus.store import arrays_from_table, arrays_to_table
-from crowdrank.engine.base import Arrays
+from crowdrank.consensus.store import arrays_to_table, read_arrays
+from crowdrank.engine.base import Arrays, ShardModel
+from crowdrank.engine.shards import Shards, StoredShards
 from crowdrank.errors import InputError
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
@@ -48,30 +51,35 @@ class Checkpoint:
         """Say which fit the state is of."""
         self._fingerprint = fingerprint
 
-    def load(self) -> State | None:
-        """The state kept, if there is one."""
+    def load(self, model: Any, judgments: Judgments | ShardedJudgments, shards: Shards) -> State | None:
+        """Return the saved state of the fit of a model to these shards, if there is one.
+
+        Raises:
+            InputError: it is the state of another fit, or one of its files was damaged or altered.
+
+        """
         if not self.path.exists() or not any(self.path.iterdir()):
             return None
         open_folder(self.path, CHECKPOINT)
-        try:
-            about = json.loads((self.path / "checkpoint.json").read_text())
-            parts = [
-                arrays_from_table(pq.read_table(self.path / f"{name}.parquet")) for name in ("theta", "statistics")
-            ]
-            local = _StoredLocals(self.path, about["shards"])
-        except (OSError, KeyError, ValueError) as problem:
-            raise InputError(
-                f"it is not a checkpoint ({reason(problem, self.path)})",
-                source=str(self.path),
-                remedy="name a new folder",
-            ) from problem
-        if about["fingerprint"] != self._fingerprint:
-            raise InputError(
-                "it is the checkpoint of other judgments, another model or another version of crowdrank",
-                source=str(self.path),
-                remedy="name another folder, or delete it",
-            )
-        return State(parts[0], parts[1], local, about["history"])
+        with loading(self.path, "it is not a checkpoint", "name a new folder"):
+            about = Fields.read(self.path / "checkpoint.json")
+            if about.text("fingerprint") != self._fingerprint:
+                raise InputError(
+                    "it is the checkpoint of other judgments, another model or another version of crowdrank",
+                    source=str(self.path),
+                    remedy="name another folder, or delete it",
+                )
+            theta, statistics = (read_arrays(self.path / f"{name}.parquet") for name in ("theta", "statistics"))
+            history = about.numbers("history")
+            require(history, "the history is empty")
+            require(about.whole("shards") == len(shards), "the fit was cut into another number of shards")
+            with np.errstate(all="ignore"):
+                example, _ = model.example(judgments.scales)
+                model.check_theta(theta, example, judgments.n_assessors)
+                first = shards.load(0)
+                require_alike(statistics, model.accumulate(first, model.start(first), theta)[1])
+                model.maximise(theta, statistics)  # raises an error where its matrices cannot be solved
+        return State(theta, statistics, _StoredLocals(self.path, model, shards, theta), history)
 
     def offer(
         self, theta: Arrays, statistics: Arrays, local: Callable[[], Iterable[Arrays]], history: list[float]
@@ -99,16 +107,36 @@ class Checkpoint:
 
 
 class _StoredLocals:
-    """The local state of each shard, read one at a time."""
+    """Local state of each shard, read and checked one at a time."""
 
-    def __init__(self, path: Path, n_shards: int) -> None:
-        self.files = [path / f"local-{n}.parquet" for n in range(n_shards)]
-        missing = [file.name for file in self.files if not file.exists()]
-        if missing:
-            raise FileNotFoundError(f"there is no {missing[0]}")
+    def __init__(self, path: Path, model: ShardModel, shards: Shards, theta: Arrays) -> None:
+        self.path, self.model, self.shards, self.theta = path, model, shards, theta
 
     def __iter__(self) -> Iterator[Arrays]:
-        return (arrays_from_table(pq.read_table(file)) for file in self.files)
+        return map(self._load, range(len(self.shards)))
+
+    def _load(self, place: int) -> Arrays:
+        with loading(self.path, "it is not a checkpoint", "name a new folder"):
+            local = read_arrays(self.path / f"local-{place}.parquet")
+            shard = self.shards.load(place)
+            made, _ = self.model.accumulate(shard, self.model.start(shard), self.theta)
+            carries = self.model.carries
+            if carries is not None and isinstance(self.shards, StoredShards):  # nothing else is saved
+                made = {name: array for name, array in made.items() if name in carries}
+            require_alike(local, made)
+        return local
+
+
+def require_alike(arrays: Arrays, made: Arrays) -> None:
+    """Raise ValueError unless saved arrays have the names, types and shapes of others that the model made.
+
+    Whole numbers must be the same: they are counted from the judgments, and kernels use them as indices.
+    """
+    require(set(arrays) == set(made), "its arrays are not those of the model")
+    for name, known in made.items():
+        require_array(name, arrays[name], known.dtype, known.shape)
+        if known.dtype.kind != "f":
+            require(np.array_equal(arrays[name], known), f"{name} is not that of the judgments")
 
 
 def fingerprint(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._saved import LARGEST, PROBABILITY
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.engine.base import Arrays
@@ -101,6 +103,11 @@ class DawidSkene(Aggregator):
     """
 
     assessor_arrays: ClassVar[tuple[str, ...]] = ("likelihood",)
+    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "shares": PROBABILITY,
+        "likelihood": PROBABILITY,
+        "pseudo": (0.0, LARGEST),
+    }
     carries: ClassVar[tuple[str, ...]] = ()
 
     def __init__(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank._saved import LARGEST, PROBABILITY, require_range
 from crowdrank.consensus import curves as curves_of
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator, Table
@@ -89,6 +91,12 @@ class GDA(Aggregator):
     on_a_line: ClassVar[bool] = True
     on_nodes: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("curves", "likelihood", "scale_of")
+    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "likelihood": PROBABILITY,
+        "shares": PROBABILITY,
+        "typical": PROBABILITY,
+        "broken": (0.0, LARGEST),
+    }
     carries: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
@@ -385,6 +393,12 @@ class GDA(Aggregator):
             "slope": slopes[np.arange(len(slopes)), highest] - slopes[:, 0],
             "bias": (expected - usual * steps[:, None]) @ PRIOR,
         }
+
+    def check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
+        """Check that scales are in range and covariances positive definite, too."""
+        super().check_theta(theta, example, n_assessors)
+        require_range("scale_of", theta["scale_of"], 0, len(theta["mean"]) - 1)
+        np.linalg.cholesky(theta["covariance"])  # raises LinAlgError
 
     def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
         """What the prior says."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._saved import LARGEST, POSITIVE, PROBABILITY, require_range
 from crowdrank.consensus import pairwise_kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.curves import careful_curves
@@ -89,6 +91,14 @@ class GDAPairwise(Aggregator):
     on_a_line: ClassVar[bool] = True
     takes_scales: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "n_grades")
+    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "best": (-np.inf, np.inf),
+        "depth": (0, LARGEST),
+        "length": POSITIVE,
+        "stretch": POSITIVE,
+        "unit": POSITIVE,
+        "typical": PROBABILITY,
+    }
 
     def __init__(
         self,
@@ -269,6 +279,12 @@ class GDAPairwise(Aggregator):
             "pairwise_informativeness": pairwise_informativeness(params),
         }
 
+    def check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
+        """Check that numbers of grades are in range, too."""
+        super().check_theta(theta, example, n_assessors)
+        for name in ("n_grades", "of_scale"):
+            require_range(name, theta[name], 2, theta["params"].shape[1] // 2)
+
     def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
         """What the prior says."""
         n_grades = theta["of_scale"][scale_of]
@@ -281,12 +297,13 @@ class GDAPairwise(Aggregator):
 
     def _check(self) -> None:
         super()._check()
-        if self.partners < 1:
-            raise UsageError(f"partners is a number from 1 up, not {self.partners}.")
+        for name, low in (("partners", 1), ("seed", 0)):
+            value = getattr(self, name)
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not whole or not low <= value < 2**63:
+                raise UsageError(f"{name} is a whole number from {low} up, not {value!r}.")
         if self.pairs not in PAIRS:
             raise UsageError(f"pairs is one of {', '.join(PAIRS)}, not '{self.pairs}'{near(self.pairs, PAIRS)}.")
-        if self.seed < 0:
-            raise UsageError(f"seed is a number from 0 up, not {self.seed}.")
         if not isinstance(self.difficulty, bool | np.bool_):
             raise UsageError(f"difficulty is True or False, not {self.difficulty!r}.")
         if self.unjudgeable_as == "model":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._saved import POSITIVE, PROBABILITY, require_range
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.curves import careful_curves
 from crowdrank.consensus.latent import (
@@ -68,6 +70,12 @@ class Rasch(Aggregator):
     on_a_line: ClassVar[bool] = True
     on_nodes: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("thresholds", "scale_of")
+    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "likelihood": PROBABILITY,
+        "shares": PROBABILITY,
+        "typical": PROBABILITY,
+        "scale": POSITIVE,
+    }
     carries: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
@@ -194,6 +202,12 @@ class Rasch(Aggregator):
         """The relevance at which each grade becomes as likely as the one below it."""
         places = np.where(theta["thresholds"] < UNREACHED, theta["thresholds"] / theta["scale"], np.nan)
         return {f"threshold_{step}": place for step, place in enumerate(places.T, start=1)}
+
+    def check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
+        """Check that scales are in range and covariances positive definite, too."""
+        super().check_theta(theta, example, n_assessors)
+        require_range("scale_of", theta["scale_of"], 0, len(theta["mean"]) - 1)
+        np.linalg.cholesky(theta["covariance"])  # raises LinAlgError
 
     def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
         """What the prior says."""

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank._saved import require
 from crowdrank.engine.base import Arrays
 from crowdrank.judgments import frames
+from crowdrank.judgments.codes import check_ids
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments, counted
@@ -138,3 +141,46 @@ def modal_grades(shares: NDArray[np.float64]) -> NDArray[np.int8]:
     chosen = tied & (rank_from_top == (tied.sum(axis=1, keepdims=True) + 1) // 2)
     grades: NDArray[np.int8] = chosen.argmax(axis=1).astype(np.int8)
     return grades
+
+
+def check_consensus(consensus: Consensus, judgments: Judgments) -> None:
+    """Raise ValueError unless the saved tables of a consensus are those of these judgments."""
+    check_documents(consensus.document_table, consensus.scale, consensus.labels)
+    check_assessor_table(consensus.assessor_table)
+    known = {**item_ids(judgments), "judgments": pa.array(np.diff(judgments.offsets))}
+    for name, column in known.items():
+        same = consensus.document_table[name].combine_chunks().equals(column)
+        require(same, f"the column {name} of the documents is not that of the judgments")
+    same = consensus.assessor_table["assessor"].combine_chunks().equals(judgments.assessors)
+    require(same, "the assessors are not those of the judgments")
+
+
+def check_documents(table: pa.Table, scale: Scale, labels: tuple[Any, ...]) -> None:
+    """Raise ValueError unless a saved table of documents has the columns and types of :func:`document_table`."""
+    names = set(table.column_names)
+    required = {"query", "document", "relevance", "grade", *share_names(scale), "judgments"}
+    require(required <= names, f"there is no column {min(required - names, default='')}")
+    require(names <= required | set(SHOWN_ROWS), "there is an unknown column")
+    for name in names:
+        require(not table[name].null_count, f"the column {name} has blanks")
+    for name in ("query", "document"):
+        require(table[name].type in (pa.string(), pa.int64()), f"the column {name} has another type")
+    for name in names & {*SHOWN_ROWS, *share_names(scale)}:
+        require(table[name].type == pa.float64(), f"the column {name} has another type")
+    require(table["judgments"].type == pa.int64(), "the column judgments has another type")
+    known = pa.array(labels)
+    require(table["grade"].type == known.type, "the column grade has another type")
+    require(pc.all(pc.is_in(table["grade"], value_set=known)).as_py() is not False, "a grade is not on the scale")
+
+
+def check_assessor_table(table: pa.Table) -> None:
+    """Raise ValueError unless a saved table of assessors has ids, numbers of judgments and numeric parameters."""
+    require({"assessor", "judgments"} <= set(table.column_names), "the table of assessors is incomplete")
+    check_ids("assessors", table["assessor"].combine_chunks())
+    for name in table.column_names:
+        kind = table[name].type
+        text = name in ("assessor", "family")
+        allowed = (pa.string(), pa.int64()) if text else (pa.float64(), pa.int64())
+        require(kind in allowed, f"the column {name} of the assessors has another type")
+    counts = table["judgments"]
+    require(counts.type == pa.int64() and not counts.null_count, "the column judgments has another type")

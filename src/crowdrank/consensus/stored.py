@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 
 import crowdrank
 from crowdrank._disk import ScratchFolder
-from crowdrank._folders import FolderKind, open_folder, reason
+from crowdrank._folders import FolderKind, open_folder
+from crowdrank._saved import Fields, is_scalar, loading, read_parquet, require
 from crowdrank.consensus import caution, kernels
-from crowdrank.consensus.result import Consensus, document_table
+from crowdrank.consensus.result import Consensus, check_assessor_table, check_documents, document_table
 from crowdrank.engine.base import Arrays
-from crowdrank.errors import InputError
-from crowdrank.judgments.combine import scale_in, scale_out
+from crowdrank.judgments.codes import scale_from
+from crowdrank.judgments.combine import scale_out
 from crowdrank.judgments.gold import ShardGold
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.sharded import ShardedJudgments, shard_path
@@ -30,6 +32,8 @@ from crowdrank.judgments.table import Judgments, counted
 CONSENSUS_FILE = "consensus.json"
 CONSENSUS = FolderKind("consensus", 1, "consensus", "'crowdrank aggregate'")
 DOCUMENTS, ASSESSORS = "documents", "assessors.parquet"
+NO_CONSENSUS, REMEDY = "it is not a consensus", "name a folder that a fit wrote"
+_PART = re.compile(rf"{DOCUMENTS}/part-\d+\.parquet")
 
 
 class StoredConsensus(Consensus):
@@ -41,30 +45,30 @@ class StoredConsensus(Consensus):
 
     def __init__(self, folder: str | Path) -> None:
         folder = Path(folder)
-        open_folder(folder, CONSENSUS)
-        try:
-            about = json.loads((folder / CONSENSUS_FILE).read_text())
-            assessors = pq.read_table(folder / ASSESSORS)
-            told = {
+        manifest = open_folder(folder, CONSENSUS)
+        with loading(folder, NO_CONSENSUS, REMEDY):
+            about = Fields.read(folder / CONSENSUS_FILE)
+            assessors = read_parquet(folder / ASSESSORS)
+            check_assessor_table(assessors)
+            labels = tuple(about.list("labels", is_scalar, "plain values"))
+            scale = scale_from(about.values["scale"])
+            require(0 < len(labels) <= len(scale), "the labels do not fit the scale")
+            values = {
                 "folder": folder,
-                "_documents": about["documents"],
-                "method": about["method"],
+                "_documents": about.whole("documents"),
+                "_files": sorted(name for name in manifest.entries if _PART.fullmatch(name)),
+                "method": about.text("method"),
                 "assessor_table": assessors,
-                "scale": scale_in(about["scale"]),
-                "labels": tuple(about["labels"]),
+                "scale": scale,
+                "labels": labels,
                 "backend": "pandas",
             }
-        except (OSError, KeyError, ValueError) as problem:
-            raise InputError(
-                f"it is not a consensus ({reason(problem, folder)})",
-                source=str(folder),
-                remedy="name a folder that a fit wrote",
-            ) from problem
-        for name, value in told.items():
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
     folder: Path
     _documents: int
+    _files: list[str]
 
     @property
     def n_documents(self) -> int:
@@ -81,12 +85,18 @@ class StoredConsensus(Consensus):
         return pa.concat_tables(self.document_parts())
 
     def document_files(self) -> list[Path]:
-        """The files with the rows of the documents."""
-        return sorted((self.folder / DOCUMENTS).glob("part-*.parquet"))
+        """Return the files with the rows of the documents."""
+        return [self.folder / name for name in self._files]
 
     def document_parts(self) -> Iterator[pa.Table]:
-        """The rows of the documents, a file at a time."""
-        return map(pq.read_table, self.document_files())
+        """Yield the rows of the documents, a file at a time."""
+        return map(self._part, self.document_files())
+
+    def _part(self, path: Path) -> pa.Table:
+        with loading(self.folder, NO_CONSENSUS, REMEDY):
+            table = read_parquet(path)
+            check_documents(table, self.scale, self.labels)
+        return table
 
 
 @dataclass(frozen=True, eq=False)

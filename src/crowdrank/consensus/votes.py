@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from crowdrank._saved import PROBABILITY
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.result import modal_grades
@@ -30,6 +32,7 @@ class _Vote(Aggregator):
     n_iter: ClassVar[int] = 1  # type: ignore[misc]
     tol: ClassVar[float] = 0.0  # type: ignore[misc]
     carries: ClassVar[tuple[str, ...]] = ()
+    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"shares": PROBABILITY}
 
     def __init__(self, *, unjudgeable_as: str = "lowest", interval: float = 0.95) -> None:
         self.unjudgeable_as = unjudgeable_as

@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from crowdrank._saved import Fields, is_scalar, loading, read_parquet, require
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids, kernels
+from crowdrank.judgments.codes import backend_from, check_judgments, maps_from, report_from, scale_from
 from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.sources import arrow_file
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
@@ -22,6 +24,8 @@ from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadR
 Kind = tuple[Scale, tuple[int, ...] | None]
 EXTRA = "extra:"
 """How the names of extra columns begin in a saved file, so that none is taken for another column."""
+FORMAT = 1
+"""Version of the layout of a saved file."""
 
 
 def combine(old: Judgments, new: Judgments) -> Judgments:
@@ -218,6 +222,7 @@ def save(judgments: Judgments, path: str | Path) -> None:
         columns["families"] = _padded(judgments.families, n)
         columns["assessor_family"] = _padded(pa.array(judgments.assessor_family), n)
     about = {
+        "format": FORMAT,
         "scales": [scale_out(scale) for scale in judgments.scales],
         "scale_maps": judgments.scale_maps,
         "common_scale": scale_out(judgments.common_scale),
@@ -238,12 +243,6 @@ def scale_out(scale: Scale | None) -> list[list[Any]] | None:
     return None if scale is None else [list(scale.names), list(scale.values)]
 
 
-def scale_in(stored: list[list[Any]]) -> Scale:
-    """The scale that :func:`scale_out` put into JSON."""
-    names, values = stored
-    return Scale(tuple(names), tuple(values))
-
-
 def load(path: str | Path) -> Judgments:
     """Read what :func:`save` wrote.
 
@@ -255,29 +254,37 @@ def load(path: str | Path) -> Judgments:
     >>> load(path).frame["assessor"].tolist()
     ['ann']
     """
+    with loading(path, "it holds no saved judgments", "name a file that save wrote"):
+        judgments = _load(path)
+        check_judgments(judgments)
+    return judgments
+
+
+def _load(path: str | Path) -> Judgments:
     with arrow_file(path, text=False) as file:
-        table = pq.read_table(file)
-    if b"crowdrank" not in (table.schema.metadata or {}):
-        raise InputError("it holds no saved judgments", source=str(path), remedy="name a file that save wrote")
-    about = json.loads(table.schema.metadata[b"crowdrank"])
+        table = read_parquet(file)
+    require(b"crowdrank" in (table.schema.metadata or {}), "its metadata are missing")
+    about = Fields.parse(table.schema.metadata[b"crowdrank"], "the metadata")
+    version = about.whole("format")
+    require(version == FORMAT, f"it is in format {version}, and this version reads format {FORMAT}")
     column = {name: table[name].combine_chunks() for name in table.column_names}
-    query, document = np.asarray(column["query"]), np.asarray(column["document"])
-    queries, documents, assessors = (column[name].drop_null() for name in ("queries", "documents", "assessors"))
+    query, document, assessor = (_codes(column, name, pa.int32()) for name in ("query", "document", "assessor"))
     offsets = kernels.item_offsets(query, document, np.arange(len(query), dtype=np.int32))
     families = column["families"].drop_null() if "families" in column else None
+    labels, common = about.values["labels"], about.values["common_scale"]
     return Judgments(
-        queries=queries,
-        documents=documents,
-        assessors=assessors,
+        queries=column["queries"].drop_null(),
+        documents=column["documents"].drop_null(),
+        assessors=column["assessors"].drop_null(),
         item_query=query[offsets[:-1]],
         item_document=document[offsets[:-1]],
         offsets=offsets,
-        assessor=np.asarray(column["assessor"]),
-        grade=np.asarray(column["grade"]),
-        scales=tuple(map(scale_in, about["scales"])),
+        assessor=assessor,
+        grade=_codes(column, "grade", pa.int8()),
+        scales=tuple(map(scale_from, about.list("scales"))),
         assessor_scale=np.asarray(column["assessor_scale"].drop_null()),
-        scale_maps=tuple(None if codes is None else tuple(codes) for codes in about["scale_maps"]),
-        common_scale=None if about["common_scale"] is None else scale_in(about["common_scale"]),
+        scale_maps=maps_from(about.list("scale_maps")),
+        common_scale=None if common is None else scale_from(common),
         families=families,
         assessor_family=None if families is None else np.asarray(column["assessor_family"].drop_null()),
         extras={
@@ -285,8 +292,14 @@ def load(path: str | Path) -> Judgments:
             for name in column
             if name.startswith(EXTRA)
         },
-        labels=None if about["labels"] is None else tuple(about["labels"]),
-        unjudgeable=tuple(about["unjudgeable"]),
-        report=ReadReport(**about["report"]),
-        backend=about["backend"],
+        labels=None if labels is None else tuple(about.list("labels", is_scalar, "plain values")),
+        unjudgeable=tuple(about.texts("unjudgeable")),
+        report=report_from(about.object("report")),
+        backend=backend_from(about.text("backend")),
     )
+
+
+def _codes(column: dict[str, pa.Array], name: str, kind: pa.DataType) -> NDArray[Any]:
+    codes = column[name]
+    require(codes.type == kind and codes.null_count == 0, f"{name} is not a column of codes")
+    return np.asarray(codes)

@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from crowdrank._folders import FolderKind, open_folder, reason
+from crowdrank._folders import FolderKind, open_folder
+from crowdrank._saved import Fields, loading, read_array, read_ipc, read_parquet, require, require_range
 from crowdrank.errors import InputError, OnDiskError
 from crowdrank.judgments import combine
+from crowdrank.judgments.codes import check_assessors, check_codes, maps_from, report_from, scale_from
 from crowdrank.judgments.grades import Scale, one_of
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments, ReadReport, counted
 
 ABOUT_FILE = "judgments.json"
 SHARDS = FolderKind("shards", 1, "folder of shards", "read_partitions with work=")
+MOST_SHARDS, MOST_ROWS = 10**6, 2**31 - 1
+"""Maximum numbers of shards and of judgments, documents or queries of a shard."""
 MOST_IN_SAMPLE = 1 << 20
 """So many judgments are looked at in memory where a model chooses by looking."""
 
@@ -210,41 +216,76 @@ class ShardedJudgments:
         The assessors are those of all shards.
         """
         shard = self.shards[place]
-        with self._path("codes", shard, ".npy").open("rb") as stream:
-            assessor, grade, sizes, item_query, item_document = (np.load(stream) for _ in range(5))
-        loaded = replace(
-            self.stored,
-            item_query=item_query,
-            item_document=item_document,
-            offsets=_offsets(sizes),
-            assessor=assessor,
-            grade=grade,
-        )
+        loaded = self._stored_shard(shard)
         for step in self.steps:
             loaded = _STEPS[step](loaded)
         if ids:
             queries, documents = self._ids(shard)
             loaded = replace(loaded, queries=queries, documents=documents)
+        assessor = loaded.assessor if self.onto is None else self.onto[loaded.assessor]
+        if assessor.min(initial=0) < 0:
+            raise _damaged(self.folder, "an assessor without judgments has some")
         return replace(
             loaded,
-            assessor=loaded.assessor if self.onto is None else self.onto[loaded.assessor],
+            assessor=assessor,
             assessors=self.about.assessors,
             assessor_scale=self.about.assessor_scale,
             families=self.about.families,
             assessor_family=self.about.assessor_family,
         )
 
+    def _stored_shard(self, shard: StoredShard) -> Judgments:
+        """Read the codes of a shard as they are in its file, and check them."""
+        path = self._path("codes", shard, ".npy")
+        with _reading(path), path.open("rb") as stream:
+            assessor = read_array(stream, "assessor", np.int32)
+            grade = read_array(stream, "grade", np.int8, len(assessor))
+            sizes = read_array(stream, "sizes", np.int32)
+            item_query, item_document = (
+                read_array(stream, name, np.int32, len(sizes)) for name in ("item_query", "item_document")
+            )
+            _verify_digest(stream, shard, (assessor, grade, sizes, item_query, item_document))
+            stored = replace(
+                self.stored,
+                queries=pa.nulls(shard.queries),
+                documents=pa.nulls(shard.documents),
+                item_query=item_query,
+                item_document=item_document,
+                offsets=_offsets(sizes),
+                assessor=assessor,
+                grade=grade,
+            )
+            self._check(shard, stored)
+        return replace(stored, queries=self.stored.queries, documents=self.stored.documents)
+
+    def _check(self, shard: StoredShard, stored: Judgments) -> None:
+        """Check the codes of a shard against what is known of it."""
+        check_codes(stored)
+        dropped = "drop" in self.steps  # the numbers in `shards` are then those of graded judgments
+        graded = int((stored.grade != UNJUDGEABLE).sum())
+        known = (shard.judgeable, graded) if dropped else (shard.judgments, len(stored))
+        require(known[0] == known[1] and shard.judgeable == graded, "there are more or fewer judgments than were read")
+        require(dropped or shard.items == stored.n_items, "there are more or fewer documents than were read")
+
     def query_numbers(self, place: int) -> NDArray[np.int32]:
-        """For each query of a shard its number among all, in order of first appearance."""
-        with self._path("queries", self.shards[place], ".npy").open("rb") as stream:
-            numbers: NDArray[np.int32] = np.load(stream)
+        """Return the number of each query of a shard among all queries, in order of first appearance."""
+        shard = self.shards[place]
+        path = self._path("queries", shard, ".npy")
+        with _reading(path), path.open("rb") as stream:
+            numbers: NDArray[np.int32] = read_array(stream, "queries", np.int32, shard.queries)
+            require_range("queries", numbers, 0, np.iinfo(np.int32).max)
         return numbers
 
     def _ids(self, shard: StoredShard) -> tuple[pa.Array, pa.Array]:
-        with pa.OSFile(str(self._path("ids", shard, ".arrow"))) as file:
-            table = pa.ipc.open_file(file).read_all()
-        columns = [table[name].combine_chunks() for name in ("queries", "documents")]
-        return columns[0].slice(0, shard.queries), columns[1].slice(0, shard.documents)
+        path = self._path("ids", shard, ".arrow")
+        with _reading(path):
+            table = read_ipc(path)
+            found = [table[name].combine_chunks() for name in ("queries", "documents")]
+            ids = [column.slice(0, n) for column, n in zip(found, (shard.queries, shard.documents), strict=True)]
+            for column, n in zip(ids, (shard.queries, shard.documents), strict=True):
+                require(column.type in (pa.string(), pa.int64()), "the ids are not texts or whole numbers")
+                require(len(column) == n and not column.null_count, "there are fewer ids than were read")
+        return ids[0], ids[1]
 
     def _path(self, kind: str, shard: StoredShard, suffix: str) -> Path:
         return shard_path(self.folder, kind, shard.number, suffix)
@@ -296,33 +337,99 @@ class ShardedJudgments:
 
 
 def load_sharded(folder: str | Path) -> ShardedJudgments:
-    """Load judgments whose shards are in a folder already."""
+    """Load judgments whose shards are in a folder already.
+
+    Raises:
+        InputError: the folder has no shards, or one of its files was damaged or altered.
+
+    """
     open_folder(folder, SHARDS)
-    try:
-        about = json.loads((Path(folder) / ABOUT_FILE).read_text())
-        table = pq.read_table(Path(folder) / "assessors.parquet")
-    except (OSError, ValueError) as problem:
-        raise InputError(
-            f"it holds no shards of judgments ({reason(problem, folder)})",
-            source=str(folder),
-            remedy="read the partitions again",
-        ) from problem
-    column = {name: table[name].combine_chunks() for name in table.column_names}
-    stored = header(
-        column["assessor"],
-        tuple(combine.scale_in(scale) for scale in about["scales"]),
-        np.asarray(column["scale"]),
-        scale_maps=tuple(None if codes is None else tuple(codes) for codes in about["scale_maps"]),
-        common_scale=None if about["common_scale"] is None else combine.scale_in(about["common_scale"]),
-        families=None if about["families"] is None else pa.array(about["families"]),
-        assessor_family=np.asarray(column["family"]) if "family" in column else None,
-        unjudgeable=tuple(about["unjudgeable"]),
-        report=ReadReport(**about["report"]),
-    )
-    counts = np.stack([np.asarray(column["judgments"]), np.asarray(column["judgeable"])], axis=1)
-    shards = tuple(StoredShard(**shard) for shard in about["shards"])
-    found = ShardedJudgments(str(folder), shards, stored, stored, counts, whole_queries=about["whole_queries"])
+    with loading(folder, NO_SHARDS, AGAIN):
+        about = Fields.read(Path(folder) / ABOUT_FILE)
+        table = read_parquet(Path(folder) / "assessors.parquet")
+        column = {name: table[name].combine_chunks() for name in table.column_names}
+        families, common = about.values["families"], about.values["common_scale"]
+        stored = header(
+            column["assessor"],
+            tuple(map(scale_from, about.list("scales"))),
+            np.asarray(column["scale"]),
+            scale_maps=maps_from(about.list("scale_maps")),
+            common_scale=None if common is None else scale_from(common),
+            families=None if families is None else pa.array(families, None if families else pa.string()),
+            assessor_family=np.asarray(column["family"]) if "family" in column else None,
+            unjudgeable=tuple(about.texts("unjudgeable")),
+            report=report_from(about.object("report")),
+        )
+        check_assessors(stored)
+        shards = tuple(_shard_from(shard) for shard in about.list("shards"))
+        counts = np.stack([_counts(column, name) for name in ("judgments", "judgeable")], axis=1)
+        found = ShardedJudgments(str(folder), shards, stored, stored, counts, whole_queries=about.flag("whole_queries"))
+        _check_counts(found)
     return found.heard()
+
+
+NO_SHARDS, AGAIN = "it holds no shards of judgments", "read the partitions again"
+
+
+def _shard_from(stored: Any) -> StoredShard:
+    about = Fields(stored if isinstance(stored, dict) else {})
+    names = [field.name for field in fields(StoredShard)]
+    require(set(about.values) == set(names), "a shard is incomplete")
+    most = dict.fromkeys(names, MOST_ROWS) | {"number": MOST_SHARDS}
+    numbers = {name: about.whole(name, high=most[name]) for name in names if name != "digest"}
+    return StoredShard(**numbers, digest=about.text("digest"))
+
+
+def _counts(column: dict[str, pa.Array], name: str) -> NDArray[np.int64]:
+    counts = column[name]
+    require(counts.type == pa.int64() and not counts.null_count, f"{name} is not a column of numbers")
+    require_range(name, np.asarray(counts), 0, MOST_ROWS * MOST_SHARDS)
+    return np.asarray(counts)
+
+
+def _check_counts(found: ShardedJudgments) -> None:
+    """Check the numbers of judgments of shards and of assessors against each other."""
+    shards, counts = found.shards, found.counts
+    require(shards, "there are no shards")
+    require(len({shard.number for shard in shards}) == len(shards), "a shard occurs twice")
+    require((counts[:, 1] <= counts[:, 0]).all(), "the numbers of judgments do not add up")
+    for column, name in enumerate(("judgments", "judgeable")):
+        known = sum(getattr(shard, name) for shard in shards)
+        require(known == int(counts[:, column].sum()), f"the numbers of {name} do not add up")
+    require(
+        all(shard.judgeable <= shard.judgments and 0 < shard.items <= shard.judgments for shard in shards),
+        "the numbers of judgments do not add up",
+    )
+
+
+def _damaged(path: str | Path, problem: str) -> InputError:
+    return InputError(f"{NO_SHARDS} ({problem})", source=str(path), remedy=AGAIN)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    with loading(path, "the shard was changed after it was written", AGAIN):
+        yield
+
+
+_verified: set[tuple[str, int, int, int]] = set()
+"""Files of codes whose digest was found to be right: name, inode, size and time of the last change."""
+
+
+def _verify_digest(stream: BinaryIO, shard: StoredShard, codes: Sequence[NDArray[Any]]) -> None:
+    """Check the digest of a shard's codes, once for each state of its file: it costs as much as half a pass."""
+    now = os.fstat(stream.fileno())
+    state = (stream.name, now.st_ino, now.st_size, now.st_mtime_ns)
+    if state not in _verified:
+        require(_digest(codes) == shard.digest, "its digest is another one")
+        _verified.add(state)
+
+
+def _digest(codes: Sequence[NDArray[Any]]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in codes:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def header(assessors: pa.Array, scales: tuple[Scale, ...], assessor_scale: NDArray[np.int8], **more: Any) -> Judgments:
@@ -357,11 +464,9 @@ def write_shard(folder: str | Path, number: int, judgments: Judgments) -> Stored
         judgments.item_query,
         judgments.item_document,
     ]
-    digest = hashlib.blake2b(digest_size=16)
     with shard_path(folder, "codes", number, ".npy").open("wb") as stream:
         for array in codes:
             np.save(stream, array)
-            digest.update(np.ascontiguousarray(array).data)
     n = max(len(judgments.queries), len(judgments.documents))
     names = {"queries": judgments.queries, "documents": judgments.documents}
     padded = pa.table({name: pa.concat_arrays([ids, pa.nulls(n - len(ids), ids.type)]) for name, ids in names.items()})
@@ -380,7 +485,7 @@ def write_shard(folder: str | Path, number: int, judgments: Judgments) -> Stored
         judgeable_items=judgments.n_items if graded.all() else len(np.unique(item[graded])),
         queries=len(judgments.queries),
         documents=len(judgments.documents),
-        digest=digest.hexdigest(),
+        digest=_digest(codes),
     )
 
 

@@ -455,7 +455,7 @@ def _piece(part: Part, number: int, agreed: Agreed, rules: Rules, folder: Path, 
     with pa.OSFile(str(shard_path(folder, "part", part.number, ".arrow"))) as file:
         batch = pa.ipc.open_file(file).get_batch(number)
     with shard_path(folder, "coding", part.number, ".npy").open("rb") as stream:
-        onto, families_onto = np.load(stream), np.load(stream)
+        onto, families_onto = np.load(stream, allow_pickle=False), np.load(stream, allow_pickle=False)
     assessor, answer, row = onto[np.asarray(batch["assessor"])], np.asarray(batch["answer"]), np.asarray(batch["row"])
     codes, scales = agreed.codes[part.number], agreed.stored.scales
     scale_of = agreed.stored.assessor_scale[assessor] if len(scales) > 1 else np.zeros(len(row), np.int8)

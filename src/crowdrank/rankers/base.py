@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
+from crowdrank._saved import require_floats
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, NotFittedError, UsageError, near
 from crowdrank.judgments.table import counted
@@ -77,7 +78,7 @@ class Ranker(Parametrised, ABC):
 
     @abstractmethod
     def _restore(self, state: State) -> None:
-        """Take back what `_state` gave."""
+        """Take back what `_state` gave, and raise ValueError where it does not fit the features or itself."""
 
     def _check(self) -> None:
         """Refuse settings that mean nothing."""
@@ -177,22 +178,28 @@ class Ranker(Parametrised, ABC):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what :meth:`save` wrote; `Ranker.load` reads any ranker."""
+        """Read what :meth:`save` wrote; `Ranker.load` reads any ranker.
+
+        Raises:
+            InputError: the folder has no saved ranker, or one of its files was damaged or altered.
+
+        """
         about, state = store.read(path)
         from crowdrank.rankers import RANKERS, ranker_class
 
         known = {ranker_class(name).__name__: ranker_class(name) for name in RANKERS}
-        found = known.get(about["ranker"])
-        if found is None or not issubclass(found, cls):
-            raise InputError(f"it holds a {about['ranker']}, not a {cls.__name__}", source=str(path))
-        try:
-            ranker = found(**store.tuples(about["parameters"]))
-            ranker.feature_names_ = tuple(about["features"])
-            ranker.history_ = list(about["history"])
-            ranker.validation_queries_ = tuple(about.get("validation_queries", ()))
+        with store.reading(path):
+            found = known.get(about.text("ranker"))
+            if found is None or not issubclass(found, cls):
+                raise InputError(f"it holds a {about.text('ranker')}, not a {cls.__name__}", source=str(path))
+            ranker = found().set_params(**store.tuples(about.object("parameters")))
+            ranker._check()
+            ranker.feature_names_ = tuple(about.texts("features"))
+            ranker.history_ = about.numbers("history")
+            ranker.validation_queries_ = tuple(about.list("validation_queries"))
+            require_floats(state.arrays, ["importances"], (len(ranker.feature_names_),))
+            ranker.importances_ = state.arrays["importances"]
             ranker._restore(state)
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
-            raise store.damaged(path, problem) from problem
         return ranker
 
     def _stored_parameters(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from crowdrank._saved import require, require_floats
 from crowdrank.errors import UsageError
 from crowdrank.progress import Report
 from crowdrank.rankers.base import Ranker, flat_said, require_whole
@@ -144,8 +145,12 @@ class Ensemble(Ranker):
         return State({}, {"weights": self.weights_, "importances": self.importances_}, {}, parts)
 
     def _restore(self, state: State) -> None:
-        self.weights_, self.importances_ = state.arrays["weights"], state.arrays["importances"]
-        self.members_ = [state.parts[f"member-{number}"] for number in range(len(self.weights_))]
+        self.members_ = [state.parts[f"member-{number}"] for number in range(len(state.parts))]
+        require(self.members_, "there are no members")
+        require_floats(state.arrays, ["weights"], (len(self.members_),), 0.0)
+        self.weights_ = state.arrays["weights"]
+        same = all(member.feature_names_ == self.feature_names_ for member in self.members_)
+        require(same, "its members have other features")
         self.members = self.members_
 
     def _check(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from crowdrank._saved import Fields
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
@@ -19,6 +20,7 @@ from crowdrank.rankers.data import Floats, Lists
 from crowdrank.rankers.lambdas import WEIGHTINGS, LambdaObjective, check_measure
 from crowdrank.rankers.on_cluster import boosted_on_cluster, require_own
 from crowdrank.rankers.store import State
+from crowdrank.rankers.trees_text import check_trees
 from crowdrank.rankers.validation import Validation, check_validation
 
 Objective = Callable[[Floats], tuple[Floats, Floats]]
@@ -60,7 +62,7 @@ class BoostedTrees(Ranker):
         self.importances_ = shares(self.booster_.feature_importance("gain", iteration=self.best_iteration_))
 
     def _score(self, X: Floats, query: Any = None) -> Floats:
-        threads = self.threads or usual_threads(X.size)
+        threads = prediction_threads(self.threads, X.size)
         scores: Floats = self.booster_.predict(
             X, raw_score=True, num_iteration=self.best_iteration_, num_threads=threads
         )
@@ -71,9 +73,9 @@ class BoostedTrees(Ranker):
         return State({"best_iteration": self.best_iteration_}, {"importances": self.importances_}, {"trees": text})
 
     def _restore(self, state: State) -> None:
+        n_trees = check_trees(state.texts["trees"], len(self.feature_names_))
         self.booster_ = booster_of(state.texts["trees"])
-        self.best_iteration_ = state.values["best_iteration"]
-        self.importances_ = state.arrays["importances"]
+        self.best_iteration_ = Fields(state.values).whole("best_iteration", 1, max(n_trees, 1))
 
     def _check(self) -> None:
         super()._check()
@@ -243,6 +245,15 @@ def usual_threads(cells: float = np.inf) -> int:
         return 1
     told = os.environ.get("OMP_NUM_THREADS", "")
     return int(told) if told.isdecimal() and int(told) > 0 else os.cpu_count() or 1
+
+
+def prediction_threads(threads: int | None, cells: int) -> int:
+    """Return the number of threads that score: those asked for, but no more than the machine has.
+
+    >>> prediction_threads(10**9, 100) <= (os.cpu_count() or 1)
+    True
+    """
+    return min(threads or usual_threads(cells), os.cpu_count() or 1)
 
 
 def tree_settings(ranker: BoostedTrees, threads: int) -> dict[str, Any]:

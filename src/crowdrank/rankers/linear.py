@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import linalg
 
+from crowdrank._saved import Fields, require_floats
 from crowdrank.engine.base import Arrays, Engine
 from crowdrank.engine.local import LocalEngine
 from crowdrank.errors import UsageError
@@ -45,6 +46,13 @@ class Standard:
         spread = np.sqrt(squared / mass)
         constant = spread <= FLAT * np.maximum(np.abs(mean), np.finfo(float).tiny)
         return cls(mean, np.where(constant, 0.0, spread))
+
+    @classmethod
+    def of_arrays(cls, arrays: Arrays, n_features: int) -> Standard:
+        """Return the one that was saved as `mean` and `scale`; raise ValueError where they do not fit the features."""
+        require_floats(arrays, ["mean"], (n_features,))
+        require_floats(arrays, ["scale"], (n_features,), 0.0)
+        return cls(arrays["mean"], arrays["scale"])
 
     def __call__(self, X: Floats) -> Floats:
         """Standardised features."""
@@ -139,9 +147,10 @@ class GLS(Ranker):
         return State({"intercept": self.intercept_, "mu": self.mu_}, arrays)
 
     def _restore(self, state: State) -> None:
-        self.coef_, self.importances_ = state.arrays["coef"], state.arrays["importances"]
-        self.standard_ = Standard(state.arrays["mean"], state.arrays["scale"])
-        self.intercept_, self.mu_ = state.values["intercept"], state.values["mu"]
+        require_floats(state.arrays, ["coef"], (len(self.feature_names_),))
+        self.coef_, self.standard_ = state.arrays["coef"], Standard.of_arrays(state.arrays, len(self.feature_names_))
+        values = Fields(state.values)
+        self.intercept_, self.mu_ = values.number("intercept"), values.number("mu")
 
     def _check(self) -> None:
         super()._check()

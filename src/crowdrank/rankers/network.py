@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from crowdrank._saved import Fields, require, require_floats
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
@@ -185,10 +186,15 @@ class LambdaRankNet(Ranker):
         return State({"layers": len(self.layers_), "best_iteration": self.best_iteration_}, arrays)
 
     def _restore(self, state: State) -> None:
-        arrays = state.arrays
-        self.layers_ = [(arrays[f"weight-{n}"], arrays[f"bias-{n}"]) for n in range(state.values["layers"])]
-        self.standard_ = Standard(arrays["mean"], arrays["scale"])
-        self.importances_, self.best_iteration_ = arrays["importances"], state.values["best_iteration"]
+        arrays, values = state.arrays, Fields(state.values)
+        sizes = _sizes(len(self.feature_names_), self.hidden)
+        require(values.whole("layers") == len(sizes), "there are more or fewer layers than 'hidden' says")
+        for number, (n_in, n_out) in enumerate(sizes):
+            require_floats(arrays, [f"weight-{number}"], (n_in, n_out))
+            require_floats(arrays, [f"bias-{number}"], (n_out,))
+        self.layers_ = [(arrays[f"weight-{n}"], arrays[f"bias-{n}"]) for n in range(len(sizes))]
+        self.standard_ = Standard.of_arrays(arrays, len(self.feature_names_))
+        self.best_iteration_ = values.whole("best_iteration", 1)
 
     def _check(self) -> None:
         super()._check()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 import crowdrank
-from crowdrank._folders import FolderKind, open_folder, reason, write_folder
-from crowdrank.consensus.store import arrays_from_table, arrays_to_table
+from crowdrank._files import MANIFEST
+from crowdrank._folders import FolderKind, Manifest, open_folder, write_folder
+from crowdrank._saved import Fields, is_scalar, loading, require
+from crowdrank.consensus.store import arrays_to_table, read_arrays
 from crowdrank.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ def write(
     with write_folder(path, kind) as folder:
         pq.write_table(arrays_to_table(state.arrays), folder / "arrays.parquet")
         for name, text in state.texts.items():
-            (folder / f"{name}.txt").write_text(text)
+            (folder / f"{name}.txt").write_text(text, encoding="utf-8", newline="\n")
         for name, part in state.parts.items():
             part.save(folder / name)
         about = {
@@ -57,41 +60,47 @@ def write(
             "texts": list(state.texts),
             "parts": list(state.parts),
         }
-        (folder / RANKER_FILE).write_text(json.dumps(about, indent=2, default=_plain))
+        (folder / RANKER_FILE).write_text(json.dumps(about, indent=2, default=_plain), encoding="utf-8")
 
 
-def read(path: str | Path, kind: FolderKind = RANKER) -> tuple[dict[str, Any], State]:
-    """Read what :func:`write` wrote."""
+def read(path: str | Path, kind: FolderKind = RANKER) -> tuple[Fields, State]:
+    """Read what :func:`write` wrote; call it and what checks its result in :func:`reading`."""
     from crowdrank.rankers.base import Ranker
 
     folder = Path(path)
-    _open(folder, kind)
-    try:
-        about = json.loads((folder / RANKER_FILE).read_text())
+    entries = _open(folder, kind).entries
+    with reading(folder, kind):
+        about = Fields.read(folder / RANKER_FILE)
+        texts, parts = about.texts("texts"), about.texts("parts")
+        for name, file in [
+            *((name, f"{name}.txt") for name in texts),
+            *((name, f"{name}/{MANIFEST}") for name in parts),
+        ]:
+            require(_NAME.fullmatch(name) and file in entries, f"there is no {name!r} in it")
         state = State(
-            about["values"],
-            dict(arrays_from_table(pq.read_table(folder / "arrays.parquet"))),
-            {name: (folder / f"{name}.txt").read_text() for name in about["texts"]},
-            {name: Ranker.load(folder / name) for name in about["parts"]},
+            about.object("values"),
+            read_arrays(folder / "arrays.parquet"),
+            {name: (folder / f"{name}.txt").read_text(encoding="utf-8") for name in texts},
+            {name: Ranker.load(folder / name) for name in parts},
         )
-    except InputError:
-        raise
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as problem:
-        raise damaged(path, problem) from problem
+        require(about.texts("features"), "there are no features")
+        about.list("validation_queries", is_scalar, "ids")
     return about, state
 
 
-def damaged(path: str | Path, problem: Exception) -> InputError:
-    """What is said of a folder that holds no ranker, or only part of one."""
-    return InputError(
-        f"it is not a saved ranker ({reason(problem, path)})", source=str(path), remedy="name a folder written by save"
-    )
+def reading(path: str | Path, kind: FolderKind = RANKER) -> AbstractContextManager[None]:
+    """Turn every failure to read a saved ranker or remapper into an InputError."""
+    return loading(path, f"it is not a {kind.title}")
 
 
-def _open(folder: Path, kind: FolderKind) -> None:
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+"""Names of the files and folders of a ranker."""
+
+
+def _open(folder: Path, kind: FolderKind) -> Manifest:
     """Check a folder; where it is that of a run, the message names the ranker in it."""
     try:
-        open_folder(folder, kind)
+        return open_folder(folder, kind)
     except InputError as problem:
         inside = folder / "model"
         if (inside / RANKER_FILE).exists() and not (folder / RANKER_FILE).exists():

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from crowdrank._saved import require
 from crowdrank.errors import InputError, UsageError
 from crowdrank.progress import Report
 from crowdrank.rankers.base import Ranker, flat_said, require_whole
 from crowdrank.rankers.data import Floats, Lists, Named, aligned
-from crowdrank.rankers.lambdamart import BoostedTrees, LambdaMART, usual_threads
+from crowdrank.rankers.lambdamart import BoostedTrees, LambdaMART, prediction_threads
 from crowdrank.rankers.linear import GLS, Standard
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
@@ -116,8 +117,11 @@ class TreeFeatures(Ranker):
             raise TypeError("its trees are none")
         self.trees_, self.ranker_ = trees, state.parts["ranker"]
         self.trees, self.ranker = self.trees_, self.ranker_
-        self.standard_ = Standard(state.arrays["mean"], state.arrays["scale"])
-        self.importances_ = state.arrays["importances"]
+        n_trees = self.trees_.best_iteration_
+        self.standard_ = Standard.of_arrays(state.arrays, n_trees)
+        require(self.trees_.feature_names_ == self.feature_names_, "its trees have other features")
+        n_extended = len(self.feature_names_) + n_trees
+        require(len(self.ranker_.feature_names_) == n_extended, "its ranker has another number of features")
 
     def _check(self) -> None:
         super()._check()
@@ -163,7 +167,7 @@ def cross_fitted(
 def tree_outputs(trees: BoostedTrees, X: Floats) -> Floats:
     """The output of each tree, (n, n_trees); their sum is the score."""
     n_trees = trees.best_iteration_
-    threads = trees.threads or usual_threads(X.size)
+    threads = prediction_threads(trees.threads, X.size)
     leaves = trees.booster_.predict(X, pred_leaf=True, num_iteration=n_trees, num_threads=threads)
     leaves = leaves.reshape(len(X), -1)
     outputs = np.empty(leaves.shape)

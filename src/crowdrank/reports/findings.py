@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,16 +12,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from crowdrank._folders import open_folder
+from crowdrank._folders import Manifest, open_folder
+from crowdrank._saved import Fields, loading, read_parquet, require
 from crowdrank.assessors.agreement import Alpha, krippendorff_alpha
 from crowdrank.assessors.flags import CAREFUL, CARELESS
 from crowdrank.consensus.base import Aggregator
-from crowdrank.errors import CrowdrankError, InputError
+from crowdrank.errors import InputError
 from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.pipeline.run import RUN, RUN_FILE
+from crowdrank.reports.run_schema import check_about, check_tables
 
 AS_GIVEN = "as in your file"
 """The unit of what came without one."""
@@ -71,32 +72,37 @@ class Findings:
             raise InputError(
                 "its run has not finished", source=str(place), remedy="give the same 'crowdrank run' again to resume it"
             )
-        try:
-            about = json.loads((place / RUN_FILE).read_text(encoding="utf-8"))
-            missing = [name for name in ("settings", "chosen", "sizes", "queries") if name not in about]
-            if missing:
-                raise ValueError(f"{RUN_FILE} has no {missing[0]}")
-            return cls(
+        with reading(place):
+            about = Fields.read(place / RUN_FILE)
+            check_about(about)
+            tables = {
+                "assessors": read_csv(place / "assessors.csv"),
+                "documents": read_parquet(place / "consensus.parquet").to_pandas(),
+                "comparison": read_csv(place / "comparison.csv"),
+                "training": read_parquet(place / "training.parquet").to_pandas(),
+                "next": read_csv(place / "next.csv"),
+                "remapping": _if_listed(place, "remapping.csv", manifest),
+                "per_query": _if_listed(place, "per_query.csv", manifest),
+            }
+            check_tables(about, tables)
+            found = cls(
                 folder=place if shown_as is None else Path(shown_as),
                 entries=frozenset(manifest.entries),
-                about=about,
-                assessors=read_csv(place / "assessors.csv"),
-                documents=pq.read_table(place / "consensus.parquet").to_pandas(),
-                comparison=read_csv(place / "comparison.csv"),
-                training=pq.read_table(place / "training.parquet").to_pandas(),
-                next=read_csv(place / "next.csv"),
-                remapping=_if_there(place / "remapping.csv"),
-                per_query=_if_there(place / "per_query.csv"),
+                about=dict(about.values),
                 model=_model(place / "consensus"),
+                **tables,
             )
-        except (OSError, ValueError, KeyError) as problem:
-            if isinstance(problem, CrowdrankError):
-                raise
-            raise InputError(
-                f"its files cannot be read ({str(problem).splitlines()[0]})",
-                source=str(place),
-                remedy="give the same 'crowdrank run' again: what is finished is kept",
-            ) from problem
+            found._check_model()
+        return found
+
+    def _check_model(self) -> None:
+        """Raise ValueError unless the documents are judged in the saved consensus, on the same grades."""
+        if self.model is None:
+            return
+        judged = self.model.judgments_
+        place = judged.positions(*(pa.array(self.documents[name].astype(str)) for name in ("query", "document")))
+        require((place >= 0).all(), "a document has no judgments in the consensus")
+        require(len(self.grade_values) == len(judged.on_main_scale().scale), "the consensus has other grades")
 
     def has(self, name: str) -> bool:
         """Return whether the run has a file or a folder of this name."""
@@ -381,8 +387,13 @@ def asks_nothing(note: str) -> bool:
     return note.rstrip(". ").lower().endswith("there is nothing to do")
 
 
-def _if_there(path: Path) -> pd.DataFrame | None:
-    return read_csv(path) if path.is_file() else None
+def reading(folder: str | Path) -> AbstractContextManager[None]:
+    """Turn every failure to read the files of a run into an InputError."""
+    return loading(folder, "its files cannot be read", "give the same 'crowdrank run' again: what is finished is kept")
+
+
+def _if_listed(folder: Path, name: str, manifest: Manifest) -> pd.DataFrame | None:
+    return read_csv(folder / name) if name in manifest.entries else None
 
 
 def _model(folder: Path) -> Aggregator | None:

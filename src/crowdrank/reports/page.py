@@ -16,7 +16,7 @@ from crowdrank.judgments.table import counted
 from crowdrank.pipeline.run import RUN
 from crowdrank.reports.answers import ADVICE, MEANING, answers
 from crowdrank.reports.figures import can_draw, figures
-from crowdrank.reports.findings import Findings
+from crowdrank.reports.findings import Findings, reading
 from crowdrank.reports.tables import assessor_sheet, document_sheet, ranker_sheet
 from crowdrank.reports.words import real_minus
 
@@ -41,7 +41,9 @@ def write_report(folder: str | Path, output: str | Path | None = None, *, shown_
     """
     place = Path(folder) / REPORT if output is None else Path(output)
     check_output_file(place)
-    page = render(Findings.read(folder, shown_as))
+    found = Findings.read(folder, shown_as)
+    with reading(folder):  # files that do not fit each other in a way that reading them does not show
+        page = render(found)
     with update_folder(folder, RUN, REPORT) if output is None else write_file(place) as draft:
         draft.write_text(page, encoding="utf-8")
     return place

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._saved import require, require_array, require_floats, require_range
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.rankers.base import require_one_of, require_whole
@@ -109,6 +110,8 @@ class BoostedRemapper(Remapper):
             Trees(*(arrays[f"{role}_{name}"] for name in ("feature", "cut", "value", "gain")))
             for role in ("target", "weight")
         )
+        for trees in (target, weight):
+            trees.check(len(self.feature_names_), self.depth)
         return BoostedLearnt(target, weight, self.learning_rate, len(self.feature_names_))
 
     def _check(self) -> None:
@@ -167,6 +170,14 @@ class Trees:
             return cls(nothing.astype(np.int64), nothing, nothing, nothing)
         parts = [[getattr(tree, name) for tree in trees] for name in ("feature", "cut", "value", "gain")]
         return cls(*(np.concatenate(part) for part in parts))
+
+    def check(self, n_features: int, depth: int) -> None:
+        """Raise ValueError unless saved trees are of this depth and split on features that exist."""
+        shape = (len(self.feature) if self.feature.ndim else 0, 2 ** (depth + 1) - 1)
+        require_array("feature", self.feature, np.int64, shape)
+        require_range("feature", self.feature, -1, n_features - 1)
+        require((self.feature[:, shape[1] // 2 :] < 0).all(), "a tree is deeper than it may be")
+        require_floats({"cut": self.cut, "value": self.value, "gain": self.gain}, ("cut", "value", "gain"), shape)
 
     def add_to(self, total: Floats, matrix: Floats, rate: float) -> Floats:
         """`total` (n,) and `rate` times what the trees say of the rows."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from crowdrank._saved import require_floats
 from crowdrank.engine.base import Engine
 from crowdrank.rankers.data import Floats
 from crowdrank.rankers.lambdamart import shares
@@ -97,7 +98,9 @@ class LinearRemapper(Remapper):
         return LinearSteps(functions, cut, engine)
 
     def _restore(self, arrays: dict[str, Any]) -> LinearLearnt:
-        standard = Standard(arrays["mean"], arrays["scale"])
+        n = len(self.feature_names_)
+        require_floats(arrays, ["alpha", "beta"], (n + 1,))
+        standard = Standard.of_arrays(arrays, n)
         return LinearLearnt(standard, arrays["alpha"], arrays["beta"], "T" in self.mode)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from crowdrank._saved import Fields, is_number, require
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.evaluation.measures import parse_gains
@@ -362,27 +363,33 @@ class Remapper(Parametrised, ABC):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what :meth:`save` wrote; `Remapper.load` reads any remapper."""
+        """Read what :meth:`save` wrote; `Remapper.load` reads any remapper.
+
+        Raises:
+            InputError: the folder has no saved remapper, or one of its files was damaged or altered.
+
+        """
         from crowdrank.training.boosted import BoostedRemapper
         from crowdrank.training.linear import LinearRemapper
 
         about, state = store.read(path, store.REMAPPER)
         known: dict[str, Any] = {one.__name__: one for one in (LinearRemapper, BoostedRemapper)}
-        found = known.get(about["ranker"])
-        if found is None or not issubclass(found, cls):
-            raise InputError(f"it holds a {about['ranker']}, not a {cls.__name__}", source=str(path))
-        try:
-            remapper: Self = found(**store.tuples(about["parameters"]))
-            remapper.feature_names_, remapper.history_ = tuple(about["features"]), list(about["history"])
-            values = state.values
-            remapper.best_iteration_, remapper.mu_ = values["best_iteration"], values["mu"]
-            remapper.validation_, remapper.recipe_ = values["validation"], values["recipe"]
+        with store.reading(path, store.REMAPPER):
+            found = known.get(about.text("ranker"))
+            if found is None or not issubclass(found, cls):
+                raise InputError(f"it holds a {about.text('ranker')}, not a {cls.__name__}", source=str(path))
+            remapper: Self = found().set_params(**store.tuples(about.object("parameters")))
+            remapper._check()
+            remapper.feature_names_ = tuple(about.texts("features"))
+            remapper.history_ = about.list("history", _is_step, "steps")
+            values = Fields(state.values)
+            remapper.best_iteration_, remapper.mu_ = values.whole("best_iteration"), values.number("mu")
+            remapper.validation_, remapper.recipe_ = values.number("validation"), _recipe(values.object("recipe"))
             remapper.learnt_ = remapper._restore(state.arrays)
             ranker = state.parts["ranker"]
+            require(isinstance(ranker, GLS), "its ranker is not a GLS")
             assert isinstance(ranker, GLS)
             remapper.ranker_ = ranker
-        except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as problem:
-            raise store.damaged(path, problem) from problem
         return remapper
 
     # Checks and manners.
@@ -464,6 +471,19 @@ def _ranker(best: Best, standard: Standard, names: tuple[str, ...], aim: Aim) ->
     ranker.standard_, ranker.mu_, ranker.history_ = standard, best.mu, [best.value]
     ranker.importances_, ranker.feature_names_ = shares(np.abs(ranker.coef_)), names
     return ranker
+
+
+def _recipe(stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the saved recipe of label features; labels with features of the user's own have none."""
+    if not stored:
+        return {}
+    recipe = Fields(stored)
+    require_one_of("kind", recipe.text("kind"), KINDS)
+    return {"kind": recipe.text("kind"), "by_grade": recipe.flag("by_grade"), "good": recipe.number("good")}
+
+
+def _is_step(value: object) -> bool:
+    return isinstance(value, dict) and all(is_number(one) for one in value.values())
 
 
 def _several(value: float | Sequence[float]) -> list[float]:
