@@ -322,13 +322,18 @@ def _is_current(handle: int, lock: Path) -> bool:
 
 
 def recover(path: str | Path) -> list[Path]:
-    """Complete a step that an interrupted process began at `path`; return its outputs, or [] if there is none."""
+    """Complete or remove what an interrupted process left at `path`; call it before reading.
+
+    Returns:
+        The outputs of the step that had begun, if there was one.
+
+    """
     target = resolved(path)
     journal = beside(target, "journal")
     listed = [one.target for one in _read_journal(journal)] if journal.exists() else []
-    if listed:
+    if listed or beside(target, "lock").exists():
         with locked(target):
-            pass  # locking completes it
+            pass  # locking does it
     return listed
 
 

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank._disk import ScratchFolder
+from crowdrank._files import recover
 from crowdrank._folders import check_output_folder, write_folder
 from crowdrank.errors import DataWarning, InputError, UsageError, shown
 from crowdrank.judgments.addresses import address_of, is_within, listed, opened_at, partition_files, version_of
@@ -139,8 +140,6 @@ def read_partitions(
     limit, address = parse_bytes(max_bytes), address_of(address)
     if work is not None and is_within(work, address):
         raise UsageError(f"The shards go to {work}, which is in the folder that is read; choose another place.")
-    if work is not None:
-        check_output_folder(work, SHARDS)
     _each = partial(_each_of, _workers(threads) if engine is None else engine.each)
     files, others = partition_files(address)
     if others:
@@ -153,8 +152,11 @@ def read_partitions(
     scale_rules = ScaleRules.read(scales) if scales is not None else None
     told = (columns, grades, scale_rules, unjudgeable, repeats, excluded, family_pattern, on_bad_rows, by, shard_size)
     key = _key(files, told)
-    if work is not None and _made_before(Path(work), key):
-        return load_sharded(work)
+    if work is not None:
+        recover(work)
+        if _made_before(Path(work), key):
+            return load_sharded(work)
+        check_output_folder(work, SHARDS)
     mapped = parse_map(columns)
     with reporting(progress, "looking at files") as report:
         surveyed = list(_each(partial(survey, columns=mapped, max_bytes=limit), files, report))
