@@ -35,7 +35,7 @@ def fit_on_cluster(world: Path, work: Path, labels: int, workers: int) -> dict[s
     def note(iteration: int, most: int, objective: float) -> None:
         marks.append((time.perf_counter(), len(sizes), sum(sizes)))
 
-    with DaskEngine(workers=workers, dashboard=False) as engine:
+    with DaskEngine(workers=workers) as engine:
         began = time.perf_counter()
         stored = read_partitions(world, work=work, shard_size=-(-labels // SHARDS), engine=engine)
         reading = time.perf_counter() - began

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +30,7 @@ ROOMS = (
     "cli",
 )
 """A room imports only from rooms that stand before it."""
-PORCH = ("_files", "errors", "notebook", "parameters", "progress")
+PORCH = ("_disk", "_files", "_folders", "_numba", "_source", "_text", "errors", "notebook", "parameters", "progress")
 """Modules beside the rooms that every room may use; they use none."""
 
 
@@ -89,6 +91,51 @@ def test_a_second_process_compiles_nothing() -> None:
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", COMPILES], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["0", "0", "0"]
+
+
+FITS = """
+import sys; sys.path.insert(0, sys.argv[1])
+import numpy, pandas, crowdrank
+from crowdrank.consensus import kernels
+frame = pandas.DataFrame({"task": [1, 1, 2], "worker": ["a", "b", "a"], "label": [0, 1, 2]})
+print(crowdrank.MajorityVote().fit(frame).consensus_.n_documents, crowdrank.__file__)
+print(kernels.count_votes.stats.cache_path, sum(kernels.count_votes.stats.cache_hits.values()))
+"""
+
+
+def without_override() -> list[str]:
+    """Return the command prefix under which even root cannot write a read-only folder."""
+    if os.getuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("root without setpriv can write everywhere")
+    return ["setpriv", "--bounding-set=-dac_override"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of folders are POSIX")
+def test_a_read_only_install_and_home_work(tmp_path: Path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / "lib" / "crowdrank", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "home").mkdir()
+    for folder in [tmp_path / "home", *(path for path in (tmp_path / "lib").rglob("*") if path.is_dir())]:
+        folder.chmod(0o555)
+    cache = tmp_path / "tmp" / f"crowdrank-numba-{os.getuid()}"
+    cache.parent.mkdir()
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "TMPDIR": str(cache.parent)}
+
+    def fitted() -> tuple[str, str]:
+        command = [*without_override(), sys.executable, "-c", FITS, str(tmp_path / "lib")]
+        done = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        result, cached = done.stdout.splitlines()
+        assert result == f"2 {tmp_path / 'lib' / 'crowdrank' / '__init__.py'}"
+        place, hits = cached.split()
+        return place, hits
+
+    assert [fitted()[1], fitted()[1]] == ["0", "1"], "the second process finds what the first compiled"
+    assert Path(fitted()[0]).parent == cache
+    assert cache.stat().st_mode & 0o777 == 0o700
+    cache.chmod(0o777)
+    assert fitted() == ("None", "0"), "a folder that others can write is not used"
 
 
 def test_every_public_name_is_there() -> None:

@@ -80,3 +80,14 @@ def shown(value: object, most: int = 60) -> str:
     """
     text = repr(value).replace("\n", " ")
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def interrupt_in(problem: BaseException) -> KeyboardInterrupt | None:
+    """Return the interrupt that an exception stands for, if any.
+
+    An interrupt inside of a function compiled by Numba arrives as the cause of a SystemError, or of a chain of them.
+    """
+    found: BaseException | None = problem
+    while isinstance(found, SystemError):
+        found = found.__cause__
+    return found if isinstance(found, KeyboardInterrupt) else None

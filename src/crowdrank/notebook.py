@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from crowdrank._text import visible
+
 ROWS = 5
 LONGEST = 60
 
@@ -26,7 +28,7 @@ def heading(text: str) -> str:
     >>> heading("<script>")
     '<p><b>&lt;script&gt;</b></p>'
     """
-    return f"<p><b>{escape(text)}</b></p>"
+    return f"<p><b>{_inert(text)}</b></p>"
 
 
 def words(text: str) -> str:
@@ -35,7 +37,7 @@ def words(text: str) -> str:
     >>> words("a < b")
     '<p>a &lt; b</p>'
     """
-    return f"<p>{escape(text)}</p>"
+    return f"<p>{_inert(text)}</p>"
 
 
 def rows_of(rows: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None, total: int | None = None) -> str:
@@ -47,9 +49,9 @@ def rows_of(rows: Sequence[Mapping[str, Any]], names: Iterable[str] | None = Non
     if not rows:
         return ""
     columns = list(rows[0]) if names is None else list(names)
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    head = "".join(f"<th>{_inert(name)}</th>" for name in columns)
     body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell(row.get(name)))}</td>' for name in columns)}</tr>" for row in rows[:ROWS]
+        f"<tr>{''.join(f'<td>{_inert(cell(row.get(name)))}</td>' for name in columns)}</tr>" for row in rows[:ROWS]
     )
     number = len(rows) if total is None else total
     more = f"<p>… {number - min(ROWS, len(rows)):,} rows more</p>" if number > min(ROWS, len(rows)) else ""
@@ -66,3 +68,8 @@ def cell(value: Any) -> str:
         return ""
     text = f"{value:.3f}" if isinstance(value, float) else " ".join(str(value).split())
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _inert(text: str) -> str:
+    """Return HTML that shows the text and nothing else."""
+    return escape(visible(text))

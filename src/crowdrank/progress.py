@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from crowdrank._text import visible
+
 Report = Callable[[int, int, float], None]
 """Called after every iteration with its number, the largest number, and the objective."""
 
@@ -43,7 +45,7 @@ class ProgressBar:
     """
 
     def __init__(self, title: str, after: float = QUIET_SECONDS, every: float = LINE_SECONDS) -> None:
-        self.title, self.after, self.every = title, after, every
+        self.title, self.after, self.every = visible(title), after, every
         self._began = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
@@ -63,8 +65,8 @@ class ProgressBar:
 
     def stage(self, title: str, most: int) -> None:
         """Say what is done now, in how many steps."""
-        self.title, self._done, self._most = title, 0.0, most
-        self._show(0.0, description=title)
+        self.title, self._done, self._most = visible(title), 0.0, most
+        self._show(0.0, description=self.title)
 
     def within(self, share: float) -> None:
         """Say how much of the next step is done, from 0 to 1."""
@@ -92,13 +94,14 @@ class ProgressBar:
 
     def _open(self, most: int) -> None:
         from rich.console import Console
-        from rich.progress import Progress
+        from rich.progress import Progress, TextColumn
 
         console = Console(stderr=True)
         if not (console.is_terminal or console.is_jupyter):
             self._plain = True
             return
-        self._bar = Progress(console=console, transient=True)
+        title = TextColumn("{task.description}", style="progress.description", markup=False)
+        self._bar = Progress(title, *Progress.get_default_columns()[1:], console=console, transient=True)
         self._bar.start()
         self._task = self._bar.add_task(self.title, total=most)
 

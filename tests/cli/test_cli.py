@@ -309,9 +309,9 @@ BAD_CALLS = [
     (["aggregate", "good.csv", "-o", "a.csv", "--assessors", "a.csv"], "name the same file"),
     (
         ["aggregate", "good.csv", "-o", "a.csv", "--save", "full"],
-        "Cannot write full: it holds other files (thesis.txt)",
+        "Cannot write full: it contains thesis.txt",
     ),
-    (["aggregate", "good.csv", "-o", "a.csv", "--save", "."], "it is the folder you are in; name a new one"),
+    (["aggregate", "good.csv", "-o", "a.csv", "--save", "."], "it is or contains the current folder"),
     (["aggregate", "good.csv", "-s", "n_iter=abc"], "n_iter is a whole number from 1 up, not 'abc'"),
     (["aggregate", "good.csv", "-s", "tol=x"], "tol is a number from 0 up, not 'x'"),
     (["aggregate", "good.csv", "--columns", "query=query,document=query"], "gives the column 'query' two roles"),

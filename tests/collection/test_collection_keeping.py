@@ -168,3 +168,18 @@ def test_a_judgment_that_was_there_answers_nothing(tmp_path: Path) -> None:
     assert again.had.tolist() == asked.had.tolist()
     assert again.assessor.null_count == len(asked)
     assert dict(again.by_kind()) == {"crowd": len(asked)}
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_a_new_file_with_blank_cells_can_be_read_and_added_to(name: str, tmp_path: Path) -> None:
+    rows = pd.DataFrame(
+        {"document": ["a", "b"], "assessor": "x", "grade": 0, "honeypot": ["", "4"], "cost": ["", "0.5"]}
+    )
+    new = read_judgments(rows, grades="0-4")
+    start(tmp_path / name, new)
+    found = read_judgments(tmp_path / name, grades="0-4")
+    more = read_judgments(rows.assign(assessor="y"), grades="0-4")
+    Home.of(tmp_path / name).keep(more)
+    assert len(found) == 2
+    again = read_judgments(tmp_path / name, grades="0-4").frame
+    assert again["cost"].fillna(-1).tolist() == [-1, -1, 0.5, 0.5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
@@ -12,6 +13,9 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import numpy as np
 import pandas as pd
@@ -51,7 +55,7 @@ SIZE = 40
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[DaskEngine]:
-    with DaskEngine(workers=2, shard_size=SIZE, dashboard=False) as engine:
+    with DaskEngine(workers=2, shard_size=SIZE) as engine:
         yield engine
 
 
@@ -243,6 +247,54 @@ def test_workers_leave_interrupts_to_the_process_that_leads(cluster: DaskEngine)
     assert set(heard.values()) == {signal.SIG_IGN}
 
 
+@pytest.fixture(scope="module")
+def far() -> Iterator[str]:
+    """The address of a cluster that another process has, without TLS."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FAR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.kill()
+
+
+def test_nobody_without_its_certificate_reaches_a_cluster_started_here(cluster: DaskEngine) -> None:
+    from distributed import Client, Security
+
+    address = cluster.scheduler
+    workers = list(cluster.client.nthreads())
+    assert {urlsplit(one).scheme for one in (address, *workers)} == {"tls"}
+    assert {urlsplit(one).hostname for one in (address, *workers)} == {"127.0.0.1"}
+    plain = address.replace("tls://", "tcp://")
+    for at, security in ((plain, None), (address, Security.temporary())):
+        with pytest.raises(OSError):  # noqa: PT011  # whichever end closes the connection first
+            Client(at, security=security, timeout=3, set_as_default=False)
+
+
+def test_a_dashboard_is_served_only_where_it_is_asked_for(cluster: DaskEngine) -> None:
+    def port_here(dask_scheduler: Any) -> int:
+        return int(dask_scheduler.http_server.port)
+
+    def port_there(dask_worker: Any) -> int:
+        return int(dask_worker.http_server.port)
+
+    ports = [cluster.client.run_on_scheduler(port_here), *cluster.client.run(port_there).values()]
+    for port, page in itertools.product(ports, ("status", "metrics", "info/main/workers.html", "sysmon")):
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"http://127.0.0.1:{port}/{page}", timeout=30)
+    assert "http" not in cluster.about
+    with engine_named("dask", 1, dashboard=True) as engine:
+        assert isinstance(engine, DaskEngine)
+        link = urlsplit(engine.client.dashboard_link)
+        assert link.hostname == "127.0.0.1"
+        assert link.geturl() in engine.about
+        with urlopen(link.geturl(), timeout=30) as page:
+            assert page.status == 200
+    for name in ("local", "dask=tcp://10.0.0.1:8786"):
+        with pytest.raises(UsageError, match="--dashboard"):
+            engine_named(name, dashboard=True)
+
+
 def test_what_the_scheduler_remembers_does_not_grow(cluster: DaskEngine, labels: Judgments) -> None:
     seen = []
 
@@ -254,11 +306,14 @@ def test_what_the_scheduler_remembers_does_not_grow(cluster: DaskEngine, labels:
     assert max(seen) <= min(seen) + 12
 
 
-def test_another_version_is_refused(cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch, labels: Judgments) -> None:
-    address, known = cluster.scheduler, crowdrank.__version__
+def test_another_version_is_refused(
+    cluster: DaskEngine, far: str, monkeypatch: pytest.MonkeyPatch, labels: Judgments
+) -> None:
+    assert cluster.client is not None  # its workers have been asked for their version by now
+    known = crowdrank.__version__
     monkeypatch.setattr(crowdrank, "__version__", "99.0")
     with pytest.raises(ClusterError, match=f"tcp://.* runs crowdrank {known}, and this is 99.0; install the same"):
-        fitted("majority", labels, DaskEngine(address))
+        fitted("majority", labels, DaskEngine(far))
     with pytest.raises(ClusterError, match=r"and this is 99\.0"):  # a worker that came later
         fitted("majority", labels, cluster)
 
@@ -321,14 +376,14 @@ def test_sentences_of_errors_survive_the_way_here() -> None:
     assert str(pickle.loads(pickle.dumps(problem))) == str(problem) == "a.csv: it is bad; mend it."
 
 
-def test_the_command_line_runs_on_a_cluster(cluster: DaskEngine, folder: Path, tmp_path: Path) -> None:
+def test_the_command_line_runs_on_a_cluster(far: str, folder: Path, tmp_path: Path) -> None:
     work, out = str(tmp_path / "work"), str(tmp_path / "out")
-    told = ["aggregate", str(folder), "--engine", f"dask={cluster.scheduler}", "-s", "n_iter=3", "-o", out]
+    told = ["aggregate", str(folder), "--engine", f"dask={far}", "-s", "n_iter=3", "-o", out]
     refused = CliRunner().invoke(app, told)
     assert "with --work" in str(refused.exception)
     done = CliRunner().invoke(app, [*told, "--work", work, "--json"])
     assert done.exit_code == 0, done.output
-    assert "Dask: 2 workers at tcp://127.0.0.1:" in done.stderr
+    assert "Dask: 1 worker at tcp://127.0.0.1:" in done.stderr
     assert json.loads(done.stdout)["iterations"] == 3
 
 

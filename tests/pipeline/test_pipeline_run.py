@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import crowdrank
+from crowdrank._text import markdown_text
 from crowdrank.cli.run import show_candidates
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.pipeline import candidates as candidates_module
@@ -88,7 +89,7 @@ def test_every_candidate_is_tried_and_every_file_written(whole: tuple[Run, Path]
     assert len(about["queries"]["test"]) + len(about["queries"]["choice"]) == about["sizes"]["expert_queries"]
     assert not set(about["queries"]["test"]) & set(about["queries"]["choice"])
     report = (folder / "report.md").read_text()
-    assert done.paragraph in report
+    assert markdown_text(done.paragraph) in report
     assert "## What to label next" in report
 
 
@@ -599,6 +600,24 @@ def test_one_assessor_works_and_is_said(world: World) -> None:
     assert done.chosen in done.outcome.scores
     (told,) = [note for note in done.notes if "No document was judged by two assessors" in note]
     assert told.endswith("This concerns gda and dawid-skene."), "the same is said once"
+
+
+def test_a_resumed_run_repeats_the_warnings_of_the_first(world: World, tmp_path: Path) -> None:
+    one = world.judgments.assign(assessor="alone").drop_duplicates(["query", "document"])
+    first, again = (
+        run(
+            one,
+            world.features,
+            world.gold,
+            output=tmp_path / "run",
+            candidates=["majority", "dawid-skene"],
+            trees=TREES,
+        )
+        for _ in range(2)
+    )
+    assert any("No document was judged by two assessors" in note for note in first.notes)
+    assert again.opinions.stages.made == 0
+    assert again.notes == first.notes
 
 
 def test_several_scales_without_maps_leave_out_what_cannot_take_them(tmp_path: Path, world: World) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import crowdrank
-from crowdrank.pipeline.stages import Stages, digest
+from crowdrank.pipeline.stages import Stages, code, digest
 
 
 @given(npst.arrays(np.float64, 4, elements=st.floats(allow_nan=False)), st.integers(0, 3), st.floats(allow_nan=False))
@@ -47,3 +50,22 @@ def test_what_cannot_be_read_is_made_again(tmp_path: Path) -> None:
     assert stages.made == 2
     for one in (*made, again):
         np.testing.assert_array_equal(one, np.arange(3))
+
+
+SOURCE = "import sys; sys.path.insert(0, sys.argv[1]); from crowdrank.pipeline.stages import code; print(code())"
+
+
+def test_a_change_of_the_source_gives_other_keys(tmp_path: Path) -> None:
+    def key() -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", SOURCE, str(tmp_path)], capture_output=True, text=True, check=True, env={"PATH": ""}
+        )
+        return done.stdout.strip()
+
+    package = Path(crowdrank.__file__).parent
+    shutil.copytree(package, tmp_path / "crowdrank", ignore=shutil.ignore_patterns("__pycache__"))
+    first = key()
+    assert first == key() == code()
+    with (tmp_path / "crowdrank" / "consensus" / "votes.py").open("a") as stream:
+        stream.write("# changed\n")
+    assert key() != first

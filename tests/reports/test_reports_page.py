@@ -18,13 +18,16 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 import crowdrank
+from crowdrank._text import visible
 from crowdrank.assessors.flags import CARELESS
 from crowdrank.consensus import METHODS, model_class
 from crowdrank.consensus.latent import NODES
 from crowdrank.errors import ConvergenceWarning, InputError, OutputError
 from crowdrank.evaluation.comparison import Comparison
+from crowdrank.pipeline.report import SHOWN
 from crowdrank.reports import charts, figures
 from crowdrank.reports.answered import Answered
 from crowdrank.reports.answers import Answer, answers, better, how_much, trust, weighted_kappa, what_next
@@ -359,6 +362,16 @@ def test_hostile_ids_are_text(hostile: Path, names: tuple[str, ...]) -> None:
     body = re.sub(r"<script.*?</script>|<style.*?</style>", "", page, flags=re.DOTALL)
     assert not re.search(r"<(img|b|i)\b(?! src=\"data:image)", body)
     assert "49" not in re.findall(r"7\*7[^<]*", body)
+
+
+def test_hostile_ids_are_text_in_markdown(hostile: Path) -> None:
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render((hostile / "report.md").read_text())
+    own = {"!--", "h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
+    assert set(re.findall(r"<([^\s>/]+)", rendered)) == own
+    body = unescape(re.sub(r"<!-- -->", "", rendered))
+    shown = pd.read_csv(hostile / "next.csv", dtype=str, keep_default_na=False).head(SHOWN)
+    for cell in (*shown["query"], *shown["document"]):
+        assert f"<td>{visible(cell)}</td>" in body
 
 
 def test_very_many_rows_are_cut_and_it_is_said(found: Findings) -> None:

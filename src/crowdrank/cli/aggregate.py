@@ -65,16 +65,18 @@ def aggregate(
     ] = None,
     threads: o.Threads = None,
     engine: o.EngineName = "local",
+    dashboard: o.Dashboard = False,
     reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
     gold_format: o.GoldFormat = None,
     gold_columns: o.GoldColumns = None,
     gold_grades: o.GoldGrades = None,
     gold_unjudgeable: o.GoldUnjudgeable = None,
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Turn judgments into a consensus: what is relevant, how sure, and who is reliable."""
-    from crowdrank._files import check_output_folder
+    from crowdrank._folders import check_output_folder
     from crowdrank.consensus.base import MODEL
     from crowdrank.consensus.checkpoints import CHECKPOINT
     from crowdrank.judgments.addresses import is_folder
@@ -89,32 +91,39 @@ def aggregate(
     if is_folder(judgments):
         only_files = {"--posterior": posterior, "--save": save, "--format": reading["format"]}
         refuse_for_folders({**only_files, "--separator": reading["separator"]})
-        with o.engine(engine, threads) as running:
+        with o.engine(engine, threads, dashboard) as running:
             on_disk = aggregate_folder(
-                model, judgments, output, assessors, work, running, reading, checkpoint, gold, expert_options
+                model, judgments, output, assessors, work, running, reading, checkpoint, gold, expert_options, csv_safe
             )
         written = {"output": output, "assessors_output": assessors}
         _show({**_summary(method, model, on_disk, written), **_chosen(model)}, model, on_disk, json)
         return
     if work is not None:
         raise UsageError(f"--work is for a folder of Parquet files, and {judgments} is none; leave it out.")
-    check_outputs({"-o": output, "--assessors": assessors, "--posterior": posterior}, [judgments, gold])
+    inputs = [judgments, gold, reading["exclude"], reading["scales"]]
+    check_outputs({"-o": output, "--assessors": assessors, "--posterior": posterior}, inputs)
     if save is not None:
         check_output_folder(save, MODEL)
     table = read_judgments(judgments, **reading)
     if (doubt := scale_in_doubt(table)) is not None:
         complain(f"Note: {doubt}")
     known = read_gold(gold, **expert_options) if gold else None
-    with o.engine(engine, threads) as running:
+    with o.engine(engine, threads, dashboard) as running:
         model.fit(table, gold=known, engine=running, progress=True, checkpoint=checkpoint)
-    _write(model, output, assessors, posterior, save)
+    _write(model, output, assessors, posterior, save, csv_safe=csv_safe)
     written = {"output": output, "assessors_output": assessors, "posterior": posterior, "saved": save}
     summary = {**_summary(method, model, table, written), **_chosen(model)}
     _show(summary, model, table, json)
 
 
 def _write(
-    model: Aggregator, output: Path | None, assessors: Path | None, posterior: Path | None, save: Path | None
+    model: Aggregator,
+    output: Path | None,
+    assessors: Path | None,
+    posterior: Path | None,
+    save: Path | None,
+    *,
+    csv_safe: bool,
 ) -> None:
     """Write the results that were asked for, all in one step."""
     from crowdrank._files import one_step
@@ -125,11 +134,11 @@ def _write(
         return
     with one_step(first):
         if output is not None:
-            write_table(model.consensus_.document_table, output)
+            write_table(model.consensus_.document_table, output, csv_safe=csv_safe)
         if assessors is not None:
-            write_table(model.consensus_.assessor_table, assessors)
+            write_table(model.consensus_.assessor_table, assessors, csv_safe=csv_safe)
         if posterior is not None:
-            write_table(model.posterior_table(), posterior)
+            write_table(model.posterior_table(), posterior, csv_safe=csv_safe)
         if save is not None:
             model.save(save)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import crowdrank
+from crowdrank._text import visible
 from crowdrank.cli import (
     aggregate,
     assessors,
@@ -28,12 +33,51 @@ from crowdrank.cli import (
     validate,
 )
 from crowdrank.cli.pointers import help_for
-from crowdrank.cli.screen import complain, refuse
-from crowdrank.errors import CrowdrankError
+from crowdrank.cli.screen import complain, never_fail_to_encode, refuse
+from crowdrank.errors import CrowdrankError, interrupt_in
 from crowdrank.progress import be_quiet
+
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+"""Exit codes after Ctrl-C and after SIGTERM, as shells have them."""
+
+
+class Terminated(KeyboardInterrupt):
+    """Raised on SIGTERM, so that it is handled like Ctrl-C: checkpoints are written, temporary files removed."""
+
+
+@contextmanager
+def _visible_errors() -> Iterator[None]:
+    """Escape the words of the command line that a usage error quotes: file names may hold escape sequences."""
+    try:
+        yield
+    except Exception as problem:
+        if hasattr(problem, "format_message") and hasattr(problem, "message"):  # typer shows these itself
+            problem.message = visible(problem.message)
+        raise
+
+
+class Commands(TyperGroup):
+    """The commands, with usage errors that are safe to print and an exit code for interrupts."""
+
+    def make_context(self, *words: Any, **more: Any) -> Any:
+        """Parse the command line."""
+        with _visible_errors():
+            return super().make_context(*words, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; an interrupt is one line on standard error and its own exit code."""
+        try:
+            with _visible_errors():
+                return super().invoke(ctx)
+        except (KeyboardInterrupt, SystemError) as problem:
+            if (interrupt := interrupt_in(problem)) is None:
+                raise
+            raise typer.Exit(_interrupted(interrupt)) from None
+
 
 app = typer.Typer(
     name="crowdrank",
+    cls=Commands,
     help="From noisy relevance judgments of crowds, experts and LLM judges to a search ranker.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -84,14 +128,29 @@ def options(
 
 
 def _warn(message: Warning | str, *place: Any, **more: Any) -> None:
-    complain(f"Warning: {message}")
+    complain(f"Warning: {' '.join(str(message).splitlines())}")  # a warning of another package may have several lines
+
+
+def _interrupted(problem: KeyboardInterrupt) -> int:
+    """Say on standard error that work was interrupted, and where it is kept; return the exit code."""
+    refuse(" ".join(["Interrupted.", *getattr(problem, "__notes__", [])]))
+    return TERMINATED if isinstance(problem, Terminated) else INTERRUPTED
+
+
+def _terminate(number: int, frame: Any) -> None:
+    raise Terminated
 
 
 def main() -> None:
-    """Run the command line; what a user got wrong is one sentence and exit code 2."""
+    """Run the command line; an error of the user is one message and exit code 2."""
+    never_fail_to_encode()
     warnings.showwarning = _warn
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
+    except KeyboardInterrupt as problem:  # outside of a command
+        sys.exit(_interrupted(problem))
     except CrowdrankError as problem:
         refuse(f"Error: {problem}")
         if sys.stderr.isatty():  # a person; programs get the one line

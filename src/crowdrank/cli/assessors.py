@@ -30,29 +30,30 @@ def assessors(
     gold: o.MaybeGoldFile = None,
     threads: o.Threads = None,
     engine: o.EngineName = "local",
+    dashboard: o.Dashboard = False,
     reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
     gold_format: o.GoldFormat = None,
     gold_columns: o.GoldColumns = None,
     gold_grades: o.GoldGrades = None,
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Say who is reliable: informativeness, slope, bias, honeypots, and flags with their evidence."""
     from crowdrank.assessors.agreement import krippendorff_alpha
     from crowdrank.assessors.report import assess
     from crowdrank.judgments.read import read_gold, read_judgments
-    from crowdrank.judgments.write import check_output, write_table
+    from crowdrank.judgments.write import check_outputs, write_table
 
     model = model_class(method)().set_params(unjudgeable_as=unjudgeable_as)
-    if output is not None:
-        check_output(output)
+    check_outputs({"-o": output}, [judgments, gold, reading["exclude"], reading["scales"]])
     table = read_judgments(judgments, **reading)
     known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, None, "lowest")) if gold else None
-    with o.engine(engine, threads) as running:
+    with o.engine(engine, threads, dashboard) as running:
         report = assess(model.fit(table, gold=known, engine=running, progress=True))
     alpha = krippendorff_alpha(table)
     if output is not None:
-        write_table(report.table, output)
+        write_table(report.table, output, csv_safe=csv_safe)
     if json:
         say_json(_summary(method, report, alpha, output))
         return

@@ -54,10 +54,10 @@ def collect_add(
     from crowdrank.collection.waiting import Waiting, back_told, ledger_of
     from crowdrank.judgments.combine import combine
     from crowdrank.judgments.read import excluded_ids, read_judgments
-    from crowdrank.judgments.write import check_output
+    from crowdrank.judgments.write import check_outputs
 
     target = judgments if output is None else output
-    check_output(target)
+    check_outputs({"-o": target}, [*new, pairs, exclude, *([] if output is None else [judgments])])
     with locked(target):
         told = {"format": format, "columns": columns, "separator": separator}
         before = so_far = read_round(judgments, **told, grades=grades, unjudgeable=unjudgeable)

@@ -23,6 +23,7 @@ def collect_disagreements(
     method: c.Method = "gda",
     reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """List the documents that their judges disagree on, and which grades they mix up: for a talk about guidelines."""
@@ -31,12 +32,12 @@ def collect_disagreements(
     from crowdrank.judgments.table import counted
     from crowdrank.judgments.write import check_outputs, write_table
 
-    check_outputs({"-o": output}, [judgments])
+    check_outputs({"-o": output}, [judgments, reading["exclude"], reading["scales"]])
     table = read_judgments(judgments, **reading)
     found = disagreements(table, c.fitted(method, table, unjudgeable_as))
     mixed = confusions(table)
     if output is not None:
-        write_table(found, output)
+        write_table(found, output, csv_safe=csv_safe)
     if json:
         say_json({"documents": found.slice(0, top).to_pylist(), "disagreeing": len(found), "confusions": mixed})
         return

@@ -48,6 +48,7 @@ def collect_next(
     seed: c.Seed = None,
     reading: o.Reading = o.TOLD,
     unjudgeable_as: o.UnjudgeableAs = "lowest",
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Say which pairs to have judged next, by whom, at what price, and why.
@@ -55,21 +56,28 @@ def collect_next(
     Requests that were written (-o) and have not come back are not asked again; they are listed beside JUDGMENTS, in
     NAME.requests.csv.
     """
-    from crowdrank._files import locked, one_step
+    from crowdrank._files import check_output_file, locked, one_step, recover
     from crowdrank.collection.platforms import check_requests, write_requests
     from crowdrank.collection.pool import parse_prices
     from crowdrank.collection.requests import Budget
     from crowdrank.collection.rounds import costs_told, read_round
     from crowdrank.collection.waiting import Waiting, ledger_of
     from crowdrank.judgments.table import counted
+    from crowdrank.judgments.write import check_distinct
 
     wanted = c.policy_of(policy, settled=settled, good=good, seed=seed).checked()
     terms = Budget(budget, parse_prices(prices), kind, most, honeypots)
     ledger = ledger_of(judgments)
+    if csv_safe and to != "csv":
+        raise UsageError(f"--csv-safe changes ids, and {to} returns them with the answers; leave it out.")
     if output is not None:
         check_requests(output, to)
-        if output.resolve() == ledger.resolve():
-            raise UsageError(f"-o names {output}, where what was asked is listed; choose another name.")
+        check_output_file(ledger)
+        inputs = [judgments, ledger, pairs, assessors, reading["exclude"], reading["scales"]]
+        check_distinct({"-o": output}, inputs)
+        if output.resolve() in recover(ledger):
+            _show_completed(output, json=json)
+            return
     pool = c.pool_of(pairs, assessors, dict(terms.prices), reading["exclude"])
     so_far = read_round(judgments, **reading)
     model = c.fitted(method, so_far, unjudgeable_as) if so_far is not None and wanted.takes_model else None
@@ -82,7 +90,7 @@ def collect_next(
         asked = wanted.next(pool, so_far, model, terms, waiting)
         if output is not None:
             with one_step(ledger):
-                write_requests(asked, output, to)
+                write_requests(asked, output, to, csv_safe=csv_safe)
                 if len(asked) or again:
                     listed.and_then(Waiting.of(asked, so_far)).write(ledger)
     summary = {
@@ -112,3 +120,11 @@ def collect_next(
     say(f"{counted(len(asked), 'label')} wanted: {costs_told(asked.by_kind())} ({reasons}){unmet}{written}.")
     if len(waiting):
         say(f"Besides, {waiting.told()}: --again asks for them again.")
+
+
+def _show_completed(output: Path, *, json: bool) -> None:
+    """Say that an interrupted command was completed; to ask for more at once would replace requests not yet seen."""
+    if json:
+        say_json({"completed": True, "output": str(output)})
+    else:
+        say(f"Completed the interrupted command: its requests are in {output}. Give the command again to ask for more.")

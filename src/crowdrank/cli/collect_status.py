@@ -45,9 +45,13 @@ def collect_status(
     from crowdrank.collection.pool import Pool
     from crowdrank.collection.rounds import read_round, status
     from crowdrank.collection.waiting import Waiting, ledger_of
+    from crowdrank.judgments.write import check_distinct
 
     if labels is not None:
         check_labels(labels)
+        check_distinct(
+            {"--labels": labels}, [judgments, ledger_of(judgments), pairs, reading["exclude"], reading["scales"]]
+        )
     pool = None if pairs is None else Pool.read(pairs)
     so_far = read_round(judgments, **reading)
     listed = Waiting.read(ledger_of(judgments))

@@ -39,6 +39,7 @@ def compare(
     gold_unjudgeable: o.GoldUnjudgeable = None,
     unjudgeable_as: o.GoldUnjudgeableAs = "lowest",
     per_query: o.PerQuery = None,
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Compare rankings: means, differences with intervals, significance (Holm-corrected)."""
@@ -68,7 +69,7 @@ def compare(
         no_relevant=no_relevant,
     )
     if per_query is not None:
-        write_table(pa.Table.from_pandas(comparison.per_query, preserve_index=False), per_query)
+        write_table(pa.Table.from_pandas(comparison.per_query, preserve_index=False), per_query, csv_safe=csv_safe)
     if json:
         say_json(comparison.to_dict())
         return

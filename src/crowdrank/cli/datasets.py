@@ -8,6 +8,8 @@ from crowdrank.cli.screen import say, say_json, show_cells
 
 def datasets(json: AsJson = False) -> None:
     """List the public data sets crowdrank reads, where each comes from, and which are found here."""
+    from rich.text import Text
+
     from crowdrank.judgments.datasets import DATASETS, VARIABLE
 
     known = [
@@ -17,6 +19,6 @@ def datasets(json: AsJson = False) -> None:
     if json:
         say_json(known)
         return
-    rows = [[str(d["name"]), "yes" if d["found"] else "no", f"{d['about']}\nfrom {d['origin']}"] for d in known]
+    rows = [[str(d["name"]), "yes" if d["found"] else "no", Text(f"{d['about']}\nfrom {d['origin']}")] for d in known]
     show_cells(["data set", "found", "what it is"], rows, [True] * 3)
     say(f"A data set is looked for in the folder of its name under {VARIABLE}.")

@@ -66,7 +66,8 @@ def demo(
 
 def _check_output(output: Path) -> None:
     """Refuse a folder that cannot be written or contains anything but an earlier demo."""
-    from crowdrank._files import check_output_file, check_output_folder
+    from crowdrank._files import check_output_file
+    from crowdrank._folders import check_output_folder
     from crowdrank.pipeline.run import RUN
     from crowdrank.simulation.world import WORLD
 

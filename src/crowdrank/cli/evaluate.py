@@ -30,6 +30,7 @@ def evaluate(
     gold_unjudgeable: o.GoldUnjudgeable = None,
     unjudgeable_as: o.GoldUnjudgeableAs = "lowest",
     per_query: o.PerQuery = None,
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Score a ranking against expert grades."""
@@ -53,7 +54,7 @@ def evaluate(
         no_relevant=no_relevant,
     )
     if per_query is not None:
-        write_table(scored.per_query, per_query)
+        write_table(scored.per_query, per_query, csv_safe=csv_safe)
     if json:
         say_json({"run": str(run), "means": scored.means, "notes": scored.notes()})
         return

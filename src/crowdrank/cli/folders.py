@@ -43,9 +43,10 @@ def aggregate_folder(
     checkpoint: Path | None,
     gold: Path | None,
     expert_options: dict[str, Any],
+    csv_safe: bool,
 ) -> ShardedJudgments:
     """Fit to a folder of judgments, and write the consensus into another."""
-    from crowdrank._files import check_output_folder
+    from crowdrank._folders import check_output_folder
     from crowdrank.consensus.stored import CONSENSUS
     from crowdrank.judgments.addresses import address_of, is_within
     from crowdrank.judgments.read import read_gold
@@ -63,5 +64,5 @@ def aggregate_folder(
     table = read_folder(folder, work, engine, reading)
     model.fit(table, gold=known, engine=engine, progress=True, checkpoint=checkpoint, output=output)
     if assessors is not None:
-        write_table(model.consensus_.assessor_table, assessors)
+        write_table(model.consensus_.assessor_table, assessors, csv_safe=csv_safe)
     return table

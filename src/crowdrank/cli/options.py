@@ -159,6 +159,15 @@ Reading = dict[str, Any]
 TOLD: Reading = {}
 """Stands in a verb's signature where those options come."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", rich_help_panel=OUTPUT)]
+CsvSafe = Annotated[
+    bool,
+    typer.Option(
+        "--csv-safe",
+        help="In CSV and TSV files, put ' before text that a spreadsheet would run as a formula (first character =, +, "
+        "- or @). It changes ids: for files that people open, not for files that programs read.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 Threads = Annotated[
     int | None, typer.Option(help="How many threads to use, or processes with --engine dask.", show_default="1")
 ]
@@ -172,13 +181,22 @@ EngineName = Annotated[
 ]
 
 
+Dashboard = Annotated[
+    bool,
+    typer.Option(
+        "--dashboard/--no-dashboard",
+        help="With --engine dask: serve Dask's dashboard on this machine. Other users of the machine can look at it.",
+    ),
+]
+
+
 @contextmanager
-def engine(name: str, threads: int | None) -> Iterator[Any]:
-    """The engine named, for as long as it is needed; of a cluster it is said where it is."""
+def engine(name: str, threads: int | None, dashboard: bool = False) -> Iterator[Any]:
+    """Open the engine of that name for a block; of a cluster, say where it is."""
     from crowdrank.cli.screen import complain
     from crowdrank.engine.named import engine_named
 
-    with engine_named(name, threads) as running:
+    with engine_named(name, threads, dashboard) as running:
         if running.about:
             complain(running.about)
         yield running

@@ -32,16 +32,18 @@ def rank(
         str | None, typer.Option(help="The format of the features, where the suffix does not tell it.")
     ] = None,
     columns: Annotated[str | None, typer.Option(help="Which column of the features is query and document.")] = None,
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Score documents with a trained ranker and put the best of each query first."""
     from crowdrank.judgments.table import counted
+    from crowdrank.judgments.write import check_distinct
     from crowdrank.rankers.base import Ranker
     from crowdrank.rankers.run import check_run, join_features, padded, rank_documents, write_run
 
     if output is not None:
         check_run(output)
-        _refuse_inputs(output, features)
+        check_distinct({"-o": output}, features)
     ranker = Ranker.load(model)
     told = join_features(features, format, columns)
     known = padded(told, ranker.feature_names_)
@@ -53,7 +55,7 @@ def rank(
         )
     run = rank_documents(ranker, known)
     if output is not None:
-        write_run(run, output, tag)
+        write_run(run, output, tag, csv_safe=csv_safe)
     queries = len(known.query.unique())
     if json:
         say_json(
@@ -68,10 +70,3 @@ def rank(
     show_table(run)
     written = "" if output is None else f"; written to {output}"
     say(f"{type(ranker).__name__} on {counted(len(run), 'document')} in {counted(queries, 'query')}{written}.")
-
-
-def _refuse_inputs(output: Path, features: list[Path]) -> None:
-    from crowdrank.errors import UsageError
-
-    if output.resolve() in {path.resolve() for path in features}:
-        raise UsageError(f"-o names {output}, which is read; choose another name.")

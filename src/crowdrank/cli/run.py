@@ -12,14 +12,13 @@ import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.report import written
-from crowdrank.cli.screen import refuse, say, say_json, show_cells
-from crowdrank.errors import UsageError
+from crowdrank.cli.screen import say, say_json, show_cells
+from crowdrank.errors import UsageError, interrupt_in
 
 if TYPE_CHECKING:
     from crowdrank.pipeline.run import Run
 
 EXPERTS = "Expert grades"
-INTERRUPTED = 130
 REPORT = "report.html"
 
 
@@ -70,6 +69,7 @@ def run(
     ] = None,
     threads: Annotated[int | None, typer.Option(help="As many as the machine has, unless given.")] = None,
     engine: o.EngineName = "local",
+    dashboard: o.Dashboard = False,
     seed: Annotated[int | None, typer.Option(help="Of splits and of whatever is drawn.")] = None,
     format: o.Format = None,
     columns: o.Columns = None,
@@ -90,7 +90,7 @@ def run(
     json: o.AsJson = False,
 ) -> None:
     """From judgments, features and some expert grades to a ranker, compared with every control."""
-    from crowdrank._files import check_output_folder
+    from crowdrank._folders import check_output_folder
     from crowdrank.pipeline.config import Files, read_config
     from crowdrank.pipeline.estimate import plan
     from crowdrank.pipeline.origin import Origin
@@ -143,7 +143,7 @@ def run(
     if files.output is None:
         raise UsageError("Name a folder for the results with --output.")
     try:
-        with o.engine(engine, threads) as running:
+        with o.engine(engine, threads, dashboard) as running:
             cluster = None if engine == "local" else running
             origin = Origin(typed(config, {**given, "engine": None if engine == "local" else engine}))
             report = partial(written, shown_as=files.output)
@@ -157,9 +157,11 @@ def run(
                 **settings,
             )
         show_run(done, files.output, json=json)
-    except KeyboardInterrupt:
-        refuse(f"Interrupted; what was finished is kept in {files.output}: the same command goes on from it.")
-        raise typer.Exit(INTERRUPTED) from None
+    except (KeyboardInterrupt, SystemError) as problem:
+        if (interrupt := interrupt_in(problem)) is None:
+            raise
+        interrupt.add_note(f"What was finished is kept in {files.output}: the same command goes on from there.")
+        raise interrupt from None
 
 
 def show_run(done: Run, output: Path, *, json: bool) -> None:

@@ -1,4 +1,7 @@
-"""What the terminal shows: first rows of a table, notes, one summary line, JSON."""
+"""Print lines, tables and JSON.
+
+Every line and cell passes through `visible`: ids and file names may hold escape sequences, which a terminal would obey.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +9,44 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from crowdrank import progress
+from crowdrank._text import visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from rich.text import Text
+
+
+def never_fail_to_encode() -> None:
+    """Escape characters that the encoding of standard output or standard error does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def complain(text: str) -> None:
-    """One line on standard error, unless quiet was asked for (`--quiet`)."""
+    """Print one line on standard error, unless `--quiet` is given."""
     if not progress.is_quiet():
         refuse(text)
 
 
 def refuse(text: str) -> None:
-    """One line on standard error, whatever was asked for."""
-    sys.stderr.write(text + "\n")
+    """Print one line on standard error, even with `--quiet`."""
+    sys.stderr.write(visible(text) + "\n")
 
 
 def say(text: str) -> None:
-    """One line on standard output, as it is: ids may hold anything."""
-    sys.stdout.write(text + "\n")
+    """Print one line on standard output."""
+    sys.stdout.write(visible(text) + "\n")
 
 
 def say_json(value: Any) -> None:
-    """A value as JSON on standard output."""
-    say(json.dumps(_finite(value), indent=2, default=_plain))
+    """Print a value as JSON on standard output, in ASCII."""
+    text = json.dumps(_finite(value), indent=2, default=_plain)
+    sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")  # the one control character that json leaves as it is
 
 
 def _finite(value: Any) -> Any:
@@ -49,7 +63,7 @@ def _plain(value: Any) -> Any:
 
 
 def show_table(table: pa.Table, title: str = "", first: int = 10, of: int | None = None) -> None:
-    """The first rows of a table, which may be the first part of one with `of` rows."""
+    """Print the first rows of a table, which may be the first part of one with `of` rows."""
     cells = [[_cell(row[name]) for name in table.column_names] for row in table.slice(0, first).to_pylist()]
     numbers = ("int", "uint", "float", "double")
     left = [not str(field.type).startswith(numbers) for field in table.schema]
@@ -59,19 +73,30 @@ def show_table(table: pa.Table, title: str = "", first: int = 10, of: int | None
         say(f"... and {rows - min(first, len(table)):,} rows more")
 
 
-def show_cells(names: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bool], title: str = "") -> None:
-    """Rows of text in columns; a cell may be a rich Text."""
+def show_cells(
+    names: Sequence[str], rows: Sequence[Sequence[str | Text]], left: Sequence[bool], title: str = ""
+) -> None:
+    """Print rows in columns; a cell with a style or with several lines is a rich Text."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = Table(title=visible(title) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name, is_left in zip(names, left, strict=True):
-        shown.add_column(name, justify="left" if is_left else "right", overflow="fold")
+        shown.add_column(visible(name), justify="left" if is_left else "right", overflow="fold")
     for row in rows:
-        shown.add_row(*row)
+        shown.add_row(*map(_visible_cell, row))
     # A pipe has no width: long rows must not be folded there.
-    Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 10_000).print(shown)
+    width = None if sys.stdout.isatty() else 10_000
+    Console(highlight=False, markup=False, emoji=False, width=width).print(shown)
+
+
+def _visible_cell(cell: str | Text) -> str | Text:
+    if isinstance(cell, str):
+        return visible(cell)
+    styled = cell.copy()
+    styled.plain = visible(cell.plain, keep="\n")
+    return styled
 
 
 def _cell(value: Any) -> str:

@@ -65,8 +65,11 @@ def simulate(
 
     With --from only the crowd is made; all else is real.
     """
+    from crowdrank._folders import check_output_folder
+    from crowdrank.simulation.world import WORLD
     from crowdrank.simulation.world import simulate as make
 
+    check_output_folder(output, WORLD)
     world = make(
         source=source or None,
         queries=queries,

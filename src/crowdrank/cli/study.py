@@ -126,7 +126,8 @@ def show_study(done: Study) -> None:
         show_figures(table)
         if table.comparison is not None and len(table.comparison.evaluations) > 1:
             show_tests(table.comparison)
-        say(" ".join(table.notes) + "\n")
+        say(" ".join(table.notes))
+        say("")
     say(f"Protocol. {' '.join(done.protocol)}")
 
 

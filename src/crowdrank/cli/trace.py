@@ -20,21 +20,21 @@ def trace(
     method: o.Method = "gda",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the steps here.")] = None,
     reading: o.Reading = o.TOLD,
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Replay a document's judgments one by one: what is known after each, and how surely."""
     from crowdrank.consensus.trace import trace as replay
     from crowdrank.judgments.read import read_judgments
     from crowdrank.judgments.table import counted
-    from crowdrank.judgments.write import check_output, write_table
+    from crowdrank.judgments.write import check_outputs, write_table
 
     model = model_class(method)()
-    if output is not None:
-        check_output(output)
+    check_outputs({"-o": output}, [judgments, reading["exclude"], reading["scales"]])
     table = read_judgments(judgments, **reading)
     steps = replay(model.fit(table, progress=True), table, document, query)
     if output is not None:
-        write_table(steps, output)
+        write_table(steps, output, csv_safe=csv_safe)
     if json:
         say_json(steps.to_pylist())
         return

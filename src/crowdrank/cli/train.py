@@ -91,6 +91,7 @@ def train(
         ),
     ] = None,
     engine: o.EngineName = "local",
+    dashboard: o.Dashboard = False,
     format: Annotated[
         str | None, typer.Option(help="The format of the features, where the suffix does not tell it.")
     ] = None,
@@ -113,7 +114,7 @@ def train(
     json: o.AsJson = False,
 ) -> None:
     """Train a ranker on features and labels."""
-    from crowdrank._files import check_output_folder
+    from crowdrank._folders import check_output_folder
     from crowdrank.rankers.run import join_features, padded
     from crowdrank.rankers.store import RANKER
 
@@ -143,7 +144,7 @@ def train(
         model.fit(**told)
     else:
         model.require_engines()  # before a cluster is started for nothing
-        with o.engine(engine, threads) as running:
+        with o.engine(engine, threads, dashboard) as running:
             model.fit(**told, engine=running)
     model.save(output)
     summary = _summary(ranker, model, rows, held_out, output)

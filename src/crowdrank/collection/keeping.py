@@ -153,7 +153,8 @@ def start(path: str | Path, new: Judgments, *, utc: bool = False) -> None:
         return
     rows = list(_rows(new, utc))
     if name.endswith(".jsonl"):
-        text = "".join(_json(row) for row in rows)
+        # A blank is a missing key: beside numbers, an empty text would be a cell of another type.
+        text = "".join(_json({role: value for role, value in row.items() if value != ""}) for row in rows)
     else:
         names = kept_columns(new).column_names
         written = [names, *([row[one] for one in names] for row in rows)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from crowdrank._numba import njit
 
 GIVEN, NOBODY, TOO_DEAR = 0, 1, 2
 """How the wish for a label ended."""

@@ -34,12 +34,12 @@ def check_requests(path: str | Path, platform: str) -> None:
         check_output_file(path)
 
 
-def write_requests(requests: Requests, path: str | Path, platform: str = "csv") -> None:
+def write_requests(requests: Requests, path: str | Path, platform: str = "csv", *, csv_safe: bool = False) -> None:
     """Write requests for a platform: one task for each pair, with the number of labels wanted where it can be told.
 
     Label Studio imports a list of tasks with `data`; Toloka a TSV of INPUT: columns, with the right answer of a
     control task in a GOLDEN: column; MTurk a CSV whose columns fill the template's placeholders; Quepid a CSV of query
-    and docid.
+    and docid. `csv_safe` is for our own table only (see `write_table`): platforms return the ids.
 
     >>> import pandas as pd
     >>> import tempfile
@@ -52,7 +52,7 @@ def write_requests(requests: Requests, path: str | Path, platform: str = "csv") 
     """
     check_requests(path, platform)
     if platform == "csv":
-        write_table(requests.to_arrow(), path)
+        write_table(requests.to_arrow(), path, csv_safe=csv_safe)
         return
     writers: dict[str, Callable[[Requests, Path], None]] = {
         "label-studio": _label_studio,

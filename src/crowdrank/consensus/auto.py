@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from crowdrank._files import write_folder
+from crowdrank._folders import write_folder
 from crowdrank.consensus import METHODS, held_out, model_class
 from crowdrank.consensus.base import Aggregator, Table
 from crowdrank.consensus.checkpoints import Checkpoint

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import crowdrank
-from crowdrank._files import FolderKind, check_output_folder, open_folder, reason, write_folder
+from crowdrank._folders import FolderKind, check_output_folder, open_folder, reason, write_folder
 from crowdrank.consensus import METHODS, caution, crowdkit, kernels, model_class
 from crowdrank.consensus.checkpoints import Checkpoint, fingerprint
 from crowdrank.consensus.information import information
@@ -35,6 +35,7 @@ from crowdrank.consensus.stored import (
     write_about,
 )
 from crowdrank.engine.base import Arrays, Engine, Passes
+from crowdrank.engine.blas import single_blas_thread
 from crowdrank.engine.local import LocalEngine
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import (
@@ -44,6 +45,7 @@ from crowdrank.errors import (
     InputError,
     NotFittedError,
     UsageError,
+    interrupt_in,
     shown,
 )
 from crowdrank.judgments import combine, frames, ids
@@ -238,8 +240,8 @@ class Aggregator(Parametrised, ABC):
         passes = (engine or LocalEngine()).open(self, prepared, gold_codes)
         keeper = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         if keeper is not None:
-            keeper.bind(fingerprint(self, prepared, gold_codes))
-        with reporting(progress, type(self).__name__) as report:
+            keeper.bind(fingerprint(self, prepared, gold_codes, theta, len(passes.shards)))
+        with single_blas_thread(), reporting(progress, type(self).__name__) as report:
             most = self.n_iter if rounds is None else rounds
             if isinstance(report, ProgressBar):
                 report.stage(type(self).__name__, most)
@@ -347,10 +349,13 @@ class Aggregator(Parametrised, ABC):
                 report(self.n_iter_, most, self.history_[-1])
                 if keeper is not None:
                     keeper.offer(theta, statistics, passes.local_state, self.history_)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemError) as problem:
+            if (interrupt := interrupt_in(problem)) is None:
+                raise
             if keeper is not None and theta is not None and self.history_:
                 keeper.save(theta, statistics, passes.local_state(), self.history_)
-            raise
+                interrupt.add_note(f"The fit is kept in {keeper.path}: the same command goes on from there.")
+            raise interrupt from None
         except ClusterError as problem:
             if keeper is None or not keeper.path.exists():
                 raise

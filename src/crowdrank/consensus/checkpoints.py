@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from crowdrank._files import FolderKind, open_folder, reason, remove_folder, write_folder
+from crowdrank._folders import FolderKind, open_folder, reason, remove_folder, write_folder
+from crowdrank._source import source_digest
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.engine.base import Arrays
 from crowdrank.errors import InputError
@@ -66,7 +67,7 @@ class Checkpoint:
             ) from problem
         if about["fingerprint"] != self._fingerprint:
             raise InputError(
-                "it is the checkpoint of other judgments or another model",
+                "it is the checkpoint of other judgments, another model or another version of crowdrank",
                 source=str(self.path),
                 remedy="name another folder, or delete it",
             )
@@ -110,15 +111,30 @@ class _StoredLocals:
         return (arrays_from_table(pq.read_table(file)) for file in self.files)
 
 
-def fingerprint(model: Any, judgments: Judgments | ShardedJudgments, gold: Any) -> str:
-    """What must be the same for a fit to go on from a checkpoint: model, settings but the iterations, data."""
+def fingerprint(
+    model: Any, judgments: Judgments | ShardedJudgments, gold: Any, theta: Arrays | None, n_shards: int
+) -> str:
+    """Return a digest of all that changes the result of a fit, but for when it stops.
+
+    Args:
+        model: the model; its settings count, except `n_iter`, `tol` and `interval`.
+        judgments: prepared judgments.
+        gold: codes of the expert grades.
+        theta: parameters that the fit starts from, if any.
+        n_shards: number of shards, which the local state in a checkpoint belongs to.
+
+    """
     settings = {k: v for k, v in model.get_params().items() if k not in ("n_iter", "tol", "interval")}
-    digest = hashlib.blake2b(repr((type(model).__name__, settings, judgments.scales)).encode())
+    about = (source_digest(), type(model).__name__, settings, judgments.scales, n_shards)
+    digest = hashlib.blake2b(repr(about).encode())
+    known: list[Any] = [gold]
     if isinstance(judgments, ShardedJudgments):
         digest.update(judgments.fingerprint().encode())
-        for array in (array for known in ([] if gold is None else gold.known) for array in known):
-            digest.update(array.tobytes())
-        return digest.hexdigest()
-    for array in (judgments.offsets, judgments.assessor, judgments.grade, judgments.item_query, gold):
-        digest.update(b"-" if array is None else array.tobytes())
+        known = [array for grades in ([] if gold is None else gold.known) for array in grades]
+    else:
+        known += [judgments.offsets, judgments.assessor, judgments.grade, judgments.item_query]
+        known += [judgments.assessor_scale, judgments.family_of]
+    start = {} if theta is None else theta
+    for array in [*known, *(start[name] for name in sorted(start))]:
+        digest.update(b"-" if array is None else repr((array.dtype, array.shape)).encode() + array.tobytes())
     return digest.hexdigest()

@@ -7,8 +7,10 @@ from functools import cache
 from typing import Any, cast
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
+
+from crowdrank._numba import njit
 
 Kernel = Callable[..., Any]
 

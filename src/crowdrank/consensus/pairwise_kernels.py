@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from crowdrank._numba import njit
 
 ALL_PAIRS = 10
 """A group of up to so many times `partners` judgments is small enough for all its pairs."""

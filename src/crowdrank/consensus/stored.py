@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import crowdrank
-from crowdrank._files import FolderKind, ScratchFolder, open_folder, reason
+from crowdrank._disk import ScratchFolder
+from crowdrank._folders import FolderKind, open_folder, reason
 from crowdrank.consensus import caution, kernels
 from crowdrank.consensus.result import Consensus, document_table
 from crowdrank.engine.base import Arrays

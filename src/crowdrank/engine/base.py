@@ -10,7 +10,7 @@ The first argument is always one shard, and nothing else touches data. An engine
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any, Protocol, Self, TypeVar
 
 from numpy.typing import NDArray
@@ -66,6 +66,10 @@ class Passes(Protocol):
     """
 
     threads: int
+
+    @property
+    def shards(self) -> Sized:
+        """Return the shards of the judgments, or what loads them."""
 
     def accumulate(self, theta: Arrays | None) -> Arrays:
         """One pass over all shards; the sum of their statistics."""

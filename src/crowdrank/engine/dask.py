@@ -59,13 +59,16 @@ class DaskEngine:
         workers: how many processes to start here; as many as there are cores, unless said.
         threads: of each of them.
         shard_size: judgments in a shard, about.
-        dashboard: whether the cluster started here serves Dask's dashboard, on a free port.
+        dashboard: serve Dask's dashboard of a cluster started here, on a free port of this machine. Other users of this
+            machine can look at it.
 
-    The cluster starts when it is first needed, and ends with `close` or the end of a `with`.
+    The cluster starts when it is first needed, and ends with `close` or the end of a `with`. One that is started here
+    listens on this machine alone and takes only clients that have its certificate (TLS), which stays in memory: other
+    users of the machine cannot run code on it.
 
     >>> from crowdrank import DawidSkene, simulate
     >>> world = simulate(queries=5, documents=6, seed=1)
-    >>> with DaskEngine(workers=1, dashboard=False) as engine:
+    >>> with DaskEngine(workers=1) as engine:
     ...     there = DawidSkene().fit(world.judgments, engine=engine)
     >>> there.consensus_.documents.equals(DawidSkene().fit(world.judgments).consensus_.documents)
     True
@@ -80,7 +83,7 @@ class DaskEngine:
         workers: int | None = None,
         threads: int = 1,
         shard_size: int = JUDGMENTS_PER_SHARD,
-        dashboard: bool = True,
+        dashboard: bool = False,
     ) -> None:
         for name, value in (("workers", workers), ("threads", threads), ("shard_size", shard_size)):
             if value is not None and value < 1:
@@ -152,15 +155,22 @@ class DaskEngine:
         return self._client
 
     def _started(self) -> Any:
-        distributed = require_dask()
-        self._cluster = distributed.LocalCluster(
-            n_workers=self.workers or os.cpu_count() or 1,
-            threads_per_worker=self.threads,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0" if self.dashboard else None,
-            preload=["crowdrank.engine.deaf"],
-            silence_logs=logging.CRITICAL,  # what matters of it we say ourselves
-        )
+        distributed = require_dask(own=True)
+        import dask
+
+        # Without a dashboard Dask still serves pages about workers and tasks over plain HTTP: then there are none.
+        pages = {} if self.dashboard else {f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker")}
+        with dask.config.set(pages):
+            self._cluster = distributed.LocalCluster(
+                n_workers=self.workers or os.cpu_count() or 1,
+                threads_per_worker=self.threads,
+                host="127.0.0.1",
+                security=distributed.Security.temporary(),
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": self.dashboard},
+                preload=["crowdrank.engine.deaf"],
+                silence_logs=logging.CRITICAL,  # what matters of it we say ourselves
+            )
         return distributed.Client(self._cluster, set_as_default=False, direct_to_workers=True)
 
     def _called(self) -> Any:
@@ -206,7 +216,8 @@ class DaskEngine:
         It names the dashboard, where passes can be watched.
         """
         n = counted(len(self.client.nthreads()), "worker")
-        watched = f"; watch them at {self.client.dashboard_link}" if self.client.dashboard_link else ""
+        link = self.client.dashboard_link if self.address is not None or self.dashboard else None
+        watched = f"; watch them at {link}" if link else ""
         return f"Dask: {n} at {self.scheduler}{watched}."
 
     def require_scheduler(self, problem: BaseException) -> None:
@@ -579,10 +590,13 @@ def _bare(model: ShardModel) -> ShardModel:
     return bare
 
 
-def require_dask() -> Any:
-    """The package `distributed`, or how to get it."""
+def require_dask(own: bool = False) -> Any:
+    """Return the package `distributed`, or say how to install it; with `own`, also check for what TLS needs."""
     try:
         import distributed
+
+        if own:
+            import cryptography  # noqa: F401
     except ImportError as problem:
         raise UsageError(
             f"The Dask engine needs a package that is not here ({problem.name}); pip install 'crowdrank[dask]'."

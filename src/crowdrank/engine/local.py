@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._files import ScratchFolder
+from crowdrank._disk import ScratchFolder
 from crowdrank.engine.base import Arrays, ShardModel, Sink
+from crowdrank.engine.blas import single_blas_thread
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, HeldShards, Shard, Shards, shards_of
 from crowdrank.engine.sums import tree_sum
 from crowdrank.errors import UsageError
@@ -79,7 +80,10 @@ class LocalPasses:
     ) -> None:
         self.model, self.shards, self.threads = model, shards, threads
         self.told: Callable[[float], None] | None = None
-        self.local = list(self._each(lambda number: model.start(shards[number]))) if local is None else local
+        if local is None:
+            with single_blas_thread():
+                local = list(self._each(lambda number: model.start(shards[number])))
+        self.local = local
 
     def watch(self, told: Callable[[float], None]) -> None:
         """Call a function with the share of a pass that is done, whenever it has grown."""
@@ -90,6 +94,7 @@ class LocalPasses:
             in_order(work, len(self.shards), min(self.threads, len(self.shards))), len(self.shards), self.told
         )
 
+    @single_blas_thread()
     def accumulate(self, theta: Arrays | None) -> Arrays:
         """One pass over all shards; the sum of their statistics."""
 
@@ -111,7 +116,8 @@ class LocalPasses:
         def one(number: int) -> Arrays:
             return sink(number, self.model.finish(self.shards[number], self.local[number], theta))
 
-        return self._each(one)
+        with single_blas_thread():
+            yield from self._each(one)
 
     def local_state(self) -> list[Arrays]:
         """Each shard's local state."""
@@ -142,6 +148,7 @@ class StreamedPasses:
             in_order(work, len(self.shards), min(self.threads, len(self.shards))), len(self.shards), self.told
         )
 
+    @single_blas_thread()
     def accumulate(self, theta: Arrays | None) -> Arrays:
         """One pass over all shards; the sum of their statistics."""
 
@@ -165,7 +172,8 @@ class StreamedPasses:
         def one(place: int) -> Arrays:
             return sink(place, finished(self.model, self.shards.load(place), self.carried, place, theta))
 
-        return self._each(one)
+        with single_blas_thread():
+            yield from self._each(one)
 
     def local_state(self) -> Iterator[Arrays]:
         """What each shard carries, loaded one at a time."""

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "ucx://")
 
 
-def engine_named(name: str, threads: int | None = None) -> LocalEngine | DaskEngine:
+def engine_named(name: str, threads: int | None = None, dashboard: bool = False) -> LocalEngine | DaskEngine:
     """`local`, or `dask` for processes here, or `dask=tcp://host:port` for a cluster.
 
     Args:
         name: what the user wrote.
         threads: of the local engine; with `dask`, so many processes are started here, or as many as there are cores.
+        dashboard: serve Dask's dashboard of processes started here.
 
     >>> engine_named("local", 2)
     LocalEngine(threads=2, shard_size=262144)
@@ -27,6 +28,8 @@ def engine_named(name: str, threads: int | None = None) -> LocalEngine | DaskEng
     crowdrank.errors.UsageError: There is no engine 'spark'; take local, dask, or dask=tcp://host:port.
     """
     kind, equals, address = name.partition("=")
+    if dashboard and name != "dask":
+        raise UsageError("--dashboard is for --engine dask; another cluster has its own, and local has none.")
     if name == "local":
         return LocalEngine(1 if threads is None else threads)
     if kind != "dask" or (equals and not address):
@@ -37,5 +40,5 @@ def engine_named(name: str, threads: int | None = None) -> LocalEngine | DaskEng
         raise UsageError(f"'{address}' is no address of a Dask scheduler; write it as in dask=tcp://10.0.0.1:8786.")
     from crowdrank.engine.dask import DaskEngine, require_dask
 
-    require_dask()
-    return DaskEngine(address) if address else DaskEngine(workers=threads)
+    require_dask(own=not address)
+    return DaskEngine(address) if address else DaskEngine(workers=threads, dashboard=dashboard)

@@ -8,8 +8,9 @@ document is its own group.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from crowdrank._numba import njit
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
+
+from crowdrank._numba import njit
 
 
 @njit(cache=True, nogil=True)

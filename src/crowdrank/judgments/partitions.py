@@ -24,7 +24,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from crowdrank._files import ScratchFolder, check_output_folder, write_folder
+from crowdrank._disk import ScratchFolder
+from crowdrank._folders import check_output_folder, write_folder
 from crowdrank.errors import DataWarning, InputError, UsageError, shown
 from crowdrank.judgments.addresses import is_within, listed, opened_at, partition_files, version_of
 from crowdrank.judgments.bad_rows import BadRows

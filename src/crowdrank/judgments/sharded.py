@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from crowdrank._files import FolderKind, open_folder, reason
+from crowdrank._folders import FolderKind, open_folder, reason
 from crowdrank.errors import InputError, OnDiskError
 from crowdrank.judgments import combine
 from crowdrank.judgments.grades import Scale, one_of

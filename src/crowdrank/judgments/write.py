@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from crowdrank._files import check_output_file, write_file
 from crowdrank.errors import UsageError
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
+FORMULA = "[=+\\-@\t\r\n＝＋－＠]"
+"""The first character of what spreadsheet programs run as a formula (OWASP, CSV Injection)."""
 
 
 def check_output(path: str | Path) -> None:
@@ -34,18 +37,23 @@ def check_output(path: str | Path) -> None:
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
-    """Refuse tables that cannot be written, or that would take the place of an input or of each other.
+    """Refuse tables that cannot be written, or that would replace an input or each other."""
+    for path in outputs.values():
+        if path is not None:
+            check_output(path)
+    check_distinct(outputs, inputs)
 
-    >>> check_outputs({"-o": Path("a.csv")}, [Path("a.csv")])
+
+def check_distinct(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
+    """Refuse outputs that would replace an input or each other.
+
+    >>> check_distinct({"-o": Path("a.csv")}, [Path("a.csv")])
     Traceback (most recent call last):
     crowdrank.errors.UsageError: -o names a.csv, which is read; choose another name.
     """
-    taken = {path.resolve() for path in inputs if path is not None}
+    read = {path.resolve() for path in inputs if path is not None}
     for option, path in outputs.items():
-        if path is None:
-            continue
-        check_output(path)
-        if path.resolve() in taken:
+        if path is not None and path.resolve() in read:
             raise UsageError(f"{option} names {path}, which is read; choose another name.")
     named = [path.resolve() for path in outputs.values() if path is not None]
     if len(set(named)) < len(named):
@@ -56,8 +64,14 @@ def _suffix(path: str | Path) -> str:
     return Path(Path(path).name.lower().removesuffix(".gz")).suffix
 
 
-def write_table(table: pa.Table, path: str | Path) -> None:
-    r"""Write a table as CSV, TSV, Parquet or JSON Lines, packed where the name ends in .gz.
+def write_table(table: pa.Table, path: str | Path, *, csv_safe: bool = False) -> None:
+    r"""Write a table as CSV, TSV, Parquet or JSON Lines, compressed if the name ends in .gz.
+
+    Args:
+        table: the table.
+        path: the file; its suffix names the format.
+        csv_safe: in CSV and TSV, put `'` before text that a spreadsheet program would run as a formula. It changes
+            ids, so a file that programs read back must be written without it.
 
     >>> import tempfile
     >>> out = Path(tempfile.mkdtemp()) / "a.jsonl"
@@ -77,7 +91,8 @@ def write_table(table: pa.Table, path: str | Path) -> None:
                 options = pyarrow.csv.WriteOptions(
                     delimiter="\t" if suffix == ".tsv" else ",", quoting_style="needed", quoting_header="needed"
                 )
-                pyarrow.csv.write_csv(_undictionaried(table), stream, options)
+                plain = _undictionaried(table)
+                pyarrow.csv.write_csv(_without_formulas(plain) if csv_safe else plain, stream, options)
 
 
 def _undictionaried(table: pa.Table) -> pa.Table:
@@ -86,6 +101,15 @@ def _undictionaried(table: pa.Table) -> pa.Table:
     for name, kind in kinds.items():
         table = table.set_column(table.column_names.index(name), name, table[name].cast(kind.value_type))
     return table
+
+
+def _without_formulas(table: pa.Table) -> pa.Table:
+    """Return the table with `'` before every text and column name that begins like a formula."""
+    for position, field in enumerate(table.schema):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            text = pyarrow.compute.replace_substring_regex(table.column(position), rf"\A({FORMULA})", r"'\1")
+            table = table.set_column(position, field.name, text)
+    return table.rename_columns([f"'{name}" if re.match(FORMULA, name) else name for name in table.column_names])
 
 
 def _nan_as_null(table: pa.Table) -> pa.Table:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,8 @@ from crowdrank.training.label_features import LabelFeatures, label_features
 
 MANY_LABELS = 10
 """From so many judgments of a document on, the pairwise model takes fewer partners of each."""
+WARNINGS_FILE = "warnings.json"
+"""Name of the file with a fit's data warnings, in the folder of its stage."""
 
 
 class Opinions:
@@ -57,27 +61,30 @@ class Opinions:
         options: dict[str, Any] = {}
         if method == "gda-pairwise" and len(self.material.labels) > MANY_LABELS * self.material.labels.n_items:
             options["partners"] = 5
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            try:
-                self._models[method] = self.stages.kept(
-                    f"consensus-{method}",
-                    digest(self.key, method, options),
-                    lambda: (
-                        model_class(method)()
-                        .set_params(**options)
-                        .fit(self.material.labels, engine=self.cluster or LocalEngine(self.threads), progress=report)
-                    ),
-                    lambda model, place: model.save(place),
-                    Aggregator.load,
-                )
-            except CrowdrankError as problem:
-                self.failed[method] = str(problem).rstrip(".")
-        for sentence in dict.fromkeys(str(warning.message) for warning in said if warning.category is DataWarning):
+        try:
+            self._models[method], found = self.stages.kept(
+                f"consensus-{method}",
+                digest(self.key, method, options),
+                lambda: self._fitted(method, options, report),
+                _save,
+                _load,
+            )
+        except CrowdrankError as problem:
+            self.failed[method] = str(problem).rstrip(".")
+            return
+        for sentence in found:
             self._warned.setdefault(sentence, []).append(method)
-        model = self._models.get(method)
-        if model is not None and not getattr(model, "converged_", True):
+        model = self._models[method]
+        if not getattr(model, "converged_", True):
             self._unfinished[method] = model.n_iter_
+
+    def _fitted(self, method: str, options: dict[str, Any], report: Report | bool) -> tuple[Aggregator, list[str]]:
+        """Fit a method; return the model and its data warnings, each once."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = model_class(method)().set_params(**options)
+            model.fit(self.material.labels, engine=self.cluster or LocalEngine(self.threads), progress=report)
+        return model, list(dict.fromkeys(str(one.message) for one in caught if one.category is DataWarning))
 
     @property
     def cautions(self) -> list[str]:
@@ -138,6 +145,18 @@ class Opinions:
                 known: kept for known, kept in self._drawn.items() if known[1] == seed
             }
         return self._drawn[kind, seed]
+
+
+def _save(fitted: tuple[Aggregator, list[str]], place: Path) -> None:
+    """Save a fitted model together with its data warnings."""
+    model, found = fitted
+    model.save(place)
+    (place / WARNINGS_FILE).write_text(json.dumps(found), encoding="utf-8")
+
+
+def _load(place: Path) -> tuple[Aggregator, list[str]]:
+    """Load what `_save` wrote."""
+    return Aggregator.load(place), json.loads((place / WARNINGS_FILE).read_text(encoding="utf-8"))
 
 
 def _joined(names: list[str]) -> str:

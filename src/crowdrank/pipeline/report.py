@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from crowdrank._text import markdown_text
 from crowdrank.evaluation.significance import written_p
 from crowdrank.judgments.table import counted
 from crowdrank.pipeline.tables import comparison_table
@@ -15,7 +16,7 @@ SHOWN = 10
 
 
 def markdown(done: Run) -> str:
-    """The report as Markdown.
+    """Return the report as Markdown; ids and notes are escaped, so that they render as plain text.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=30, documents=8, seed=1)
@@ -27,7 +28,7 @@ def markdown(done: Run) -> str:
     lines = [
         f"# A ranker from {counted(sizes['judgments'], 'judgment')}",
         "",
-        done.paragraph,
+        markdown_text(done.paragraph),
         "",
         "## Candidates",
         "",
@@ -47,8 +48,7 @@ def markdown(done: Run) -> str:
         "",
         "## How it was done",
         "",
-        *(f"- {sentence}" for sentence in done.verdict.protocol),
-        *(f"- {note}" for note in done.notes),
+        *(f"- {markdown_text(sentence)}" for sentence in (*done.verdict.protocol, *done.notes)),
         f"- Made by crowdrank {done.about()['crowdrank']} with seed {done.settings.seed}; run.json has all settings.",
     ]
     return "\n".join(lines) + "\n"
@@ -67,7 +67,7 @@ def _candidates(done: Run) -> list[dict[str, Any]]:
     }
     rows = []
     for row in comparison_table(done.outcome, done.verdict).to_pylist():
-        name = f"**{row['candidate']}**" if row["chosen"] else row["candidate"]
+        name = f"{row['candidate']} (chosen)" if row["chosen"] else row["candidate"]
         figures = {new: _figure(new, row.get(old)) for old, new in shown.items()}
         rows.append({"candidate": name, "what": row["about"]} | figures)
     return rows
@@ -100,16 +100,16 @@ def _weakest(done: Run) -> list[dict[str, Any]]:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    """Rows as a Markdown table; whatever ids hold stays text."""
+    """Return the rows as the lines of a Markdown table."""
     if not rows:
         return ["(none)"]
     names = list(rows[0])
-    lines = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
+    body = ([_cell(row[name]) for name in names] for row in rows)
+    lines = [[_cell(name) for name in names], ["---"] * len(names), *body]
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
 def _cell(value: Any) -> str:
     if value is None or value != value:
         return ""
-    text = f"{value:.4f}" if isinstance(value, float) else str(value)
-    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+    return f"{value:.4f}" if isinstance(value, float) else markdown_text(str(value))

@@ -15,16 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 import crowdrank
-from crowdrank._files import (
-    CACHE,
-    MANIFEST,
-    FolderKind,
-    check_output_folder,
-    locked,
-    write_file,
-    write_folder,
-    write_manifest,
-)
+from crowdrank._files import CACHE, MANIFEST, locked, write_file
+from crowdrank._folders import FolderKind, check_output_folder, write_folder, write_manifest
 from crowdrank.assessors.report import AssessorReport, assess
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine

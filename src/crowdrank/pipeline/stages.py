@@ -15,8 +15,8 @@ from zipfile import BadZipFile
 import numpy as np
 import pyarrow as pa
 
-import crowdrank
 from crowdrank._files import write_file
+from crowdrank._source import source_digest
 from crowdrank.errors import CrowdrankError
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import Features
@@ -160,5 +160,5 @@ def _load_arrays(place: Path) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def code() -> str:
-    """What results depend on besides data and settings: the version."""
-    return crowdrank.__version__
+    """Return the part of every key that stands for the code: a digest of the package's source."""
+    return source_digest()

@@ -70,11 +70,11 @@ def is_trec(path: str | Path) -> bool:
     return Path(path).name.lower().removesuffix(".gz").endswith(TREC)
 
 
-def write_run(run: pa.Table, path: str | Path, tag: str = "crowdrank") -> None:
-    """Write a run as TREC's `query Q0 document rank score tag`, or as a table, by the suffix."""
+def write_run(run: pa.Table, path: str | Path, tag: str = "crowdrank", *, csv_safe: bool = False) -> None:
+    """Write a run as TREC's `query Q0 document rank score tag`, or as a table (see `write_table`), by the suffix."""
     check_run(path)
     if not is_trec(path):
-        write_table(run, path)
+        write_table(run, path, csv_safe=csv_safe)
         return
     columns = [run[name].to_pylist() for name in ("query", "document", "rank", "score")]
     _refuse_spaces({"query": columns[0], "document": columns[1], "tag": [tag]})

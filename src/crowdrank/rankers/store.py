@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import crowdrank
-from crowdrank._files import FolderKind, open_folder, reason, write_folder
+from crowdrank._folders import FolderKind, open_folder, reason, write_folder
 from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.errors import InputError
 

@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from crowdrank._files import open_folder
+from crowdrank._folders import open_folder
 from crowdrank.assessors.agreement import Alpha, krippendorff_alpha
 from crowdrank.assessors.flags import CAREFUL, CARELESS
 from crowdrank.consensus.base import Aggregator

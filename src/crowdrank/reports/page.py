@@ -10,7 +10,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from crowdrank._files import check_output_file, update_folder, write_file
+from crowdrank._files import check_output_file, write_file
+from crowdrank._folders import update_folder
 from crowdrank.judgments.table import counted
 from crowdrank.pipeline.run import RUN
 from crowdrank.reports.answers import ADVICE, MEANING, answers

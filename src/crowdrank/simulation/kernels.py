@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
+
+from crowdrank._numba import njit
 
 
 @njit(cache=True, nogil=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from crowdrank._files import FolderKind, write_folder
+from crowdrank._folders import FolderKind, write_folder
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import counted
 from crowdrank.progress import Report, reporting

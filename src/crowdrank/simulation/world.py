@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from crowdrank._files import FolderKind, check_output_folder, write_folder
+from crowdrank._folders import FolderKind, check_output_folder, write_folder
 from crowdrank.errors import OutputError, UsageError, shown
 from crowdrank.simulation.assessors import draw_assessors
 from crowdrank.simulation.documents import Documents, draw_documents

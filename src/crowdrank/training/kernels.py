@@ -7,8 +7,9 @@ are 2i + 1 (at most the threshold, or blank) and 2i + 2.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from crowdrank._numba import njit
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -1,0 +1,236 @@
+"""Names, locks, flushing and renaming of files; the building blocks of `_files.py` and `_folders.py`."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+LONGEST_NAME = 180
+"""Maximum bytes of a file name that is repeated in the names of its temporary neighbors."""
+SCRATCH = re.compile(r"crowdrank-\w{8}\.scratch")
+"""Pattern of the names of temporary folders."""
+
+
+# Names and messages.
+
+
+def resolved(path: str | Path) -> Path:
+    """Return the absolute path that links lead to, so that a link is written through and not replaced."""
+    return Path(os.path.realpath(path))
+
+
+def stem_of(target: Path) -> str:
+    """Return the beginning of the names of an output's temporary neighbors."""
+    name = target.name
+    if len(os.fsencode(name)) > LONGEST_NAME:
+        name = hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()
+    return f".{name}"
+
+
+def beside(target: Path, suffix: str) -> Path:
+    """Return the path of a temporary neighbor of an output."""
+    return target.parent / f"{stem_of(target)}.{suffix}"
+
+
+def draft_of(target: Path) -> Path:
+    """Return a new, unique path for the draft of an output."""
+    return beside(target, f"{secrets.token_hex(8)}.draft")
+
+
+def message_of(problem: BaseException) -> str:
+    """Return the text of an error without its number and file name."""
+    return (problem.strerror if isinstance(problem, OSError) else None) or str(problem).split("\n")[0]
+
+
+# Locks.
+
+
+if sys.platform == "win32":
+
+    def try_lock(handle: int) -> bool:
+        """Lock an open file, unless another process has it locked; return whether it is locked now."""
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+
+    def try_lock(handle: int) -> bool:
+        """Lock an open file, unless another process or thread has it locked; return whether it is locked now."""
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+# Renaming and flushing.
+
+
+def exchange(draft: Path, target: Path, keep: str) -> None:
+    """Put a draft folder in the place of a folder, which need not exist, and delete the old one.
+
+    The subfolder `keep` of the old folder moves to the new one first; if the process dies after that, recovery moves it
+    back. Where the system cannot exchange two folders in one step, the old one is renamed away first, and recovery
+    renames it back if the new one did not follow.
+    """
+    if not target.exists():
+        draft.rename(target)
+        return
+    moved = (target / keep).is_dir() and not (draft / keep).exists()
+    if moved:
+        (target / keep).rename(draft / keep)
+    old = draft
+    try:
+        if not _exchange_at_once(draft, target):
+            old = draft.with_suffix(".old")
+            target.rename(old)
+            try:
+                draft.rename(target)
+            except BaseException:
+                old.rename(target)
+                raise
+    except BaseException:
+        if moved:
+            (draft / keep).rename(target / keep)
+        raise
+    sync_folder(target.parent)
+    remove(old)
+
+
+def _exchange_at_once(one: Path, other: Path) -> bool:
+    """Exchange two paths atomically; return False where the system or the file system cannot."""
+    exchange = _exchange_call()
+    if exchange is None:
+        return False
+    if exchange(os.fsencode(one), os.fsencode(other)) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+def _exchange_call() -> Callable[[bytes, bytes], int] | None:
+    """Return the system call that exchanges two paths: renameat2 on Linux, renamex_np on macOS."""
+    if sys.platform == "win32":
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    at_current_folder, exchange, swap = -100, 2, 2
+    if hasattr(library, "renameat2"):
+        return lambda one, other: int(library.renameat2(at_current_folder, one, at_current_folder, other, exchange))
+    if hasattr(library, "renamex_np"):
+        return lambda one, other: int(library.renamex_np(one, other, swap))
+    return None
+
+
+def sync(path: Path) -> None:
+    """Flush a file to disk."""
+    handle = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to disk, where the system can."""
+    if sys.platform == "win32":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as problem:
+        if problem.errno not in (errno.EINVAL, errno.ENOTSUP):  # not for folders of this file system
+            raise
+    finally:
+        os.close(handle)
+
+
+def sync_tree(folder: Path) -> None:
+    """Flush a folder and everything in it to disk."""
+    for root, _, files in os.walk(folder):
+        for name in files:
+            sync(Path(root) / name)
+        sync_folder(Path(root))
+
+
+def remove(path: Path) -> None:
+    """Delete a temporary file or folder; one that cannot be deleted now is deleted by a later process."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+# Temporary folders.
+
+
+class ScratchFolder:
+    """Temporary folder that is deleted with this object, at exit or, after a crash, by a later process.
+
+    >>> scratch = ScratchFolder()
+    >>> scratch.path.is_dir(), scratch.close(), scratch.path.exists()
+    (True, None, False)
+    """
+
+    def __init__(self, parent: str | Path | None = None) -> None:
+        place = Path(tempfile.gettempdir() if parent is None else parent)
+        _clear_scratch(place)
+        self.path, handle = _locked_scratch(place)
+        self._finalizer = weakref.finalize(self, _delete_scratch, self.path, handle)
+
+    def close(self) -> None:
+        """Delete the folder now."""
+        self._finalizer()
+
+
+def _locked_scratch(place: Path) -> tuple[Path, int | None]:
+    while True:
+        path = Path(tempfile.mkdtemp(prefix="crowdrank-", suffix=".scratch", dir=place))
+        if sys.platform == "win32":
+            return path, None
+        handle = os.open(path, os.O_RDONLY)
+        if try_lock(handle) and path.exists():  # nobody took it for the leftover of a dead process
+            return path, handle
+        os.close(handle)
+
+
+def _delete_scratch(path: Path, handle: int | None) -> None:
+    remove(path)
+    if handle is not None:
+        os.close(handle)
+
+
+def _clear_scratch(place: Path) -> None:
+    """Delete the scratch folders of processes that no longer run: nobody holds their locks."""
+    if sys.platform == "win32":
+        return
+    for path in place.glob("crowdrank-*.scratch"):
+        if not SCRATCH.fullmatch(path.name) or path.is_symlink():
+            continue
+        with suppress(OSError):  # another user's, or deleted meanwhile
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                if path.stat().st_uid == os.getuid() and try_lock(handle):
+                    remove(path)
+            finally:
+                os.close(handle)

@@ -1,0 +1,31 @@
+"""A digest of the package's source: part of every cache key, so that a change of the code makes new results."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import crowdrank
+
+
+@cache
+def source_digest() -> str:
+    """Return a digest of the package's Python files; of its version, where there are none (in a zip file)."""
+    digest = hashlib.blake2b(crowdrank.__version__.encode(), digest_size=16)
+    package = Path(__file__).parent
+    paths = sorted(package.rglob("*.py"))
+    for path in paths:
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    if not paths:
+        digest.update((_record() or "").encode())
+    return digest.hexdigest()
+
+
+def _record() -> str | None:
+    """Return the installer's list of files with their hashes, if there is one."""
+    try:
+        return metadata.distribution("crowdrank").read_text("RECORD")
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,64 @@
+"""Make text that contains user data (ids, file names, grade names) safe to print and to put into Markdown."""
+
+from __future__ import annotations
+
+import re
+
+_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters (C0, DEL, C1), line and paragraph separators, bidirectional controls and lone surrogates."""
+_NAMED = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
+_ALWAYS = {ord(char): f"\\{char}" for char in "\\`*_[]{}"} | {ord(char): f"&#{ord(char)};" for char in "&<>|~$"}
+_BREAK = "<!-- -->"
+"""An empty comment: it renders as nothing, and ends any address, mention or reference that renderers look for."""
+_AUTOLINK = re.compile(
+    r"(?<=:)(?=//)"  # http://
+    r"|(?<=www)(?=\.)"
+    r"|(?<=@)(?=[\w.-]*\.\w)"  # ann@example.com
+    r"|(?<=\W@)(?=\w)|(?<=^@)(?=\w)"  # @mention
+    r"|(?<=#)(?=\w)|(?<=GH-)(?=\d)"  # references to issues
+    r"|(?<=:)(?=[\w+-]+:)",  # :emoji:
+    re.IGNORECASE,
+)
+_DOMAIN = re.compile(r"(?<=\w)\.(?=[^\W\d_])")
+_OPENING = re.compile(r"[#=:!?/%^]|[+-](?=[\s+-]|$)|\d+[.)](?=\s|$)")
+"""The start of a heading, list item or another block; its last character is escaped."""
+
+
+def visible(text: str, *, keep: str = "") -> str:
+    r"""Return the text with characters that a terminal would obey written as escapes.
+
+    Terminals obey control characters (color, titles, moving the cursor, ringing), and Unicode's bidirectional controls
+    change the order in which text is shown. A lone surrogate cannot be encoded at all.
+
+    Args:
+        text: the text to print.
+        keep: control characters to leave as they are, such as a newline.
+
+    Returns:
+        The text; an ESC in it is written as `\x1b`.
+
+    >>> print(visible("red: \x1b[31m, reversed: \u202eabc"))
+    red: \x1b[31m, reversed: \u202eabc
+    """
+    return _INVISIBLE.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
+
+
+def _escape(char: str) -> str:
+    return _NAMED.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}")
+
+
+def markdown_text(text: str) -> str:
+    r"""Return Markdown that renders as exactly this text, on one line.
+
+    It holds in paragraphs, list items and table cells, for CommonMark, GitHub's Markdown (with its links, mentions,
+    references, formulas and emoji) and Python-Markdown.
+
+    >>> print(markdown_text("![x](http://example.com) of ann@example.com"))
+    &#33;\[x\](http:<!-- -->//example\.com) of ann@<!-- -->example\.com
+    """
+    parts = _AUTOLINK.split(visible(text).strip())
+    escaped = _BREAK.join(_DOMAIN.sub(r"\\.", part.translate(_ALWAYS)) for part in parts)
+    if opening := _OPENING.match(escaped):
+        last = opening.end() - 1
+        return f"{escaped[:last]}&#{ord(escaped[last])};{escaped[last + 1 :]}"
+    return escaped
