@@ -65,7 +65,7 @@ class Outcome:
 
 def arm(kill: Kill | None) -> list[str]:
     """Count the calls that change names or flush, and kill this process at one of them; return their growing list."""
-    from crowdrank import _files
+    from crowdrank import _disk
 
     made: list[str] = []
 
@@ -88,7 +88,7 @@ def arm(kill: Kill | None) -> list[str]:
     for name in CALLS:
         setattr(os, name, watched(name, getattr(os, name)))
     shutil.rmtree = watched("rmtree", shutil.rmtree)  # type: ignore[assignment]
-    _files._exchange_at_once = watched("exchange", _files._exchange_at_once)
+    _disk._exchange_at_once = watched("exchange", _disk._exchange_at_once)
     return made
 
 

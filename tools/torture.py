@@ -32,7 +32,6 @@ from typing import Any
 from tools.killable import Child, Kill, Outcome, run_forked, warm_up, without_charts
 from tools.torture_cases import (
     CASES,
-    COLUMNS,
     OUT,
     Case,
     Prepared,
@@ -45,6 +44,8 @@ from tools.torture_cases import (
     touched,
 )
 
+KEY = ("query", "document", "assessor")
+"""Columns that identify a judgment."""
 FRESH = 5
 """One of this many random kills is of a new interpreter, the others are of forked processes."""
 LATE = 0.7
@@ -100,15 +101,14 @@ class Trial:
     def look(self, *, settled: bool) -> str:
         """Return whether the outputs are old or new; note a problem if they are neither."""
         now, old, new = snapshots(self.folder, self.case.outputs), self.prepared.old, self.prepared.new
-        states, begun = set(), False
+        begun = not settled and any((self.folder / OUT).glob("*/.crowdrank.json.journal"))
+        states = set()
         for name in self.case.outputs:
             if now[name] == old[name] and now[name] == new[name]:
                 continue
             if now[name] in (old[name], new[name]):
                 states.add("new" if now[name] == new[name] else "old")
-            elif not settled and self._is_begun(name, now):
-                begun = True
-            else:
+            elif not (begun and self._is_whole(name, now)):
                 changed = different({name: now[name]}, {name: old[name]})
                 self.require(False, f"out/{name} is neither old nor new: {changed[:4]}")
         if self.case.settle and settled:
@@ -117,11 +117,10 @@ class Trial:
             self.result.problems += broken_manifests(self.folder)
         return "old" if states == {"old"} else "new" if states <= {"new"} and not begun else "between"
 
-    def _is_begun(self, name: str, now: dict[str, Any]) -> bool:
-        """Return whether a step within a folder has begun: each file is old or new, and a journal completes it."""
+    def _is_whole(self, name: str, now: dict[str, Any]) -> bool:
+        """Return whether each file in a folder is old or new; the folder's journal completes the step."""
         old, new = self.prepared.old[name], self.prepared.new[name]
-        whole = all(known in (old.get(path), new.get(path)) for path, known in now[name].items())
-        return whole and (self.folder / OUT / name / ".crowdrank.json.journal").exists()
+        return all(known in (old.get(path), new.get(path)) for path, known in now[name].items())
 
     def _states(self, now: dict[str, Any]) -> dict[str, str]:
         return {name: "new" if now[name] == self.prepared.new[name] else "old" for name in self.case.outputs}
@@ -331,14 +330,12 @@ def check_writers(
         trial.require(codes == [0, 0], f"exit codes {codes}: {text[-300:]}")
     if kind in ("two batches", "one batch"):
         batches = {line[-1] for line in (*case.earlier, *lines)}
-        key = COLUMNS[:3]
-        expected = sum((rows_in(trial.folder / one, key) for one in batches), Counter[tuple[str, ...]]())
-        found = rows_in(out / case.outputs[0], key)
+        expected = sum((rows_in(trial.folder / one, KEY) for one in batches), Counter[tuple[str, ...]]())
+        found = rows_in(out / case.outputs[0], KEY)
         trial.require(found == expected, f"judgments: {found.total()} instead of {expected.total()}")
     if kind == "requests":
-        key = COLUMNS[:2]
-        asked = [rows_in(out / name, key) for name in ("requests.csv", "other.csv")]
-        ledger = rows_in(out / "labels.requests.csv", key)
+        asked = [rows_in(out / name, KEY[:2]) for name in ("requests.csv", "other.csv")]
+        ledger = rows_in(out / "labels.requests.csv", KEY[:2])
         trial.require(asked[0] + asked[1] == ledger, f"{ledger.total()} in the ledger, {asked} in the files")
         trial.require(max(ledger.values()) == 1, "a pair was requested twice")
     if kind == "tables":
@@ -424,7 +421,7 @@ def table(results: Sequence[Result]) -> str:
     for one in results:
         groups.setdefault((one.group, one.name), []).append(one)
     head = ("kind", "command", "trials", "killed", "refused", "old", "between", "new", "identical", "violations")
-    rows = [head]
+    rows: list[tuple[str, ...]] = [head]
     for (group, name), found in sorted(groups.items()):
         states = Counter(one.state for one in found)
         counts = [len(found), *(sum(getattr(one, what) for one in found) for what in ("killed", "refused"))]

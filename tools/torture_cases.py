@@ -195,7 +195,7 @@ class Prepared:
 
 
 def _replace_report(folder: Path) -> None:
-    from crowdrank._files import update_folder
+    from crowdrank._folders import update_folder
     from crowdrank.pipeline.run import RUN
 
     with update_folder(folder, RUN, "report.html") as draft:
