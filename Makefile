@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench bench-scale format docs figures results notebooks picture release clean
+.PHONY: demo test lint fuzz torture bench bench-scale format docs figures results notebooks picture release clean
 
 demo: $(VENV)/.installed
 	$(BIN)/crowdrank demo
@@ -17,6 +17,14 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Damaged inputs, up to 25 minutes; options: make fuzz FUZZ="--count 1000 --seed 7".
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.fuzz $(FUZZ)
+
+# Kills, full disks and concurrent writers, up to 25 minutes; options: make torture TORTURE="--kills 50".
+torture: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.torture $(TORTURE)
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks $(ONLY)
