@@ -47,6 +47,7 @@ class FolderKind:
         format: version of the layout; folders with another version are refused.
         title: what messages call such a folder.
         written_by: command or method that writes it, for messages.
+        optional: beginnings of the names of files that may be deleted by the user.
         cache_names: pattern of the names in the subfolder `CACHE`, if this kind has one; the manifest omits them.
 
     """
@@ -56,6 +57,7 @@ class FolderKind:
     title: str
     written_by: str
     cache_names: str = ""
+    optional: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -244,6 +246,8 @@ def open_folder(path: str | Path, kind: FolderKind) -> Manifest:
         )
     for name, known in manifest.entries.items():
         place = folder / name
+        if not place.exists() and name.startswith(kind.optional):
+            continue
         if not place.is_file():
             raise refused(f"there is no {name} in it", "make it again")
         if digest(place) != known:

@@ -10,6 +10,9 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+LONGEST_PROBLEM = 500
+"""Maximum number of characters of a problem in a message."""
+
 
 class CrowdrankError(Exception):
     """Base of every error that a user can cause; its text is one sentence with the remedy."""
@@ -26,6 +29,8 @@ class InputError(CrowdrankError, ValueError):
 
     def __init__(self, problem: str, *, source: str = "", place: str = "", column: str = "", remedy: str = "") -> None:
         where = ", ".join(part for part in (source, place, f"column {shown(column)}" if column else "") if part)
+        if len(problem) > LONGEST_PROBLEM:  # a file can hold names and scales of any length
+            problem = problem[: LONGEST_PROBLEM - 3] + "..."
         super().__init__(f"{where}{': ' if where else ''}{problem}{'; ' if remedy else ''}{remedy}.")
 
     def __reduce__(self) -> tuple[Any, ...]:  # it may come from another process: the sentence is made once

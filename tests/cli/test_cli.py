@@ -196,7 +196,7 @@ def test_report_is_made_again_from_the_folder_of_a_run(run: Run, world: Path, tm
     assert said == {"report": str(Path("out") / "report.html"), "bytes": len(page.encode())}
     wrong = run("report", world)
     assert wrong.returncode == 2
-    assert "there is no run in it" in wrong.stderr
+    assert "it is not a run" in wrong.stderr
 
 
 def test_run_reads_options_from_toml_and_from_the_line(run: Run, world: Path, tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_full_disk_leaves_the_old_file(world: Path, run: Run, tmp_path: Path) 
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
     )
     assert done.returncode == 2, done.stderr
-    assert "Cannot write out.csv: File too large; nothing was changed." in done.stderr
+    assert "Cannot write out.csv: File too large. Nothing was changed." in done.stderr
     assert (tmp_path / "out.csv").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 

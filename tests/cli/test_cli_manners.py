@@ -153,9 +153,9 @@ def test_a_folder_without_a_model_is_said_in_words(
         return capsys.readouterr().err
 
     begin = "it is not a saved ranker"
-    assert said("out") == f"Error: out: {begin} (there is no ranker.json in it); name a folder written by save.\n"
-    assert said("none") == f"Error: none: {begin} (there is no such folder); name a folder written by save.\n"
-    assert "(it is a file, not a folder)" in said("labels.csv")
+    assert said("out") == f"Error: out: {begin} (there is no crowdrank.json in it); name a folder written by save.\n"
+    assert said("none") == "Error: none: there is no such folder; name a folder written by save.\n"
+    assert "it is a file, not a folder" in said("labels.csv")
     Path("out", "model", "ranker.json").write_text("{}")
-    assert said("out").endswith("; name a folder written by save, such as out/model.\n")
-    assert "'format' is missing" in said("out/model")
+    assert "out/model" in said("out")
+    assert "there is no crowdrank.json in it" in said("out/model")

@@ -43,6 +43,12 @@ def test_unused_rows_are_shown(run: Run) -> None:
     assert "Note: 1 row left out (no worker)." in looked.stdout
 
 
+def test_unused_rows_of_a_batch_are_noted(run: Run) -> None:
+    done = run("collect", "add", "so-far.csv", "batch.csv", "--json")
+    notes = json.loads(done.stdout)["notes"]
+    assert notes == ["batch.csv: 1 row left out (assignment rejected).", "batch.csv: 1 row left out (no worker)."]
+
+
 @pytest.mark.parametrize(
     "words",
     [["validate"], ["aggregate"], ["assessors"], ["check"], ["trace", "--document", "a"], ["collect", "status"]],

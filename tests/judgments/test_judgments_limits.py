@@ -133,6 +133,16 @@ def test_a_parquet_file_above_the_limit_is_refused(tmp_path: Path) -> None:
     assert len(read_judgments(tmp_path / "a.parquet", max_bytes="1MB", repeats="keep")) == 10_000
 
 
+def test_patterns_and_messages_are_bounded(tmp_path: Path) -> None:
+    many = put(tmp_path, "many.csv", f"assessor,grades\n{'[' * 20_000},0-2\n")
+    with pytest.raises(InputError, match="more than 100 wildcards"):
+        read_judgments(FRAME, scales=many)
+    long = put(tmp_path, "long.csv", f"assessor,grades,maps_to\n*,0|{'9' * 5000},0\n")
+    with pytest.raises(InputError) as refused:
+        read_judgments(FRAME, scales=long)
+    assert len(str(refused.value)) < 1000
+
+
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.csv")
     with pytest.raises(InputError, match="pipe or a device"):
@@ -263,7 +273,28 @@ def test_a_file_name_that_is_not_utf8(tmp_path: Path) -> None:
     assert len(read_judgments(path)) == 2
 
 
+@pytest.mark.parametrize("name", ["a\0b.csv", "\ud800.csv"])
+def test_a_name_that_no_file_can_have(name: str) -> None:
+    with pytest.raises(InputError, match="there is no such file") as refused:
+        read_judgments(name)
+    str(refused.value).encode()
+
+
+def test_cells_of_an_odd_type_are_refused() -> None:
+    for role in ("document", "assessor", "query", "family"):
+        columns = {"document": ["a"], "assessor": ["x"], "grade": [1]}
+        with pytest.raises(InputError, match="its cells are of type"):
+            read_judgments(pa.table({**columns, role: pa.nulls(1, pa.month_day_nano_interval())}))
+
+
 # Ids.
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e400"])
+def test_numbers_without_a_value_are_missing_ids(value: str, tmp_path: Path) -> None:
+    row = f'{{"document": {value}, "assessor": "x", "grade": 1}}'
+    with pytest.raises(InputError, match="the document is missing"):
+        read_judgments(put(tmp_path, "a.jsonl", row))
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_every_candidate_is_tried_and_every_file_written(whole: tuple[Run, Path]
     names = {path.name for path in folder.iterdir()}
     assert names == {
         *("consensus.parquet", "assessors.csv", "training.parquet", "model", "comparison.csv", "next.csv"),
-        *("run.json", "report.md", "stages", "consensus", "per_query.csv", "remapping.csv"),
+        *("crowdrank.json", "run.json", "report.md", "stages", "consensus", "per_query.csv", "remapping.csv"),
     }
     about = json.loads((folder / "run.json").read_text())
     assert about["chosen"] == done.chosen
@@ -221,7 +221,8 @@ def test_an_interrupted_run_goes_on_where_it_was(world: World, tmp_path: Path, m
     monkeypatch.setattr(candidates_module.Lesson, "taught", stopping)
     with pytest.raises(KeyboardInterrupt):
         run(world.judgments, world.features, world.gold, **told)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["stages"], "results come together, at the end"
+    there = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert there == ["crowdrank.json", "stages"], "results come together, at the end"
     counted: list[int] = []
 
     def counting(self: Any, *words: Any, **more: Any) -> Any:
@@ -253,9 +254,10 @@ def test_an_interrupted_run_leaves_the_last_results_whole(world: World, tmp_path
 
 
 def test_damaged_notes_of_inputs_are_no_obstacle(world: World, tmp_path: Path) -> None:
-    (tmp_path / "out" / "stages").mkdir(parents=True)
+    told: dict[str, Any] = {"candidates": ["majority"], "trees": TREES, "output": tmp_path / "out"}
+    run(world.judgments, world.features, **told)
     (tmp_path / "out" / "stages" / "inputs.json").write_text("nojson")
-    done = run(world.judgments, world.features, candidates=["majority"], trees=TREES, output=tmp_path / "out")
+    done = run(world.judgments, world.features, **told)
     assert not any("changed" in note for note in done.notes)
 
 
@@ -650,7 +652,7 @@ def test_settings_that_mean_nothing_are_refused(world: World, settings: dict[str
 def test_a_folder_with_other_files_is_not_touched(world: World, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
-    with pytest.raises(CrowdrankError, match="holds other files"):
+    with pytest.raises(CrowdrankError, match=r"it contains mine\.txt"):
         run(world.judgments, world.features, output=tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
 

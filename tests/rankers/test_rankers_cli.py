@@ -211,7 +211,7 @@ def test_documents_on_one_side_are_counted(world: Path, run: Run, tmp_path: Path
     [
         (["-r", "svm"], "There is no ranker 'svm'"),
         (["-r", "gda-pairwise-mart"], "gda-pairwise-mart explains judgments: name a model with --consensus."),
-        (["--consensus", "nowhere"], "nowhere: it is not a saved model"),
+        (["--consensus", "nowhere"], "nowhere: there is no such folder"),
         (["-s", "depth=3"], "LambdaMART has no parameter 'depth'"),
         (["-s", "n_estimators"], "--set cannot read 'n_estimators'; write name=value"),
         (["-s", "measure=Tau"], "measure is one of nDCG, DCG, ERR, AP"),

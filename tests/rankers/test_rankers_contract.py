@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import shutil
 import warnings
 from functools import cache
 from importlib.util import find_spec
@@ -171,23 +172,23 @@ def test_a_damaged_ranker_is_refused(cls: type[Ranker], world: World, tmp_path: 
     files = [entry.relative_to(tmp_path / "whole") for entry in (tmp_path / "whole").rglob("*") if entry.is_file()]
     assert len(files) > 1
     for name in files:
+        shutil.rmtree(tmp_path / "part", ignore_errors=True)
         ranker.save(tmp_path / "part")
         content = (tmp_path / "part" / name).read_bytes()
         (tmp_path / "part" / name).write_bytes(content[: len(content) // 2])
-        with pytest.raises(InputError, match=r"part.*(not a saved ranker|not as it was written)"):
+        with pytest.raises(InputError, match=r"part.*(not a saved ranker|was changed after)"):
             cls.load(tmp_path / "part")
         (tmp_path / "part" / name).unlink()
-        with pytest.raises(InputError, match="not a saved ranker"):
+        with pytest.raises(InputError, match=r"part.*there is no"):
             cls.load(tmp_path / "part")
-        (tmp_path / "part" / "ranker.json").write_text(json.dumps({"format": 1}))
 
 
 @each
 def test_a_ranker_of_another_version_is_refused(cls: type[Ranker], world: World, tmp_path: Path) -> None:
     fitted(cls, world).save(tmp_path / "ranker")
-    about = json.loads((tmp_path / "ranker" / "ranker.json").read_text())
-    (tmp_path / "ranker" / "ranker.json").write_text(json.dumps({**about, "format": 7, "crowdrank": "9.1"}))
-    with pytest.raises(InputError, match=r"written by crowdrank 9\.1 in format 7.*fit it anew, or use that version"):
+    about = json.loads((tmp_path / "ranker" / "crowdrank.json").read_text())
+    (tmp_path / "ranker" / "crowdrank.json").write_text(json.dumps({**about, "format": 7, "crowdrank": "9.1"}))
+    with pytest.raises(InputError, match=r"written by crowdrank 9\.1 in format 7"):
         cls.load(tmp_path / "ranker")
 
 
@@ -197,7 +198,7 @@ def test_other_folders_are_spared_and_refused(world: World, tmp_path: Path) -> N
     with pytest.raises(OutputError, match=r"it contains mine\.txt"):
         ranker.save(tmp_path)
     for folder in (tmp_path, tmp_path / "nowhere", tmp_path / "mine.txt"):
-        with pytest.raises(InputError, match=r"it is not a saved ranker .*; name a folder written by save"):
+        with pytest.raises(InputError, match="name a folder written by save"):
             Ranker.load(folder)
     ranker.save(tmp_path / "gls")
     with pytest.raises(InputError, match="it holds a GLS, not a LambdaMART"):

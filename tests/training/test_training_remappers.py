@@ -256,7 +256,7 @@ def test_other_folders_are_refused(fitted: dict[str, Remapper], tmp_path: Path) 
     fitted["LinearRemapper T"].save(tmp_path / "linear")
     with pytest.raises(InputError, match="it holds a LinearRemapper, not a BoostedRemapper"):
         BoostedRemapper.load(tmp_path / "linear")
-    with pytest.raises(InputError, match="it holds a LinearRemapper, not a Ranker"):
+    with pytest.raises(InputError, match="it is not a saved ranker but a folder of kind 'remapper'"):
         Ranker.load(tmp_path / "linear")
     with pytest.raises(InputError, match="not a saved"):
         Remapper.load(tmp_path)

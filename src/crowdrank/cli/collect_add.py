@@ -54,6 +54,7 @@ def collect_add(
     from crowdrank.collection.waiting import Waiting, back_told, ledger_of
     from crowdrank.judgments.combine import combine
     from crowdrank.judgments.read import excluded_ids, read_judgments
+    from crowdrank.judgments.table import counted
     from crowdrank.judgments.write import check_outputs
 
     target = judgments if output is None else output
@@ -65,6 +66,7 @@ def collect_add(
         pool = None if pairs is None else Pool.read(pairs)
         barred = excluded_ids(exclude)
         steps = []
+        left_out: list[str] = []
         news: Judgments | None = None
         for batch in new:
             scale = scale_of(so_far, grades)
@@ -77,6 +79,7 @@ def collect_add(
                 unjudgeable=answers,
                 on_bad_rows=on_bad_rows,
             )
+            left_out += [f"{batch}: {counted(n, 'row')} left out ({why})." for why, n in read.report.skipped.items()]
             step = add(
                 so_far,
                 read,
@@ -89,7 +92,7 @@ def collect_add(
             if step.news is not None:
                 news = step.news if news is None else combine(news, step.news)
             steps.append((str(batch), step))
-        notes = [note for _, step in steps for note in step.notes]
+        notes = left_out + [note for _, step in steps for note in step.notes]
         utc = any(batch_is_zoned(batch, format=new_format, columns=new_columns) for batch in new)
         if news is not None and home is not None:
             lost = home.lost(news)

@@ -146,7 +146,7 @@ def as_cells(column: pa.ChunkedArray, source: str, name: str) -> pa.ChunkedArray
     DataType(string)
     """
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+    if pa.types.is_nested(kind) or pa.types.is_interval(kind) or isinstance(kind, pa.BaseExtensionType):
         raise _no_cells(f"its cells are of type {kind}", source, name)
     try:
         if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):

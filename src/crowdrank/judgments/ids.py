@@ -148,8 +148,11 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _from_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Whole numbers held as floats (pandas does that beside a missing value) become integers again."""
-    column = pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
+    """Make floats that hold whole numbers integers again; pandas has floats beside a missing value.
+
+    An infinite number is a missing id: in a file, several numbers are too large for a float.
+    """
+    column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, pa.float64()))
     whole = pc.and_(pc.equal(column, pc.floor(column)), pc.less(pc.abs(column), 2.0**63))
     return column.cast(pa.string() if pc.all(whole).as_py() is False else pa.int64())
 

@@ -429,12 +429,12 @@ def _answer(annotation: Mapping[str, Any]) -> Any:
 
 
 def _cell(value: Any) -> str | None:
-    """Return a JSON value as text; a list, an object and null are no cell.
+    """Return a JSON value as text; a list, an object, null and NaN are no cell.
 
     >>> _cell(1), _cell(1.0), _cell(0.5), _cell("1 "), _cell([1])
     ('1', '1', '0.5', '1 ', None)
     """
-    if value is None or isinstance(value, list | dict):
+    if value is None or isinstance(value, list | dict) or value != value:
         return None
     if isinstance(value, float) and value.is_integer() and abs(value) < LARGEST_EXACT:
         return str(int(value))

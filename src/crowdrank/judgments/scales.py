@@ -17,6 +17,9 @@ from crowdrank.judgments.columns import refuse_doubled
 from crowdrank.judgments.grades import Scale, whole_number
 from crowdrank.judgments.sources import DelimitedSource, check_size
 
+MOST_WILDCARDS = 100
+"""Maximum number of wildcards in a pattern; matching takes time quadratic in it."""
+
 
 @dataclass(frozen=True)
 class ScaleRule:
@@ -65,6 +68,8 @@ class ScaleRules:
         role = next((role for role in roles if row[role].strip()), roles[0])
         if not row[role].strip():
             raise error(f"the {role} is missing", role, "name one, or write * for all")
+        if sum(row[role].count(wildcard) for wildcard in "*?[") > MOST_WILDCARDS:
+            raise error(f"a pattern has more than {MOST_WILDCARDS} wildcards", role, "write fewer of * ? [")
         try:
             scale = Scale.parse(row["grades"])
         except UsageError as problem:

@@ -491,6 +491,14 @@ def check_size(path: str | Path, max_bytes: int = MAX_BYTES) -> None:
         require_size(stream, size, _is_packed(path), max_bytes, str(path))
 
 
+def _is_path(path: Path) -> bool:
+    """Return whether the system can have a file of this name."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+
+
 def _is_packed(path: str | Path) -> bool:
     return Path(path).suffix.lower() == ".gz"
 
@@ -506,7 +514,7 @@ def arrow_file(path: str | Path, *, text: bool = True) -> Iterator[pa.NativeFile
 def opened(path: str | Path, *, text: bool = True) -> Iterator[BinaryIO]:
     """Open a file's bytes, unpacked where the name ends in .gz; every problem with the file is an `InputError`."""
     path = local_path(path)
-    if "\0" in str(path):
+    if not _is_path(path):
         raise InputError("there is no such file", source=repr(str(path)), remedy="check the path")
     try:
         if path.exists() and not path.is_file() and not path.is_dir():

@@ -38,7 +38,7 @@ from crowdrank.progress import ProgressBar, reporting
 from crowdrank.rankers.base import Ranker
 
 RUN_FILE = "run.json"
-RUN = FolderKind("run", 1, "run", "'crowdrank run'", STAGE_NAMES)
+RUN = FolderKind("run", 1, "run", "'crowdrank run'", STAGE_NAMES, optional=("consensus/", "report."))
 STAND_IN = 0.2
 """Without experts, this share of the judged queries is ranked by rankers that did not learn from it."""
 FEWEST = 10
