@@ -26,8 +26,10 @@ from crowdrank import (
     read_features,
     read_judgments,
 )
+from crowdrank._folders import write_manifest
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.rankers.data import Lists
+from crowdrank.rankers.store import REMAPPER
 from crowdrank.training.objectives import Aim
 from crowdrank.training.remap import MODES
 
@@ -264,6 +266,7 @@ def test_other_folders_are_refused(fitted: dict[str, Remapper], tmp_path: Path) 
     assert about["parameters"]["mode"] == "T"
     del about["values"]["recipe"]
     (tmp_path / "linear" / "ranker.json").write_text(json.dumps(about))
+    write_manifest(tmp_path / "linear", REMAPPER)
     with pytest.raises(InputError, match="not a saved"):
         Remapper.load(tmp_path / "linear")
 
