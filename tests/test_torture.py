@@ -22,18 +22,17 @@ KEY = ("query", "document", "assessor")
 def test_killed_commands_lose_nothing(tmp_path: Path) -> None:
     only = [word for name in COMMANDS for word in ("--only", name)]
     done = subprocess.run(
-        [sys.executable, "-m", "tools.torture", "--kinds", "points", "--every", "6", *only],
+        [sys.executable, "-m", "tools.torture", "--kinds", "points", "--every", "9", *only],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert all(f"points  {name} " in done.stdout for name in COMMANDS)
+    assert [name for name in COMMANDS if f"points  {name} " not in done.stdout] == []
 
 
-@pytest.mark.parametrize("existing", [False, True])
-@pytest.mark.parametrize("name", ["labels.csv", "labels.csv.gz"])
+@pytest.mark.parametrize(("name", "existing"), [("labels.csv", False), ("labels.csv.gz", True)])
 def test_two_processes_add_to_one_file(tmp_path: Path, name: str, existing: bool) -> None:
     (tmp_path / "tmp").mkdir()
     batches = [f"batch-{number}.csv" for number in range(3)]
@@ -49,11 +48,3 @@ def test_two_processes_add_to_one_file(tmp_path: Path, name: str, existing: bool
     expected = sum((rows_in(batch, KEY) for batch in every), Counter[tuple[str, ...]]())
     assert rows_in(tmp_path / name, KEY) == expected
     assert leftovers(tmp_path) == []
-
-
-def test_two_processes_add_the_same_batch_once(tmp_path: Path) -> None:
-    (tmp_path / "tmp").mkdir()
-    (tmp_path / "batch.csv").write_text("query,document,assessor,grade\nq,d,ann,1\nq,e,ann,0\n", encoding="utf-8")
-    running = [start_fresh(["collect", "add", "labels.csv", "batch.csv"], tmp_path) for _ in range(2)]
-    assert [process.communicate() and process.returncode for process in running] == [0, 0]
-    assert rows_in(tmp_path / "labels.csv", KEY) == rows_in(tmp_path / "batch.csv", KEY)

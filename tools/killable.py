@@ -205,7 +205,7 @@ def warm_up(lines: Iterable[Sequence[str]], folder: Path) -> None:
     """Run commands in this process, so that forked processes need not load and compile anything."""
     from crowdrank.cli.app import main
 
-    here, shown = Path.cwd(), os.dup(1)
+    here, shown, handler = Path.cwd(), os.dup(1), signal.getsignal(signal.SIGTERM)
     hidden = os.open(os.devnull, os.O_WRONLY)
     os.chdir(folder)
     os.dup2(hidden, 1)
@@ -216,6 +216,7 @@ def warm_up(lines: Iterable[Sequence[str]], folder: Path) -> None:
                 main()
             sys.stdout.flush()
     finally:
+        signal.signal(signal.SIGTERM, handler)
         os.dup2(shown, 1)
         os.close(shown)
         os.close(hidden)

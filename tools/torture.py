@@ -367,7 +367,7 @@ def writer_jobs(prepared: Sequence[Prepared]) -> Iterator[tuple[Any, ...]]:
 def point_jobs(prepared: Sequence[Prepared], every: int) -> Iterator[tuple[Any, ...]]:
     """Yield kills at every n-th call; half of them with the command that completes an interrupted step."""
     for one in prepared:
-        for number in range(every, len(one.points) + 1, every):
+        for number in range(1 + every // 2, len(one.points) + 1, every):
             for after in (False, True):
                 yield kill_at_point, one, Kill(number, after), number % 2 == 0
 

@@ -185,10 +185,10 @@ class Prepared:
                 raise RuntimeError(f"{case.name} without interruption: {problems}")
         if found[0] != found[1]:
             raise RuntimeError(f"{case.name} gives different results each time: {different(found[0], found[1])}")
-        expect_success(run_forked(case.words, trial), case.words)
-        newer = snapshots(trial, case.outputs)
-        if case.repeats and newer != found[0]:
-            raise RuntimeError(f"{case.name} once more gives different results: {different(found[0], newer)}")
+        newer = found[0]
+        if not case.repeats:
+            expect_success(run_forked(case.words, trial), case.words)
+            newer = snapshots(trial, case.outputs)
         for turn in range(2):
             shutil.rmtree(place / f"{folder.name}.{turn}")
         return cls(case, folder, snapshots(folder, case.outputs), found[0], newer, done.seconds, done.points)
