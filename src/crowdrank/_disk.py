@@ -94,8 +94,8 @@ else:
 # Renaming and flushing.
 
 
-def exchange(draft: Path, target: Path, keep: str) -> None:
-    """Put a draft folder in the place of a folder, which need not exist, and delete the old one.
+def exchange(draft: Path, target: Path, keep: str) -> Path:
+    """Put a draft folder in the place of a folder, which need not exist; return the path of the old one.
 
     The subfolder `keep` of the old folder moves to the new one first; if the process dies after that, recovery moves it
     back. Where the system cannot exchange two folders in one step, the old one is renamed away first, and recovery
@@ -103,7 +103,7 @@ def exchange(draft: Path, target: Path, keep: str) -> None:
     """
     if not target.exists():
         draft.rename(target)
-        return
+        return draft
     moved = (target / keep).is_dir() and not (draft / keep).exists()
     if moved:
         (target / keep).rename(draft / keep)
@@ -121,8 +121,7 @@ def exchange(draft: Path, target: Path, keep: str) -> None:
         if moved:
             (draft / keep).rename(target / keep)
         raise
-    sync_folder(target.parent)
-    remove(old)
+    return old
 
 
 def _exchange_at_once(one: Path, other: Path) -> bool:

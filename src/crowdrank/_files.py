@@ -114,12 +114,17 @@ class Rename:
 
     def apply(self) -> None:
         """Put the draft in place; applying it twice does no harm."""
+        old = self.draft
         if self.inode:
             if not (self.target.exists() and self.target.stat().st_ino == self.inode) and self.draft.exists():
-                exchange(self.draft, self.target, keep=CACHE)
+                old = exchange(self.draft, self.target, keep=CACHE)
         elif self.draft.exists():
             self.draft.replace(self.target)
-        sync_folder(self.target.parent)
+        try:
+            sync_folder(self.target.parent)
+        except OSError as problem:
+            raise OutputError(f"{self.target} is written, but not safe on disk: {message_of(problem)}.") from problem
+        remove(old)
 
     def to_json(self) -> list[Any]:
         """Return what the journal lists."""
@@ -154,6 +159,8 @@ class _Step:
         for done, one in enumerate(self.renames):
             try:
                 one.apply()
+            except OutputError:
+                raise
             except OSError as problem:
                 if done == 0:
                     journal.unlink(missing_ok=True)
@@ -360,10 +367,14 @@ def _recover(target: Path) -> None:
 def _complete_journal(journal: Path) -> None:
     if not journal.exists():
         return
-    left = [one for one in _read_journal(journal) if one.draft.exists()]
-    for one in left:
+    renames = _read_journal(journal)
+    left = [one for one in renames if one.draft.exists()]
+    for one in renames:
         one.apply()
     journal.unlink()
+    for one in renames:
+        with locked(one.target):
+            pass  # removes the lock of the process that died
     sync_folder(journal.parent)
     if left and not is_quiet():
         names = ", ".join(str(one.target) for one in left)
