@@ -248,7 +248,7 @@ class Manifest:
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Read the manifest of a folder; raise OSError or ValueError where there is no valid one."""
-        about = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        about = _read_json(folder / MANIFEST)
         if not isinstance(about, dict):
             raise ValueError(f"{MANIFEST} is not an object")
         values = [about.get(name) for name in ("kind", "format", "crowdrank", "entries")]
@@ -265,6 +265,14 @@ class Manifest:
         """Write the manifest to a file."""
         about = {"crowdrank": self.version, "kind": self.kind, "format": self.format, "entries": dict(self.entries)}
         path.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+
+def _read_json(path: Path) -> Any:
+    """Read a JSON file; raise OSError or ValueError where that fails, however deep its values are nested."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as problem:
+        raise ValueError(f"{path.name} is nested too deeply") from problem
 
 
 def _is_inside(name: str) -> bool:
@@ -623,13 +631,13 @@ def _recover(target: Path) -> None:
 
 def _complete_journal(journal: Path) -> None:
     try:
-        listed = json.loads(journal.read_text(encoding="utf-8"))
+        listed = _read_json(journal)
     except FileNotFoundError:
         return
     except (OSError, ValueError) as problem:
         raise OutputError(f"{journal} cannot be read ({_why(problem)}); delete it and try again.") from problem
     done = []
-    for draft, target, inode in (_entry(journal, one) for one in listed):
+    for draft, target, inode in (_entry(journal, one) for one in (listed if isinstance(listed, list) else [None])):
         pattern = rf"{re.escape(_stem(target))}\.[0-9a-f]{{16}}\.draft"
         if draft.parent != target.parent or not re.fullmatch(pattern, draft.name):
             raise OutputError(f"{journal} is not a journal of crowdrank; move it away and try again.")
@@ -644,9 +652,17 @@ def _complete_journal(journal: Path) -> None:
 
 def _entry(journal: Path, listed: Any) -> tuple[Path, Path, int]:
     match listed:
-        case [str(draft), str(target), int(inode)]:
+        case [str(draft), str(target), int(inode)] if _is_path(draft + target):
             return Path(draft), Path(target), inode
     raise OutputError(f"{journal} is not a journal of crowdrank; move it away and try again.")
+
+
+def _is_path(text: str) -> bool:
+    """Return whether the file system could have a path of this text."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _return_cache(draft: Path, target: Path) -> None:

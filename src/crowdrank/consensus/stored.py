@@ -80,8 +80,11 @@ class StoredConsensus(Consensus):
 
     @cached_property
     def document_table(self) -> pa.Table:
-        """The rows of all documents, in memory."""
-        return pa.concat_tables(self.document_parts())
+        """Rows of all documents, in memory."""
+        with loading(self.folder, NO_CONSENSUS, REMEDY):
+            table = pa.concat_tables(self.document_parts())
+            require(len(table) == self._documents, "there are more or fewer documents than were written")
+        return table
 
     def document_files(self) -> list[Path]:
         """Return the files with the rows of the documents."""
