@@ -49,7 +49,7 @@ class StoredConsensus(Consensus):
             about = Fields.read(folder / CONSENSUS_FILE)
             assessors = read_parquet(folder / ASSESSORS)
             check_assessor_table(assessors)
-            labels = tuple(about.list("labels", is_scalar, "plain values"))
+            labels = tuple(about.sequence("labels", is_scalar, "plain values"))
             scale = scale_from(about.values["scale"])
             require(0 < len(labels) <= len(scale), "the labels do not fit the scale")
             values = {
