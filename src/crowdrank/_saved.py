@@ -119,7 +119,7 @@ class Fields:
         """Return a JSON object."""
         return dict(self._value(name, lambda value: isinstance(value, dict), "an object"))
 
-    def list(self, name: str, accept: Callable[[Any], bool] = lambda value: True, of: str = "values") -> list[Any]:
+    def sequence(self, name: str, accept: Callable[[Any], bool] = lambda value: True, of: str = "values") -> list[Any]:
         """Return a list of values that `accept` takes."""
         return list(
             self._value(name, lambda value: isinstance(value, list) and all(map(accept, value)), f"a list of {of}")
@@ -127,11 +127,11 @@ class Fields:
 
     def texts(self, name: str) -> list[str]:
         """Return a list of texts."""
-        return self.list(name, is_text, "texts")
+        return self.sequence(name, is_text, "texts")
 
     def numbers(self, name: str) -> list[float]:
         """Return a list of numbers, which may be NaN or infinite."""
-        return self.list(name, is_number, "numbers")
+        return self.sequence(name, is_number, "numbers")
 
     def _value(self, name: str, accept: Callable[[Any], bool], wanted: str) -> Any:
         require(name in self.values, f"there is no {name}")

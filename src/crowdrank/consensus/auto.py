@@ -419,7 +419,7 @@ class Auto(Aggregator):
         for winner in (self.ranking_, self.grades_):
             require(not isinstance(winner, Auto), "a winner is not a single model")
             require(_same(winner.judgments_, self.judgments_), "the winners were fitted to other judgments")
-        self.choice_table = pa.Table.from_pylist(about.list("choice"), schema=CHOICE)
+        self.choice_table = pa.Table.from_pylist(about.sequence("choice"), schema=CHOICE)
         self.reason_ = about.text("reason")
         self.theta_ = self.assessing.theta_
         self.consensus_ = joined(self.ranking_.consensus_, self.grades_.consensus_)

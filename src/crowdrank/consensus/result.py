@@ -160,7 +160,9 @@ def check_documents(table: pa.Table, scale: Scale, labels: tuple[Any, ...]) -> N
     names = set(table.column_names)
     required = {"query", "document", "relevance", "grade", *share_names(scale), "judgments"}
     require(required <= names, f"there is no column {min(required - names, default='')}")
-    require(names <= required | set(SHOWN_ROWS), "there is an unknown column")
+    shown = [name for name in SHOWN_ROWS if name in names]
+    order = ["query", "document", *shown, "grade", *share_names(scale), "judgments"]
+    require(table.column_names == order, "there is an unknown column, or the columns are in another order")
     for name in names:
         require(not table[name].null_count, f"the column {name} has blanks")
     for name in ("query", "document"):

@@ -50,7 +50,7 @@ class StoredConsensus(Consensus):
             about = Fields.read(folder / CONSENSUS_FILE)
             assessors = read_parquet(folder / ASSESSORS)
             check_assessor_table(assessors)
-            labels = tuple(about.list("labels", is_scalar, "plain values"))
+            labels = tuple(about.sequence("labels", is_scalar, "plain values"))
             scale = scale_from(about.values["scale"])
             require(0 < len(labels) <= len(scale), "the labels do not fit the scale")
             values = {
@@ -81,8 +81,11 @@ class StoredConsensus(Consensus):
 
     @cached_property
     def document_table(self) -> pa.Table:
-        """The rows of all documents, in memory."""
-        return pa.concat_tables(self.document_parts())
+        """Rows of all documents, in memory."""
+        with loading(self.folder, NO_CONSENSUS, REMEDY):
+            table = pa.concat_tables(self.document_parts())
+            require(len(table) == self._documents, "there are more or fewer documents than were written")
+        return table
 
     def document_files(self) -> list[Path]:
         """Return the files with the rows of the documents."""

@@ -281,9 +281,9 @@ def _load(path: str | Path) -> Judgments:
         offsets=offsets,
         assessor=assessor,
         grade=_codes(column, "grade", pa.int8()),
-        scales=tuple(map(scale_from, about.list("scales"))),
+        scales=tuple(map(scale_from, about.sequence("scales"))),
         assessor_scale=np.asarray(column["assessor_scale"].drop_null()),
-        scale_maps=maps_from(about.list("scale_maps")),
+        scale_maps=maps_from(about.sequence("scale_maps")),
         common_scale=None if common is None else scale_from(common),
         families=families,
         assessor_family=None if families is None else np.asarray(column["assessor_family"].drop_null()),
@@ -292,7 +292,7 @@ def _load(path: str | Path) -> Judgments:
             for name in column
             if name.startswith(EXTRA)
         },
-        labels=None if labels is None else tuple(about.list("labels", is_scalar, "plain values")),
+        labels=None if labels is None else tuple(about.sequence("labels", is_scalar, "plain values")),
         unjudgeable=tuple(about.texts("unjudgeable")),
         report=report_from(about.object("report")),
         backend=backend_from(about.text("backend")),

@@ -298,7 +298,8 @@ class ShardedJudgments:
             if n > most:
                 break
             taken.append(self.load(place))
-        together = joined(taken)
+        with loading(self.folder, NO_SHARDS, AGAIN):
+            together = joined(taken)
         return together.where(np.ones(len(together), dtype=bool))
 
     def fingerprint(self) -> str:
@@ -351,9 +352,9 @@ def load_sharded(folder: str | Path) -> ShardedJudgments:
         families, common = about.values["families"], about.values["common_scale"]
         stored = header(
             column["assessor"],
-            tuple(map(scale_from, about.list("scales"))),
+            tuple(map(scale_from, about.sequence("scales"))),
             np.asarray(column["scale"]),
-            scale_maps=maps_from(about.list("scale_maps")),
+            scale_maps=maps_from(about.sequence("scale_maps")),
             common_scale=None if common is None else scale_from(common),
             families=None if families is None else pa.array(families, None if families else pa.string()),
             assessor_family=np.asarray(column["family"]) if "family" in column else None,
@@ -361,7 +362,7 @@ def load_sharded(folder: str | Path) -> ShardedJudgments:
             report=report_from(about.object("report")),
         )
         check_assessors(stored)
-        shards = tuple(_shard_from(shard) for shard in about.list("shards"))
+        shards = tuple(_shard_from(shard) for shard in about.sequence("shards"))
         counts = np.stack([_counts(column, name) for name in ("judgments", "judgeable")], axis=1)
         found = ShardedJudgments(str(folder), shards, stored, stored, counts, whole_queries=about.flag("whole_queries"))
         _check_counts(found)

@@ -196,7 +196,7 @@ class Ranker(Parametrised, ABC):
             ranker._check()
             ranker.feature_names_ = tuple(about.texts("features"))
             ranker.history_ = about.numbers("history")
-            ranker.validation_queries_ = tuple(about.list("validation_queries"))
+            ranker.validation_queries_ = tuple(about.sequence("validation_queries"))
             require_floats(state.arrays, ["importances"], (len(ranker.feature_names_),))
             ranker.importances_ = state.arrays["importances"]
             ranker._restore(state)

@@ -84,7 +84,7 @@ def read(path: str | Path, kind: FolderKind = RANKER) -> tuple[Fields, State]:
             {name: Ranker.load(folder / name) for name in parts},
         )
         require(about.texts("features"), "there are no features")
-        about.list("validation_queries", is_scalar, "ids")
+        about.sequence("validation_queries", is_scalar, "ids")
     return about, state
 
 

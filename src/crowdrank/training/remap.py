@@ -381,7 +381,7 @@ class Remapper(Parametrised, ABC):
             remapper: Self = found().set_params(**store.tuples(about.object("parameters")))
             remapper._check()
             remapper.feature_names_ = tuple(about.texts("features"))
-            remapper.history_ = about.list("history", _is_step, "steps")
+            remapper.history_ = about.sequence("history", _is_step, "steps")
             values = Fields(state.values)
             remapper.best_iteration_, remapper.mu_ = values.whole("best_iteration"), values.number("mu")
             remapper.validation_, remapper.recipe_ = values.number("validation"), _recipe(values.object("recipe"))
