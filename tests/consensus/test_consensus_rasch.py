@@ -16,7 +16,6 @@ from crowdrank.consensus.rasch import (
     FEW,
     FIRST_VARIANCE,
     LEAST_SCALE,
-    expected_log,
     scale_penalty,
     scale_step,
     threshold_curves,
@@ -25,6 +24,13 @@ from crowdrank.consensus.rasch import (
 from crowdrank.engine.base import Arrays
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
+
+
+def expected_log(counts: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the expected log likelihood of each assessor's answers."""
+    gain: NDArray[np.float64] = np.einsum("ags,ags->a", counts, np.log(np.maximum(shares, 1e-300)))
+    return gain
+
 
 EASE = {"plain": np.ones(1), "difficulties": DIFFICULTIES}
 each_ease = pytest.mark.parametrize("eps", EASE.values(), ids=EASE)

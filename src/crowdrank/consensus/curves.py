@@ -29,6 +29,15 @@ BLOCK = 1_024
 """So many assessors take a Newton step together: what is made of them on the way stays in the cache."""
 
 
+def blocks(n: int) -> list[slice]:
+    """Return slices of up to `BLOCK` assessors out of `n`.
+
+    >>> len(blocks(1_025))
+    2
+    """
+    return [slice(start, start + BLOCK) for start in range(0, n, BLOCK)]
+
+
 def features(difficulties: NDArray[np.float64], tied_variance: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The features of every state (difficulties in turn, nodes within), and how much their coefficients vary at first.
 
@@ -87,7 +96,6 @@ def newton_step(
     """
     # counts (n_assessors, n_answers, n_states), curves and mean (n_assessors, n_features * n_answers),
     # precision (n_assessors, that, that) or (that, that)
-    parts = [slice(start, start + BLOCK) for start in range(0, len(curves), BLOCK)]
     stepped = [
         _newton_step(
             counts[part],
@@ -97,7 +105,7 @@ def newton_step(
             precision[part] if precision.ndim == 3 else precision,
             None if missing is None else missing[part],
         )
-        for part in parts
+        for part in blocks(len(curves))
     ]
     return np.concatenate([one for one, _ in stepped]), np.concatenate([spread for _, spread in stepped])
 
@@ -207,7 +215,7 @@ def careful_curves(judgments: NDArray[np.float64], likelihood: NDArray[np.float6
     The square of the informativeness: a crowd may be mostly careless, and its mean curve then hardly rises.
     """
     # judgments (n_assessors,), likelihood (n_assessors, n_answers, n_nodes) -> (n_answers, n_nodes)
-    informativeness, _ = information(PRIOR, likelihood)
+    informativeness = np.concatenate([information(PRIOR, likelihood[part])[0] for part in blocks(len(likelihood))])
     weights = judgments * (informativeness**2 + 1e-9)
     curves: NDArray[np.float64] = np.einsum("a,agm->gm", weights / weights.sum(), likelihood)
     return curves

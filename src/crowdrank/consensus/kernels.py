@@ -586,3 +586,151 @@ def expect_agreement(
                 agree += rest * likelihood[a, answer, s] * likelihood[b, answer, s]
         out[pair] = agree / norm
     return out
+
+
+@njit(cache=True, nogil=True)
+def threshold_shares(
+    thresholds: NDArray[np.float64],
+    rise: NDArray[np.float64],
+    growth: NDArray[np.float64],
+    ease: NDArray[np.float64],
+    state: int,
+    scores: NDArray[np.float64],
+    falls: NDArray[np.float64],
+    shares: NDArray[np.float64],
+) -> float:
+    """Write one assessor's probabilities of the answers in one state of the Rasch model; return their normalizer.
+
+    The score of answer g is rise[g, state] + scores[g], and exp(score) is growth[g, state] * falls[g]: `scores` and
+    `falls` are written in the first state of each difficulty, and serve all states of it. States are taken in order.
+    """
+    # thresholds (n_answers - 1,); rise, growth = exp(rise) (n_answers, n_states); ease (n_states,);
+    # scores, falls, shares (n_answers,)
+    n_answers = len(scores)
+    if state == 0 or ease[state] != ease[state - 1]:
+        scores[0] = highest = 0.0
+        for g in range(1, n_answers):
+            scores[g] = scores[g - 1] - ease[state] * thresholds[g - 1]
+            highest = max(highest, scores[g])
+        for g in range(n_answers):
+            scores[g] -= highest
+            falls[g] = np.exp(scores[g])
+    total = 0.0
+    for g in range(n_answers):
+        shares[g] = growth[g, state] * falls[g]
+        total += shares[g]
+    if total < SMALL:  # no answer is likely by both factors: their product may have been rounded to 0
+        highest = -np.inf
+        for g in range(n_answers):
+            highest = max(highest, rise[g, state] + scores[g])
+        total = 0.0
+        for g in range(n_answers):
+            shares[g] = np.exp(rise[g, state] + scores[g] - highest)
+            total += shares[g]
+        for g in range(n_answers):
+            shares[g] /= total
+        return float(highest + np.log(total))
+    for g in range(n_answers):
+        shares[g] /= total
+    return float(np.log(total))
+
+
+@njit(cache=True, nogil=True)
+def fill_threshold_curves(
+    thresholds: NDArray[np.float64],
+    rise: NDArray[np.float64],
+    growth: NDArray[np.float64],
+    ease: NDArray[np.float64],
+    curves: NDArray[np.float64],
+) -> None:
+    """Write P(answer | state) of every assessor of the Rasch model."""
+    # curves (n_assessors, n_answers, n_states)
+    n_answers, n_states = rise.shape
+    scores, falls, shares = np.empty(n_answers), np.empty(n_answers), np.empty(n_answers)
+    for a in range(len(thresholds)):
+        for s in range(n_states):
+            threshold_shares(thresholds[a], rise, growth, ease, s, scores, falls, shares)
+            for g in range(n_answers):
+                curves[a, g, s] = shares[g]
+
+
+@njit(cache=True, nogil=True)
+def threshold_gains(
+    counts: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+    rise: NDArray[np.float64],
+    growth: NDArray[np.float64],
+    ease: NDArray[np.float64],
+    chosen: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return the expected log likelihood of the answers of the chosen assessors."""
+    # counts (n_assessors, n_answers, n_states), thresholds (len(chosen), n_answers - 1) -> (len(chosen),)
+    n_answers, n_states = rise.shape
+    scores, falls, shares = np.empty(n_answers), np.empty(n_answers), np.empty(n_answers)
+    gains = np.zeros(len(chosen))
+    for i in range(len(chosen)):
+        for s in range(n_states):
+            log_total = threshold_shares(thresholds[i], rise, growth, ease, s, scores, falls, shares)
+            for g in range(n_answers):
+                gains[i] += counts[chosen[i], g, s] * (rise[g, s] + scores[g] - log_total)
+    return gains
+
+
+@njit(cache=True, nogil=True)
+def threshold_derivatives(
+    counts: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+    rise: NDArray[np.float64],
+    growth: NDArray[np.float64],
+    ease: NDArray[np.float64],
+    slope: NDArray[np.float64],
+    curvature: NDArray[np.float64],
+) -> None:
+    """Add gradient and negative Hessian of the expected log likelihood in each assessor's thresholds."""
+    # slope (n_assessors, n_answers - 1), curvature (n_assessors, n_answers - 1, n_answers - 1)
+    n_answers, n_states = rise.shape
+    scores, falls, shares = np.empty(n_answers), np.empty(n_answers), np.empty(n_answers)
+    higher = np.empty(n_answers)  # P(this answer or a higher one)
+    for a in range(len(thresholds)):
+        for s in range(n_states):
+            threshold_shares(thresholds[a], rise, growth, ease, s, scores, falls, shares)
+            total = 0.0
+            for g in range(n_answers):
+                total += counts[a, g, s]
+            weight, above, excess = total * ease[s] ** 2, 0.0, 0.0
+            for g in range(n_answers - 1, 0, -1):
+                above += shares[g]
+                higher[g] = above
+                excess += counts[a, g, s] - total * shares[g]
+                slope[a, g - 1] -= ease[s] * excess
+            for h in range(1, n_answers):
+                for k in range(1, n_answers):
+                    curvature[a, h - 1, k - 1] += weight * (higher[max(h, k)] - higher[h] * higher[k])
+
+
+@njit(cache=True, nogil=True)
+def scale_derivatives(
+    counts: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+    rise: NDArray[np.float64],
+    growth: NDArray[np.float64],
+    ease: NDArray[np.float64],
+    places: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return first and negative second derivative of each assessor's expected log likelihood in the scale."""
+    # places (n_states,) -> (n_assessors,), (n_assessors,)
+    n_answers, n_states = rise.shape
+    scores, falls, shares = np.empty(n_answers), np.empty(n_answers), np.empty(n_answers)
+    slope, curvature = np.zeros(len(thresholds)), np.zeros(len(thresholds))
+    for a in range(len(thresholds)):
+        for s in range(n_states):
+            threshold_shares(thresholds[a], rise, growth, ease, s, scores, falls, shares)
+            total, given, expected, square = 0.0, 0.0, 0.0, 0.0
+            for g in range(n_answers):
+                total += counts[a, g, s]
+                given += g * counts[a, g, s]
+                expected += g * shares[g]
+                square += g * g * shares[g]
+            slope[a] += (given - total * expected) * places[s]
+            curvature[a] += total * (square - expected**2) * places[s] ** 2
+    return slope, curvature

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.curves import careful_curves
 from crowdrank.consensus.latent import (
@@ -16,7 +17,6 @@ from crowdrank.consensus.latent import (
     expect_nodes,
     gold_curves,
     rows_on_nodes,
-    softmax,
     states_prior,
     use_of_answers,
 )
@@ -115,14 +115,15 @@ class Rasch(Aggregator):
             mean[number], covariance[number] = self._learn_prior(
                 thresholds[of], spread[of], theta["first_mean"][number]
             )
+        likelihood = threshold_curves(thresholds, scale, eps)
         return {
             **theta,
             "thresholds": thresholds,
             "scale": np.array([scale]),
             "mean": mean,
             "covariance": covariance,
-            "likelihood": threshold_curves(thresholds, scale, eps),
-            "typical": self._typical(thresholds, scale, counts.sum(axis=(1, 2))),
+            "likelihood": likelihood,
+            "typical": self._typical(thresholds, scale, likelihood, counts.sum(axis=(1, 2))),
         }
 
     @staticmethod
@@ -136,26 +137,33 @@ class Rasch(Aggregator):
         total = off.T @ off + spread.sum(axis=0) + FEW * FIRST_VARIANCE * np.eye(n_steps)
         return mean, total / (n + FEW)
 
-    @staticmethod
-    def _typical(thresholds: NDArray[np.float64], scale: float, judgments: NDArray[np.float64]) -> NDArray[np.float64]:
-        """P(grade | node) of a typical careful assessor with the main scale."""
+    def _typical(
+        self,
+        thresholds: NDArray[np.float64],
+        scale: float,
+        likelihood: NDArray[np.float64],
+        judgments: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Return P(grade | node) of a typical careful assessor with the main scale."""
         on_main = (thresholds < UNREACHED).all(axis=1)
-        return careful_curves(judgments * on_main, threshold_curves(thresholds, scale, np.ones(1)))
+        curves = threshold_curves(thresholds, scale, np.ones(1)) if self.difficulty else likelihood
+        return careful_curves(judgments * on_main, curves)
 
     def _initial(self, statistics: Arrays) -> Arrays:
         """Everyone alike, with thresholds by the use of the grades on the scale."""
         log_used, scale_of = np.log(statistics["used"] + 1.0), statistics["given"].argmax(axis=1)
         mean, scale = np.nan_to_num(-np.diff(log_used), nan=UNREACHED), first_scale(log_used.shape[1])
         thresholds = mean[scale_of]
+        likelihood = threshold_curves(thresholds, scale, self._difficulties())
         return {
             "thresholds": thresholds,
             "scale_of": scale_of,
             "scale": np.array([scale]),
             "mean": mean,
             "covariance": np.tile(FIRST_VARIANCE * np.eye(mean.shape[1]), (len(mean), 1, 1)),
-            "likelihood": threshold_curves(thresholds, scale, self._difficulties()),
+            "likelihood": likelihood,
             "shares": states_prior(self._difficulties()),
-            "typical": self._typical(thresholds, scale, statistics["given"].sum(axis=1)),
+            "typical": self._typical(thresholds, scale, likelihood, statistics["given"].sum(axis=1)),
             "first_mean": mean,
         }
 
@@ -224,21 +232,29 @@ def first_scale(n_grades: int) -> float:
     return 2.4 / (n_grades - 1)
 
 
+def score_parts(
+    n_answers: int, scale: float, difficulties: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the parts of the scores that no assessor changes: `rise`, exp(rise) and `ease`.
+
+    The score of answer g in state s is rise[g, s] - ease[s] * (sum of the thresholds up to g), but for a constant.
+    """
+    # (n_answers, n_states) twice, (n_states,)
+    places = np.concatenate([NODES / eps for eps in difficulties])
+    rise = np.arange(n_answers)[:, None] * (scale * places)
+    rise -= rise.max(axis=0)
+    return rise, np.exp(rise), np.repeat(1 / difficulties, len(NODES))
+
+
 def threshold_curves(
     thresholds: NDArray[np.float64], scale: float, difficulties: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """P(answer | state), a state being a difficulty and a node: (n_assessors, n_answers, n_states)."""
+    """Return P(answer | state), a state being a difficulty and a node: (n_assessors, n_answers, n_states)."""
     # thresholds (n_assessors, n_answers - 1), difficulties (n_difficulties,)
-    below = np.cumsum(np.pad(thresholds, ((0, 0), (1, 0))), axis=1)
-    answers = np.arange(below.shape[1])[:, None]
-    scores = answers * scale * NODES - below[:, :, None]
-    return np.ascontiguousarray(softmax(np.concatenate([scores / eps for eps in difficulties], axis=2), axis=1))
-
-
-def at_least(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """From what is per answer, what is of this answer or a higher one, for all but the lowest."""
-    # (n_assessors, n_answers, n_states) -> (n_assessors, n_answers - 1, n_states)
-    return np.cumsum(shares[:, ::-1], axis=1)[:, -2::-1]
+    parts = score_parts(thresholds.shape[1] + 1, scale, difficulties)
+    curves = np.empty((len(thresholds), *parts[0].shape))
+    kernels.fill_threshold_curves(thresholds, *parts, curves)
+    return curves
 
 
 def threshold_step(
@@ -249,68 +265,59 @@ def threshold_step(
     mean: NDArray[np.float64],
     precision: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """One Newton step of every assessor's thresholds, and the Laplace covariances.
+    """Return every assessor's thresholds after one Newton step, and the Laplace covariances.
 
     The problem is concave; a step that would lower it is halved until it does not.
     """
-    # counts (n_assessors, n_answers, n_states), thresholds, mean (n_assessors, n_answers - 1), precision (n_assessors,
-    # that, that)
-    slope, curvature = threshold_slopes(counts, thresholds, scale, difficulties)
+    # counts (n_assessors, n_answers, n_states), thresholds, mean (n_assessors, n_answers - 1), precision (n_assessors
+    # or 1, that, that)
+    precision = np.broadcast_to(precision, (len(counts), *precision.shape[1:]))
+    parts = score_parts(counts.shape[1], scale, difficulties)
+    slope, curvature = np.zeros(thresholds.shape), np.zeros((*thresholds.shape, thresholds.shape[1]))
+    kernels.threshold_derivatives(counts, thresholds, *parts, slope, curvature)
     spread = np.asarray(np.linalg.inv(curvature + precision), np.float64)
     step = np.einsum("ahk,ak->ah", spread, slope - np.einsum("ah,ahk->ak", thresholds - mean, precision))
 
-    def penalised(tried: NDArray[np.float64]) -> NDArray[np.float64]:
-        off = tried - mean
-        penalty: NDArray[np.float64] = 0.5 * np.einsum("ah,ahk,ak->a", off, precision, off)
-        return expected_log(counts, threshold_curves(tried, scale, difficulties)) - penalty
+    def penalized(tried: NDArray[np.float64], of: NDArray[np.int64]) -> NDArray[np.float64]:
+        off = tried - mean[of]
+        penalty: NDArray[np.float64] = 0.5 * (np.einsum("ah,ahk->ak", off, precision[of]) * off).sum(axis=1)
+        gains: NDArray[np.float64] = kernels.threshold_gains(counts, tried, *parts, of)
+        return gains - penalty
 
-    before, size = penalised(thresholds), np.ones((len(thresholds), 1))
+    left = np.arange(len(thresholds))
+    before, stepped = penalized(thresholds, left), thresholds + step
     for _ in range(12):
-        worse = penalised(thresholds + size * step) < before - ROUNDING
-        if not worse.any():
+        left = left[penalized(stepped[left], left) < before[left] - ROUNDING]
+        if not len(left):
             break
-        size[worse] /= 2
-    return thresholds + size * step, spread
-
-
-def threshold_slopes(
-    counts: NDArray[np.float64], thresholds: NDArray[np.float64], scale: float, difficulties: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The gradient and the negative second derivatives of the expected log likelihood in each assessor's thresholds."""
-    steep = np.repeat(1 / difficulties, len(NODES))
-    shares, total = threshold_curves(thresholds, scale, difficulties), counts.sum(axis=1)
-    higher, weight = at_least(shares), total * steep**2
-    rank = np.arange(thresholds.shape[1])
-    both = np.einsum("ahs,as->ah", higher, weight)[:, np.maximum.outer(rank, rank)]
-    curvature: NDArray[np.float64] = both - np.einsum("ahs,aks->ahk", higher * weight[:, None, :], higher)
-    slope: NDArray[np.float64] = -at_least(counts - total[:, None, :] * shares) @ steep
-    return slope, curvature
+        step[left] /= 2
+        stepped[left] = thresholds[left] + step[left]
+    return stepped, spread
 
 
 def scale_step(
     counts: NDArray[np.float64], thresholds: NDArray[np.float64], scale: float, difficulties: NDArray[np.float64]
 ) -> float:
-    """A better standard deviation of relevance: one Newton step of a concave problem, halved while it is too long.
+    """Return a better standard deviation of relevance: one Newton step of a concave problem, halved while too long.
 
     A weak normal prior keeps it finite where all assessors agree.
     """
-    answers = np.arange(counts.shape[1])
+    n_answers, every = counts.shape[1], np.arange(len(counts))
+    first = first_scale(n_answers)
+
+    def penalized(tried: float) -> float:
+        gains = kernels.threshold_gains(counts, thresholds, *score_parts(n_answers, tried, difficulties), every)
+        return float(gains.sum()) - scale_penalty(tried, n_answers)
+
+    parts = score_parts(n_answers, scale, difficulties)
     places = np.concatenate([NODES / eps for eps in difficulties])
-    first = first_scale(len(answers))
-
-    def penalised(tried: float) -> float:
-        gain = expected_log(counts, threshold_curves(thresholds, tried, difficulties)).sum()
-        return float(gain) - scale_penalty(tried, len(answers))
-
-    shares, total = threshold_curves(thresholds, scale, difficulties), counts.sum(axis=1)
-    expected = np.einsum("ags,g->as", shares, answers)
-    variance = np.einsum("ags,g->as", shares, answers**2) - expected**2
-    slope = ((np.einsum("ags,g->as", counts, answers) - total * expected) @ places).sum() - (scale - first) / first**2
-    step = float(slope / (((total * variance) @ places**2).sum() + first**-2))
-    before = penalised(scale)
+    slopes, curvatures = kernels.scale_derivatives(counts, thresholds, *parts, places)
+    slope = float(slopes.sum()) - (scale - first) / first**2
+    step = slope / (float(curvatures.sum()) + first**-2)
+    before = penalized(scale)
     for halved in range(12):
         tried = max(scale + step * 0.5**halved, LEAST_SCALE)
-        if penalised(tried) >= before - ROUNDING:
+        if penalized(tried) >= before - ROUNDING:
             return tried
     return scale
 
@@ -318,9 +325,3 @@ def scale_step(
 def scale_penalty(scale: float, n_grades: int) -> float:
     """The negative log prior of the scale, but for constants."""
     return 0.5 * (scale / first_scale(n_grades) - 1.0) ** 2
-
-
-def expected_log(counts: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The expected log likelihood of each assessor's answers."""
-    gain: NDArray[np.float64] = np.einsum("ags,ags->a", counts, np.log(np.maximum(shares, 1e-300)))
-    return gain
