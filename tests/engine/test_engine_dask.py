@@ -266,9 +266,10 @@ def test_nobody_without_its_certificate_reaches_a_cluster_started_here(cluster: 
     assert {urlsplit(one).scheme for one in (address, *workers)} == {"tls"}
     assert {urlsplit(one).hostname for one in (address, *workers)} == {"127.0.0.1"}
     plain = address.replace("tls://", "tcp://")
-    for at, security in ((plain, None), (address, Security.temporary())):
+    own = Security.temporary()  # type: ignore[no-untyped-call]
+    for at, security in ((plain, None), (address, own)):
         with pytest.raises(OSError):  # noqa: PT011  # whichever end closes the connection first
-            Client(at, security=security, timeout=3, set_as_default=False)
+            Client(at, security=security, timeout=3, set_as_default=False)  # type: ignore[no-untyped-call]
 
 
 def test_a_dashboard_is_served_only_where_it_is_asked_for(cluster: DaskEngine) -> None:

@@ -53,7 +53,7 @@ MUCH = 1e300
 """A product beyond this may have overflown."""
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def scattered(seed: int, query: int, number: int) -> float:
     """A number in [0, 1) that looks random and depends on nothing but the three (splitmix64)."""
     mixed = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(query)
@@ -65,7 +65,7 @@ def scattered(seed: int, query: int, number: int) -> float:
     return float(mixed >> np.uint64(11)) * 2.0**-53
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def most_pairs(groups: NDArray[np.int64], query_groups: NDArray[np.int64], partners: int) -> int:
     """The number of pairs of the query that has most."""
     most = 0
@@ -78,7 +78,7 @@ def most_pairs(groups: NDArray[np.int64], query_groups: NDArray[np.int64], partn
     return most
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)
 def raise_all(values: NDArray[np.float64], n: int, spare: NDArray[np.float64]) -> None:
     """The first `n` values become their exponentials, to 1e-14; `spare` is scratch.
 
@@ -103,7 +103,7 @@ def raise_all(values: NDArray[np.float64], n: int, spare: NDArray[np.float64]) -
         values[k] *= spare[k]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def draw_partners(
     doc: NDArray[np.int32],
     bounds: NDArray[np.int64],
@@ -137,7 +137,7 @@ def draw_partners(
     first[bounds[-1] - bounds[0]] = n_pairs
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)
 def compare(
     partner: NDArray[np.int32],
     mark: NDArray[np.float64],
@@ -167,7 +167,7 @@ def compare(
         raise_all(rows[(TILT + len(grades) + 1) * LANES :], (len(grades) - 1) * LANES, spare)
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)
 def shape(
     m: int, weight: float, grades: tuple[int, ...], curves: NDArray[np.float64], rows: NDArray[np.float64]
 ) -> float:
@@ -199,7 +199,7 @@ def shape(
     return value
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)
 def shape_widths(m: int, weight: float, grades: tuple[int, ...], rows: NDArray[np.float64]) -> None:
     """Slope of pairs by log w or log eps."""
     for k in range(m):
@@ -209,7 +209,7 @@ def shape_widths(m: int, weight: float, grades: tuple[int, ...], rows: NDArray[n
         rows[BY_WIDTH * LANES + k] = 0.5 * weight * tilted * rows[GIVEN * LANES + k]
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)
 def rise_left(
     m: int,
     weight: float,
@@ -234,7 +234,7 @@ def rise_left(
     rises[0, 0] += weight * by_mu
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)
 def bend_left(
     m: int,
     weight: float,
@@ -270,7 +270,7 @@ def bend_left(
                 bends[2, h, f] += joint
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def tell_left(
     given: int,
     rises: NDArray[np.float64],
@@ -296,7 +296,7 @@ def tell_left(
             curve[n_grades + at, n_grades + to] += sign * bends[2, h, f]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def arrange(params: NDArray[np.float64]) -> NDArray[np.float64]:
     """For each assessor and grade given: mu, and mu and log alpha beyond those of that grade, which comes first."""
     # params (n_assessors, 2 n_grades + 1) -> (n_assessors, n_grades, 3, n_grades)
@@ -312,7 +312,7 @@ def arrange(params: NDArray[np.float64]) -> NDArray[np.float64]:
     return curves
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def tell_right(
     partner: NDArray[np.int32], i: int, with_widths: bool, rows: NDArray[np.float64], sums: NDArray[np.float64]
 ) -> None:
@@ -329,7 +329,7 @@ def tell_right(
         sums[i, WIDTH] += wide
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def bend_right(
     partner: NDArray[np.int32],
     i: int,
@@ -360,7 +360,7 @@ def bend_right(
         sums[j, BENT_BOTH] -= 0.5 * weight * more * rows[INVERSE * LANES + k] * both
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def pair_terms(
     first: NDArray[np.int64],
     partner: NDArray[np.int32],
@@ -424,7 +424,7 @@ def pair_terms(
     return value
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def tell_partners(
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
@@ -444,7 +444,7 @@ def tell_partners(
         curve[b, last, given] += sign * sums[j, BENT_BOTH]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def expert_terms(
     gold: NDArray[np.int8],
     relevance: NDArray[np.float64],
@@ -468,7 +468,7 @@ def expert_terms(
     return value
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FUSED)
 def solve(
     first: NDArray[np.int64],
     partner: NDArray[np.int32],
@@ -515,7 +515,7 @@ def solve(
     return step
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def locate(
     doc: NDArray[np.int32],
     assessor: NDArray[np.int32],
@@ -536,20 +536,20 @@ def locate(
         ease[i] = steepness[assessor[i]] * easier[doc[i]]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def shorter(length: float) -> float:
     """Half of it, and in the end nothing."""
     return length / 2 if length > 1e-4 else 0.0
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def gather(doc: NDArray[np.int32], sums: NDArray[np.float64], by_r: NDArray[np.float64]) -> None:
     """Add the slopes by place to those of the documents."""
     for i in range(len(doc)):
         by_r[doc[i]] += sums[i, LEFT] - sums[i, RIGHT]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def harden(
     doc: NDArray[np.int32], sums: NDArray[np.float64], hard_precision: float, e: NDArray[np.float64]
 ) -> NDArray[np.float64]:
@@ -561,7 +561,7 @@ def harden(
     return slope / (2.0 * curve)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def climb_query(
     first: NDArray[np.int64],
     partner: NDArray[np.int32],
@@ -634,7 +634,7 @@ def climb_query(
     return float(best)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def climb(
     order: NDArray[np.int64],
     item: NDArray[np.int64],

@@ -159,7 +159,9 @@ class DaskEngine:
         import dask
 
         # Without a dashboard Dask still serves pages about workers and tasks over plain HTTP: then there are none.
-        pages = {} if self.dashboard else {f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker")}
+        pages: dict[str, Any] = (
+            {} if self.dashboard else {f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker")}
+        )
         with dask.config.set(pages):
             self._cluster = distributed.LocalCluster(
                 n_workers=self.workers or os.cpu_count() or 1,
@@ -169,6 +171,7 @@ class DaskEngine:
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": self.dashboard},
                 preload=["crowdrank.engine.deaf"],
+                config=copy.deepcopy(dask.config.config),  # of workers that are started later, too
                 silence_logs=logging.CRITICAL,  # what matters of it we say ourselves
             )
         return distributed.Client(self._cluster, set_as_default=False, direct_to_workers=True)
