@@ -162,9 +162,11 @@ def shards_of(
     locality: str = "item",
     size: int = JUDGMENTS_PER_SHARD,
 ) -> HeldShards | StoredShards:
-    """The shards of judgments: cut now, or as they are on disk."""
+    """Return the shards of judgments: cut now, or as they are on disk."""
     if isinstance(judgments, Judgments):
         assert not isinstance(gold, ShardGold)
+        if judgments.n_assessors > JUDGMENTS_PER_SHARD:  # a shard's sums over all assessors would outweigh its pass
+            size = max(size, judgments.n_assessors)
         return HeldShards(split(judgments, gold, locality, size))
     assert gold is None or isinstance(gold, ShardGold)
     if locality == "query" and not judgments.whole_queries:
