@@ -78,3 +78,41 @@ def test_a_file_name_that_the_terminal_cannot_show(run: Run, tmp_path: Path) -> 
     done = crowdrank_process("validate", name, cwd=tmp_path, PYTHONIOENCODING="utf-8:strict")
     assert done.returncode == 0, done.stderr
     assert "\\udcff.csv" in done.stdout
+
+
+BATCH = "query,document,assessor,grade\nq,a,ann,1\nq,b,ann,0\nq,a,bob,1\nq,b,bob,bad\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "labels.csv"],
+        ["trace", "labels.csv", "--document", "a"],
+        ["collect", "status", "labels.csv"],
+        ["collect", "next", "labels.csv", "--pairs", "pool.csv", "--budget", "1"],
+        ["collect", "disagreements", "labels.csv"],
+    ],
+)
+def test_rows_left_out_are_shown_by_every_command(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text(BATCH)
+    (tmp_path / "pool.csv").write_text("query,document\nq,a\nq,b\nq,c\n")
+    done = crowdrank(*words, "--on-bad-rows", "skip", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 row left out" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["collect", "add", "labels.csv", "new.csv"],
+        ["evaluate", "new.csv", "--gold", "new.csv"],
+        ["compare", "new.csv", "new2.csv", "--gold", "new.csv"],
+        ["train", "-f", "new.csv", "-o", "model"],
+        ["rank", "-m", "model", "-f", "new.csv"],
+    ],
+)
+def test_the_size_of_files_is_limited_by_every_command(words: list[str], tmp_path: Path) -> None:
+    done = crowdrank(*words, "--max-bytes", "0", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--max-bytes" in done.stderr
+    assert "No such option" not in done.stderr

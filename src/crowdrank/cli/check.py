@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import say, say_json, show_table
+from crowdrank.cli.screen import note_left_out, say, say_json, show_table
 from crowdrank.consensus import model_class
 
 
@@ -20,6 +20,7 @@ def check(
 
     model = model_class(method)()
     table = read_judgments(judgments, **reading)
+    note_left_out(table)
     found = compare_with_model(model.fit(table, progress=True), table)
     if json:
         say_json(found.to_dict())

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from crowdrank.judgments.table import Judgments
 
 
+@o.limits_size
 def collect_add(
     judgments: c.JudgmentsFile,
     new: Annotated[

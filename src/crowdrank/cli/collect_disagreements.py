@@ -9,7 +9,7 @@ import typer
 
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import say, say_json, show_table
+from crowdrank.cli.screen import note_left_out, say, say_json, show_table
 
 
 @o.reads_judgments()
@@ -34,6 +34,7 @@ def collect_disagreements(
 
     check_outputs({"-o": output}, [judgments, reading["exclude"], reading["scales"]])
     table = read_judgments(judgments, **reading)
+    note_left_out(table)
     found = disagreements(table, c.fitted(method, table, unjudgeable_as))
     mixed = confusions(table)
     if output is not None:

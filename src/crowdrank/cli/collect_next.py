@@ -10,7 +10,7 @@ import typer
 
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import complain, say, say_json, show_table
+from crowdrank.cli.screen import complain, note_left_out, say, say_json, show_table
 from crowdrank.errors import UsageError
 
 
@@ -80,6 +80,7 @@ def collect_next(
             return
     pool = c.pool_of(pairs, assessors, dict(terms.prices), reading["exclude"])
     so_far = read_round(judgments, **reading)
+    note_left_out(so_far)
     model = c.fitted(method, so_far, unjudgeable_as) if so_far is not None and wanted.takes_model else None
     with nullcontext() if output is None else locked(ledger):
         listed = Waiting.read(ledger)

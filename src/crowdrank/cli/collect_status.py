@@ -10,7 +10,7 @@ import typer
 
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import say, say_json
+from crowdrank.cli.screen import note_left_out, say, say_json
 
 if TYPE_CHECKING:
     from crowdrank.collection.waiting import Waiting
@@ -54,6 +54,7 @@ def collect_status(
         )
     pool = None if pairs is None else Pool.read(pairs)
     so_far = read_round(judgments, **reading)
+    note_left_out(so_far)
     listed = Waiting.read(ledger_of(judgments))
     waiting = listed.where(listed.out(so_far))
     if so_far is None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from crowdrank.evaluation.comparison import Comparison
 
 
+@o.limits_size
 def compare(
     runs: Annotated[
         list[str],

@@ -11,6 +11,7 @@ from crowdrank.cli import options as o
 from crowdrank.cli.screen import say, say_json, show_cells
 
 
+@o.limits_size
 def evaluate(
     run: Annotated[
         Path,

@@ -121,9 +121,7 @@ OnBadRows = Annotated[
 ]
 MaxBytes = Annotated[
     str,
-    typer.Option(
-        help="The largest file of judgments to read, in bytes when unpacked: 500MB, 2GB, 4096.", rich_help_panel=JUDGED
-    ),
+    typer.Option(help="The largest file to read, in bytes when unpacked: 500MB, 2GB, 4096.", rich_help_panel=JUDGED),
 ]
 READING: dict[str, tuple[Any, Any]] = {
     "format": (Format, None),
@@ -170,6 +168,27 @@ def reads_judgments(*, without: tuple[str, ...] = ()) -> Callable[[Callable[...,
         return with_options
 
     return given
+
+
+def limits_size(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the option `--max-bytes` for all files that it reads."""
+    hints = get_type_hints(verb, include_extras=True)
+    parameters = [one.replace(annotation=hints[one.name]) for one in inspect.signature(verb).parameters.values()]
+    option = inspect.Parameter(
+        "max_bytes", inspect.Parameter.KEYWORD_ONLY, default=READING["max_bytes"][1], annotation=MaxBytes
+    )
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*parameters, option)]
+
+    @functools.wraps(verb)
+    def with_limit(max_bytes: str, **words: Any) -> None:
+        from crowdrank.judgments.limits import default_limit
+
+        with default_limit(max_bytes):
+            verb(**words)
+
+    with_limit.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_limit.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+    return with_limit
 
 
 Reading = dict[str, Any]

@@ -11,6 +11,7 @@ from crowdrank.cli import options as o
 from crowdrank.cli.screen import complain, say, say_json, show_table
 
 
+@o.limits_size
 def rank(
     model: Annotated[Path, typer.Option("--model", "-m", help="A folder that `train` wrote.", show_default=False)],
     features: Annotated[

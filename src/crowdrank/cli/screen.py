@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.text import Text
 
+    from crowdrank.judgments.table import Judgments
+
 
 def never_fail_to_encode() -> None:
     """Escape characters that the encoding of standard output or standard error does not have."""
@@ -44,6 +46,14 @@ def note_unjudged(grades: int) -> None:
 def refuse(text: str) -> None:
     """Print one line on standard error, even with `--quiet`."""
     sys.stderr.write(visible(text) + "\n")
+
+
+def note_left_out(judgments: Judgments | None) -> None:
+    """Print how many rows were read and not used, by reason, on standard error."""
+    from crowdrank.judgments.table import counted
+
+    for reason, number in () if judgments is None else judgments.report.skipped.items():
+        complain(f"Note: {counted(number, 'row')} left out ({reason}).")
 
 
 def say(text: str) -> None:

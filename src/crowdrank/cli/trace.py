@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import say, say_json, show_table
+from crowdrank.cli.screen import note_left_out, say, say_json, show_table
 from crowdrank.consensus import model_class
 
 
@@ -32,6 +32,7 @@ def trace(
     model = model_class(method)()
     check_outputs({"-o": output}, [judgments, reading["exclude"], reading["scales"]])
     table = read_judgments(judgments, **reading)
+    note_left_out(table)
     steps = replay(model.fit(table, progress=True), table, document, query)
     if output is not None:
         write_table(steps, output, csv_safe=csv_safe)

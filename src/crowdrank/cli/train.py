@@ -24,6 +24,7 @@ MOST_SHOWN = 10
 """How many features, or validation queries, the terminal shows."""
 
 
+@o.limits_size
 def train(
     features: Annotated[
         list[Path],

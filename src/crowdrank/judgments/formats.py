@@ -16,7 +16,7 @@ from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.grades import one_of
 from crowdrank.judgments.letor import LetorSource
-from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
+from crowdrank.judgments.limits import parse_bytes
 from crowdrank.judgments.platforms import JsonSource, MTurkSource, QuepidSource, TolokaSource, looks_like, platform_of
 from crowdrank.judgments.sources import (
     DelimitedSource,
@@ -117,7 +117,7 @@ def format_of(path: str | Path) -> str:
 
 
 def open_source(
-    what: Any, format: str | None = None, separator: str | None = None, max_bytes: int | str = MAX_BYTES
+    what: Any, format: str | None = None, separator: str | None = None, max_bytes: int | str | None = None
 ) -> tuple[Source, Layout]:
     """Open a path or a DataFrame; return the source and what its format knows of it.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from decimal import Decimal
 from functools import partial
 from typing import BinaryIO
@@ -21,12 +23,27 @@ CHUNK = 1 << 20
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
-def parse_bytes(size: str | int) -> int:
-    """Return a number of bytes, written as a number or as in 500MB, 2GB or 2GiB.
+_default: ContextVar[int] = ContextVar("max_bytes", default=MAX_BYTES)
+
+
+@contextmanager
+def default_limit(size: str | int | None) -> Iterator[None]:
+    """Set the limit of all readers in the block that are not given one; None leaves it as it is."""
+    token = _default.set(parse_bytes(size))
+    try:
+        yield
+    finally:
+        _default.reset(token)
+
+
+def parse_bytes(size: str | int | None) -> int:
+    """Return a number of bytes, written as a number or as in 500MB, 2GB or 2GiB; of None, the default limit.
 
     >>> parse_bytes("500MB"), parse_bytes("1.5 GiB"), parse_bytes(4096)
     (500000000, 1610612736, 4096)
     """
+    if size is None:
+        return _default.get()
     match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)\s*", str(size), re.ASCII)
     unit = match[2].upper() if match else ""
     n_bytes = int(Decimal(match[1]) * UNITS[unit]) if match and unit in UNITS else 0

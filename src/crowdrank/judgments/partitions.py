@@ -96,7 +96,7 @@ def read_partitions(
     exclude: str | Path | Collection[object] | None = None,
     family_pattern: str | None = None,
     on_bad_rows: str = "error",
-    max_bytes: int | str = MAX_BYTES,
+    max_bytes: int | str | None = None,
     by: str | None = None,
     shard_size: int = JUDGMENTS_PER_STORED_SHARD,
     threads: int = 1,

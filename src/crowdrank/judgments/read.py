@@ -22,7 +22,7 @@ from crowdrank.judgments.formats import Layout, open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grades import Scale, one_of
 from crowdrank.judgments.letor import LetorSource
-from crowdrank.judgments.limits import BYTES_PER_NUMBER, MAX_BYTES, lines_of, parse_bytes, too_large
+from crowdrank.judgments.limits import BYTES_PER_NUMBER, lines_of, parse_bytes, too_large
 from crowdrank.judgments.platforms import JsonSource
 from crowdrank.judgments.scales import ScaleRules
 from crowdrank.judgments.sources import Source, check_size, no_rows, opened
@@ -44,7 +44,7 @@ def read_judgments(
     exclude: str | Path | Collection[object] | None = None,
     family_pattern: str | None = None,
     on_bad_rows: str = "error",
-    max_bytes: int | str = MAX_BYTES,
+    max_bytes: int | str | None = None,
 ) -> Judgments:
     """Judgments from a file or a DataFrame.
 
@@ -107,7 +107,7 @@ def read_gold(
     unjudgeable_as: str = "lowest",
     on_bad_rows: str = "error",
     option: str = "--gold-",
-    max_bytes: int | str = MAX_BYTES,
+    max_bytes: int | str | None = None,
 ) -> Gold:
     """Expert grades from a file (qrels, LETOR, CSV, Parquet, ...) or a DataFrame; arguments as in `read_judgments`.
 
@@ -179,8 +179,9 @@ class Features:
         if tuple(names) == self.names:
             return self
         place = {name: number for number, name in enumerate(self.names)}
-        if len(self.matrix) * len(names) * BYTES_PER_NUMBER > MAX_BYTES:
-            raise too_large("", f"a table of {len(self.matrix):,} documents and {len(names):,} features", MAX_BYTES)
+        limit = parse_bytes(None)
+        if len(self.matrix) * len(names) * BYTES_PER_NUMBER > limit:
+            raise too_large("", f"a table of {len(self.matrix):,} documents and {len(names):,} features", limit)
         there = [number for number, name in enumerate(names) if name in place]
         matrix = np.zeros((len(self.matrix), len(names)))
         matrix[:, there] = self.matrix[:, [place[names[number]] for number in there]]
@@ -193,7 +194,7 @@ def read_features(
     format: str | None = None,
     columns: str | Mapping[str, str] | None = None,
     separator: str | None = None,
-    max_bytes: int | str = MAX_BYTES,
+    max_bytes: int | str | None = None,
 ) -> Features:
     """Features from a LETOR/svmlight file, or from a table whose further columns are all numbers.
 
@@ -236,7 +237,7 @@ def read_run(
     columns: str | Mapping[str, str] | None = None,
     separator: str | None = None,
     scale: Scale | None = None,
-    max_bytes: int | str = MAX_BYTES,
+    max_bytes: int | str | None = None,
 ) -> Any:
     """A ranking to score: a consensus, a table of scores, or a TREC run file, as a DataFrame.
 

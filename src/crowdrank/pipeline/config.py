@@ -10,6 +10,7 @@ from typing import Any
 
 from crowdrank.errors import InputError, UsageError, near
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.limits import default_limit
 from crowdrank.judgments.read import Features, read_gold, read_judgments
 from crowdrank.judgments.table import Judgments
 from crowdrank.pipeline.settings import Settings
@@ -50,11 +51,12 @@ class Files:
         return cls(features=listed, reading=reading, expert_reading=expert, **paths), left  # type: ignore[arg-type]
 
     def read(self) -> tuple[Judgments, Features, Gold | None, Gold | None]:
-        """Judgments, features, expert grades and honeypots."""
-        table = read_judgments(self.judgments, **self.reading)
-        known = join_features(self.features)
-        expert = None if self.expert is None else read_gold(self.expert, **self.expert_reading, option="--expert-")
-        planted = None if self.honeypots is None else read_gold(self.honeypots, grades=self.reading.get("grades"))
+        """Read judgments, features, expert grades and honeypots."""
+        with default_limit(self.reading.get("max_bytes")):
+            table = read_judgments(self.judgments, **self.reading)
+            known = join_features(self.features)
+            expert = None if self.expert is None else read_gold(self.expert, **self.expert_reading, option="--expert-")
+            planted = None if self.honeypots is None else read_gold(self.honeypots, grades=self.reading.get("grades"))
         return table, known, expert, planted
 
 
