@@ -89,7 +89,7 @@ BATCH = "query,document,assessor,grade\nq,a,ann,1\nq,b,ann,0\nq,a,bob,1\nq,b,bob
         ["check", "labels.csv"],
         ["trace", "labels.csv", "--document", "a"],
         ["collect", "status", "labels.csv"],
-        ["collect", "next", "labels.csv", "--pairs", "pool.csv", "--budget", "1"],
+        ["collect", "next", "labels.csv", "--pairs", "pool.csv", "--budget", "1", "--policy", "single"],
         ["collect", "disagreements", "labels.csv"],
     ],
 )
