@@ -394,9 +394,9 @@ def test_partners_depend_on_the_seed_and_not_on_shards() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"partners": 0}, "partners is a number from 1 up"),
+        ({"partners": 0}, "partners is a whole number from 1 up"),
         ({"pairs": "some"}, "pairs is one of all, same-assessor"),
-        ({"seed": -1}, "seed is a number from 0 up"),
+        ({"seed": -1}, "seed is a whole number from 0 up"),
         ({"difficulty": "yes"}, "difficulty is True or False"),
         ({"unjudgeable_as": "model"}, "has no model of them"),
     ],

@@ -312,7 +312,7 @@ def test_shards_that_are_there_are_used_again_until_something_changes(tmp_path: 
     (tmp_path / "mine" / "notes.txt").touch()
     with pytest.raises(OutputError, match="it is not a folder of crowdrank"):
         read_partitions(folder, work=tmp_path / "mine")
-    with pytest.raises(InputError, match="it holds no shards of judgments"):
+    with pytest.raises(InputError, match="it is not a folder of shards"):
         load_sharded(tmp_path / "mine")
 
 
