@@ -72,6 +72,8 @@ class Tally:
         kind, text = classify(done)
         self.failures[kind] += 1
         self.violations.append(f"{kind}: {chunk}\n{text}")
+        if len(self.violations) <= SHOWN:
+            sys.stderr.write(f"\n{self.violations[-1]}\n")
 
 
 def classify(done: subprocess.CompletedProcess[str] | None) -> tuple[str, str]:
@@ -161,8 +163,6 @@ def main() -> None:
     sys.stdout.write(f"{table(tally)}\n")
     if skipped:
         sys.stdout.write(f"{skipped:,} chunks were skipped because time was up.\n")
-    for violation in tally.violations[:SHOWN]:
-        sys.stdout.write(f"\n{violation}\n")
     if tally.violations or not tally.counts:
         sys.exit(1)
 
