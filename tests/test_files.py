@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -95,6 +96,10 @@ def test_an_output_is_checked_before_work(tmp_path: Path) -> None:
         check_output_file(tmp_path / "none" / "a.csv")
     with pytest.raises(OutputError, match="it is a folder"):
         check_output_file(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OutputError, match="not a regular file"):
+        check_output_file(tmp_path / "pipe")
+    (tmp_path / "pipe").unlink()
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="it is a file"):
         check_output_folder(tmp_path / "file", KIND)
@@ -307,8 +312,11 @@ def test_entries_stay_inside_the_folder(name: str, tmp_path: Path) -> None:
 def test_one_file_of_a_folder_is_replaced_with_its_digest(tmp_path: Path) -> None:
     path = tmp_path / "out"
     make_folder(path, "text")
-    with update_folder(path, KIND, "report.html") as draft:
+    manifest = open_folder(path, KIND)
+    with update_folder(path, manifest, "report.html") as draft:
         draft.write_text("page")
+    with pytest.raises(OutputError, match="has changed meanwhile"), update_folder(path, manifest, "report.html"):
+        pass
     assert open_folder(path, KIND).entries.keys() == {"a.txt", "report.html"}
     assert names(path) == ["a.txt", MANIFEST, "report.html"]
 
@@ -376,7 +384,45 @@ def test_a_step_that_died_is_completed(after: int, tmp_path: Path, capsys: pytes
     assert names(tmp_path) == ["a.txt", "b.txt", "c"]
 
 
-@pytest.mark.parametrize("content", ["", "[[1, 2]]", '[["/etc/x", "/etc/passwd", 0]]', "null", "[[]]"])
+def test_a_moved_or_copied_step_is_completed_where_it_is(tmp_path: Path) -> None:
+    write_both(tmp_path, "old")
+    code = CRASH.format(tests=str(Path(__file__).parent), after=1, folder=str(tmp_path))
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 9
+    shutil.copytree(tmp_path, tmp_path.parent / "copy")
+    recover(tmp_path.parent / "copy" / "a.txt")
+    assert read_both(tmp_path.parent / "copy") == ["new"] * 3
+    assert read_both(tmp_path) == ["new", "old", "old"]
+    tmp_path.rename(tmp_path.parent / "moved")
+    recover(tmp_path.parent / "moved" / "a.txt")
+    assert read_both(tmp_path.parent / "moved") == ["new"] * 3
+
+
+def test_an_update_that_died_is_completed_when_the_folder_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    make_folder(path, "text")
+    code = f"""
+import os
+from pathlib import Path
+from crowdrank import _files, _folders
+apply, left = _files.Rename.apply, 1
+def crash(self):
+    global left
+    if left == 0:
+        os._exit(9)
+    left -= 1
+    apply(self)
+_files.Rename.apply = crash
+with _folders.update_folder({str(path)!r}, _folders.Manifest.read(Path({str(path)!r})), "report.html") as draft:
+    draft.write_text("page")
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 9
+    assert ".crowdrank.json.journal" in names(path)
+    assert open_folder(path, KIND).entries.keys() == {"a.txt", "report.html"}
+    assert names(path) == ["a.txt", MANIFEST, "report.html"]
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("content", ["", "[[1, 2]]", '[["/etc/x", "/etc/passwd", ""]]', "null", "[[]]"])
 def test_a_strange_journal_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("old")
     (tmp_path / ".a.txt.journal").write_text(content)
@@ -422,7 +468,7 @@ def test_scratch_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
 import os
 from crowdrank._disk import (ScratchFolder)
 scratch = ScratchFolder({str(tmp_path)!r})
-print(scratch.path, flush=True)
+(scratch.path / "state").touch()
 os._exit(9)
 """
     subprocess.run([sys.executable, "-c", code], capture_output=True)

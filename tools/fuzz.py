@@ -91,7 +91,9 @@ def classify(done: subprocess.CompletedProcess[str] | None) -> tuple[str, str]:
     lines = done.stderr.strip().splitlines() or ["The process said nothing."]
     place = next((n for n, line in enumerate(lines) if line.startswith("AssertionError")), None)
     if place is not None:
-        return "assertions", "\n".join(lines[place:])
+        kind = "crashes" if "ended by signal" in lines[place] else "assertions"
+        kind = "tracebacks" if "ended by an exception" in lines[place] else kind
+        return kind, "\n".join(lines[place:])
     return "tracebacks", "\n".join(lines[-12:])
 
 

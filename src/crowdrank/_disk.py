@@ -12,6 +12,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +28,9 @@ LONGEST_NAME = 180
 """Maximum bytes of a file name that is repeated in the names of its temporary neighbors."""
 SCRATCH = re.compile(r"crowdrank-\w{8}\.scratch")
 """Pattern of the names of temporary folders."""
+_SCRATCH_LOCK = ".lock"
+_NEW_SECONDS = 60.0
+"""Age up to which an unused scratch folder may belong to a process that has not locked it yet."""
 
 
 # Names and messages.
@@ -58,6 +62,15 @@ def draft_of(target: Path) -> Path:
 def message_of(problem: BaseException) -> str:
     """Return the text of an error without its number and file name."""
     return (problem.strerror if isinstance(problem, OSError) else None) or str(problem).split("\n")[0]
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 digest of a file, or "" if there is none."""
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError:
+        return ""
 
 
 def read_json(path: Path) -> Any:
@@ -115,10 +128,11 @@ def exchange(draft: Path, target: Path, keep: str) -> Path:
             try:
                 draft.rename(target)
             except BaseException:
-                old.rename(target)
+                if not target.exists():
+                    old.rename(target)
                 raise
     except BaseException:
-        if moved:
+        if moved and not (target / keep).exists():  # an interrupt may come after the exchange
             (draft / keep).rename(target / keep)
         raise
     return old
@@ -212,20 +226,19 @@ class ScratchFolder:
         self._finalizer()
 
 
-def _locked_scratch(place: Path) -> tuple[Path, int | None]:
-    while True:
-        path = Path(tempfile.mkdtemp(prefix="crowdrank-", suffix=".scratch", dir=place))
-        if sys.platform == "win32":
-            return path, None
-        handle = os.open(path, os.O_RDONLY)
-        if try_lock(handle) and path.exists():  # nobody took it for the leftover of a dead process
-            return path, handle
+def _locked_scratch(place: Path) -> tuple[Path, int]:
+    path = Path(tempfile.mkdtemp(prefix="crowdrank-", suffix=".scratch", dir=place))
+    handle = os.open(path / _SCRATCH_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try_lock(handle)
+    return path, handle
+
+
+def _delete_scratch(path: Path, handle: int) -> None:
+    if sys.platform == "win32":
         os.close(handle)
-
-
-def _delete_scratch(path: Path, handle: int | None) -> None:
-    remove(path)
-    if handle is not None:
+        remove(path)
+    else:
+        remove(path)
         os.close(handle)
 
 
@@ -236,10 +249,18 @@ def _clear_scratch(place: Path) -> None:
     for path in place.glob("crowdrank-*.scratch"):
         if not SCRATCH.fullmatch(path.name) or path.is_symlink():
             continue
-        with suppress(OSError):  # another user's, or deleted meanwhile
-            handle = os.open(path, os.O_RDONLY)
+        with suppress(OSError):  # another user's, deleted meanwhile, or so new that it has no lock yet
+            if path.stat().st_uid != os.getuid():
+                continue
+            handle = os.open(path / _SCRATCH_LOCK, os.O_RDWR)
             try:
-                if path.stat().st_uid == os.getuid() and try_lock(handle):
+                # A live process may be between opening and locking its file: an empty folder is not deleted at once.
+                if try_lock(handle) and _is_old(path):
                     remove(path)
             finally:
                 os.close(handle)
+
+
+def _is_old(path: Path) -> bool:
+    """Return whether a folder was made more than a minute ago, or has been used."""
+    return time.time() - path.stat().st_mtime > _NEW_SECONDS or any(one.name != _SCRATCH_LOCK for one in path.iterdir())

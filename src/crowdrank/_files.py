@@ -16,6 +16,7 @@ The destination NAME has these temporary neighbors, which the next process that 
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -34,6 +35,7 @@ from crowdrank._disk import (
     beside,
     draft_of,
     exchange,
+    file_digest,
     message_of,
     read_json,
     remove,
@@ -76,9 +78,9 @@ def write_file(path: str | Path) -> Iterator[Path]:
     with output(path) as step:
         draft = step.new_draft(target)
         yield draft
+        sync(draft)
         if target.exists():
             shutil.copymode(target, draft)
-        sync(draft)
         step.renames.append(Rename(draft, target))
 
 
@@ -88,6 +90,8 @@ def check_output_file(path: str | Path) -> None:
     check_parent(path, target)
     if target.is_dir():
         raise OutputError(f"Cannot write {path}: it is a folder; name a file.")
+    if target.exists() and not target.is_file():
+        raise OutputError(f"Cannot write {path}: it is not a regular file; name another file.")
 
 
 def check_parent(path: str | Path, target: Path) -> None:
@@ -110,25 +114,29 @@ class Rename:
 
     draft: Path
     target: Path
-    inode: int = 0  # of a folder's draft: tells whether the exchange has happened
+    manifest: str = ""  # digest of a folder's manifest: tells whether the exchange has happened
 
     def apply(self) -> None:
         """Put the draft in place; applying it twice does no harm."""
+        if not self.draft.exists():
+            return
         old = self.draft
-        if self.inode:
-            if not (self.target.exists() and self.target.stat().st_ino == self.inode) and self.draft.exists():
-                old = exchange(self.draft, self.target, keep=CACHE)
-        elif self.draft.exists():
+        if not self.manifest:
             self.draft.replace(self.target)
+        elif file_digest(self.target / MANIFEST) != self.manifest:
+            old = exchange(self.draft, self.target, keep=CACHE)
         try:
             sync_folder(self.target.parent)
         except OSError as problem:
-            raise OutputError(f"{self.target} is written, but not safe on disk: {message_of(problem)}.") from problem
+            raise OutputError(
+                f"{self.target} was replaced, but could not be flushed to disk ({message_of(problem)}); a power "
+                "failure may undo it."
+            ) from problem
         remove(old)
 
-    def to_json(self) -> list[Any]:
-        """Return what the journal lists."""
-        return [str(self.draft), str(self.target), self.inode]
+    def to_json(self, folder: Path) -> list[str]:
+        """Return what a journal in `folder` lists; the paths are relative, so that both can be moved together."""
+        return [os.path.relpath(self.draft, folder), os.path.relpath(self.target, folder), self.manifest]
 
 
 @dataclass
@@ -152,7 +160,7 @@ class _Step:
         if len(self.renames) > 1:
             draft = draft_of(self.primary)
             self.drafts.append(draft)
-            draft.write_text(json.dumps([one.to_json() for one in self.renames]), encoding="utf-8")
+            draft.write_text(json.dumps([one.to_json(journal.parent) for one in self.renames]), encoding="utf-8")
             sync(draft)
             draft.replace(journal)
             sync_folder(journal.parent)
@@ -166,8 +174,8 @@ class _Step:
                     journal.unlink(missing_ok=True)
                     raise
                 raise OutputError(
-                    f"Cannot write {one.target}: {message_of(problem)}. {self.renames[done - 1].target} is new "
-                    "already; the same command completes the rest."
+                    f"Cannot write {one.target}: {message_of(problem)}. {self.renames[done - 1].target} was "
+                    "already replaced. Run the same command again to write the rest."
                 ) from problem
         if len(self.renames) > 1:
             journal.unlink(missing_ok=True)
@@ -266,12 +274,17 @@ def locked(path: str | Path, *, wait: bool = True) -> Iterator[None]:
     handle = _acquire(lock, path, wait)
     _held.locked.add(target)
     try:
-        _recover(target)
+        try:
+            _recover(target)
+        except OutputError:
+            raise
+        except OSError as problem:
+            raise OutputError(f"Cannot complete an interrupted write of {path}: {message_of(problem)}.") from problem
         yield
     finally:
         _held.locked.discard(target)
         with suppress(OSError):
-            lock.unlink()  # while it is held: whoever waits for it sees that and makes a new one
+            lock.unlink()  # while it is locked: a waiting process notices in `_is_current` and creates a new file
         os.close(handle)
 
 
@@ -294,7 +307,7 @@ def _acquire(lock: Path, path: str | Path, wait: bool) -> int:
     began, noticed, pause = time.monotonic(), False, 0.01
     while True:
         try:
-            handle = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+            handle = _open_lock(lock)
         except OSError as problem:
             raise OutputError(f"Cannot write {path}: {message_of(problem)}. Nothing was changed.") from problem
         try:
@@ -315,6 +328,15 @@ def _acquire(lock: Path, path: str | Path, wait: bool) -> int:
             sys.stderr.write(f"Waiting for another crowdrank process that is writing {path!s}.\n")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.25)
+
+
+def _open_lock(lock: Path) -> int:
+    """Open a lock file, which may belong to another user who lets us read it only."""
+    flags = os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        return os.open(lock, os.O_RDWR | flags, 0o666)
+    except PermissionError:
+        return os.open(lock, os.O_RDONLY | flags, 0o666)
 
 
 def _is_current(handle: int, lock: Path) -> bool:
@@ -338,7 +360,8 @@ def recover(path: str | Path) -> list[Path]:
     target = resolved(path)
     journal = beside(target, "journal")
     listed = [one.target for one in _read_journal(journal)] if journal.exists() else []
-    if listed or beside(target, "lock").exists():
+    gone = not target.exists() and any(target.parent.glob(f"{glob.escape(stem_of(target))}.*.old"))
+    if listed or gone or beside(target, "lock").exists():
         with locked(target):
             pass  # locking does it
     return listed
@@ -368,17 +391,17 @@ def _complete_journal(journal: Path) -> None:
     if not journal.exists():
         return
     renames = _read_journal(journal)
-    left = [one for one in renames if one.draft.exists()]
+    left = [one for one in renames if one.draft.exists()]  # the others are in place already
     for one in renames:
         one.apply()
-    journal.unlink()
+    journal.unlink(missing_ok=True)
     for one in renames:
         with locked(one.target):
             pass  # removes the lock of the process that died
     sync_folder(journal.parent)
     if left and not is_quiet():
         names = ", ".join(str(one.target) for one in left)
-        sys.stderr.write(f"Completed what an interrupted command had begun to write: {names}.\n")
+        sys.stderr.write(f"Completed the outputs of an interrupted command: {names}.\n")
 
 
 def _read_journal(journal: Path) -> list[Rename]:
@@ -388,19 +411,22 @@ def _read_journal(journal: Path) -> list[Rename]:
     except FileNotFoundError:  # another process has completed it
         return []
     except (OSError, ValueError) as problem:
-        raise OutputError(f"{journal} cannot be read ({message_of(problem)}); delete it and try again.") from problem
-    renames = [_rename_of(one) for one in listed] if isinstance(listed, list) else []
+        raise OutputError(_INVALID.format(journal=journal, why=message_of(problem))) from problem
+    renames = [_rename_of(one, journal.parent) for one in listed] if isinstance(listed, list) else []
     known = [one for one in renames if one is not None]
     if not known or len(known) < len(renames):
-        raise OutputError(f"{journal} is not a journal of crowdrank; move it away and try again.")
+        raise OutputError(_INVALID.format(journal=journal, why="its entries are not those of crowdrank"))
     return known
 
 
-def _rename_of(listed: Any) -> Rename | None:
-    """Return the rename that a journal lists, or None if it is not one of crowdrank's."""
+_INVALID = "{journal} is not a valid journal ({why}); move it to another folder and run the command again."
+
+
+def _rename_of(listed: Any, folder: Path) -> Rename | None:
+    """Return the rename that a journal in `folder` lists, or None if it is not one of crowdrank's."""
     match listed:
-        case [str(draft), str(target), int(inode)] if "\0" not in draft + target:
-            one = Rename(Path(draft), Path(target), inode)
+        case [str(draft), str(target), str(manifest)] if "\0" not in draft + target:
+            one = Rename(Path(os.path.normpath(folder / draft)), Path(os.path.normpath(folder / target)), manifest)
         case _:
             return None
     own = re.fullmatch(rf"{re.escape(stem_of(one.target))}\.[0-9a-f]{{16}}\.draft", one.draft.name)

@@ -7,17 +7,16 @@ all of it is as it was written.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import crowdrank
-from crowdrank._disk import SCRATCH, draft_of, read_json, remove, resolved, sync_tree
+from crowdrank._disk import SCRATCH, beside, draft_of, file_digest, read_json, remove, resolved, sync_tree
 from crowdrank._files import (
     CACHE,
     DRAFT,
@@ -47,7 +46,7 @@ class FolderKind:
         format: version of the layout; folders with another version are refused.
         title: what messages call such a folder.
         written_by: command or method that writes it, for messages.
-        optional: beginnings of the names of files that may be deleted by the user.
+        optional: beginnings of the names of files that the user may delete.
         cache_names: pattern of the names in the subfolder `CACHE`, if this kind has one; the manifest omits them.
 
     """
@@ -83,7 +82,7 @@ def write_folder(path: str | Path, kind: FolderKind, *, wait: bool = True) -> It
             yield draft
         write_manifest(draft, kind)
         sync_tree(draft)
-        step.renames.append(Rename(draft, target, draft.stat().st_ino))
+        step.renames.append(Rename(draft, target, file_digest(draft / MANIFEST)))
 
 
 def check_output_folder(path: str | Path, kind: FolderKind) -> None:
@@ -110,7 +109,7 @@ def _check_owned(path: str | Path, target: Path, kind: FolderKind) -> None:
     except (OSError, ValueError) as problem:
         other = min(_user_entries(target))
         why = "its crowdrank.json cannot be read" if (target / MANIFEST).exists() else f"it contains {other}"
-        raise OutputError(f"Cannot write {path}: {why}; it is not a folder of crowdrank: name a new one.") from problem
+        raise OutputError(f"Cannot write {path}: {why}; crowdrank did not write it: name a new folder.") from problem
     if manifest.kind != kind.name:
         raise OutputError(f"Cannot write {path}: it is a folder of another kind ({manifest.kind}); name a new one.")
     foreign = next(_foreign(target, manifest, kind), None)
@@ -137,7 +136,7 @@ def _is_temporary(name: str) -> bool:
 def _foreign(folder: Path, manifest: Manifest, kind: FolderKind) -> Iterator[str]:
     """Yield the relative paths of entries that are neither in the manifest nor in the cache."""
     cached = re.compile(rf"{kind.cache_names}|\.(?:{kind.cache_names})\.lock")
-    for name in _tree(folder, depth_of_cache=bool(kind.cache_names)):
+    for name in _tree(folder, only_direct_cache_entries=bool(kind.cache_names)):
         place, _, within = name.partition("/")
         if within and place == CACHE and kind.cache_names:
             if not cached.fullmatch(within):
@@ -146,7 +145,7 @@ def _foreign(folder: Path, manifest: Manifest, kind: FolderKind) -> Iterator[str
             yield name
 
 
-def _tree(folder: Path, *, depth_of_cache: bool = False) -> Iterator[str]:
+def _tree(folder: Path, *, only_direct_cache_entries: bool = False) -> Iterator[str]:
     """Yield the relative paths of all files, links and empty folders (`name/`) below a folder.
 
     Omit temporary and system files. Of a cache, yield its direct entries only.
@@ -154,7 +153,7 @@ def _tree(folder: Path, *, depth_of_cache: bool = False) -> Iterator[str]:
     for root, folders, files in os.walk(folder):
         place = Path(root).relative_to(folder)
         whole = [name for name in folders if (Path(root) / name).is_symlink()]
-        if depth_of_cache and place == Path(CACHE):
+        if only_direct_cache_entries and place == Path(CACHE):
             whole = list(folders)
         if not folders and not files and place not in (Path(), Path(CACHE)):
             yield f"{place.as_posix()}/"
@@ -206,14 +205,8 @@ def _is_inside(name: str) -> bool:
 def write_manifest(folder: Path, kind: FolderKind) -> None:
     """Write the manifest of all files that are in a folder now."""
     names = [name for name in sorted(_tree(folder)) if name != MANIFEST and not name.endswith("/")]
-    entries = {name: digest(folder / name) for name in names}
+    entries = {name: file_digest(folder / name) for name in names}
     Manifest(kind.name, kind.format, crowdrank.__version__, entries).write(folder / MANIFEST)
-
-
-def digest(path: Path) -> str:
-    """Return the SHA-256 digest of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def open_folder(path: str | Path, kind: FolderKind) -> Manifest:
@@ -228,9 +221,13 @@ def open_folder(path: str | Path, kind: FolderKind) -> Manifest:
     def refused(problem: str, fix: str = remedy) -> InputError:
         return InputError(problem, source=str(path), remedy=fix)
 
+    if not folder.exists() and folder.parent.is_dir():
+        recover(folder)
     if not folder.is_dir():
         raise refused("it is a file, not a folder" if folder.exists() else "there is no such folder")
-    recover(folder / MANIFEST)
+    if beside(folder / MANIFEST, "journal").exists():
+        with locked(folder):
+            pass  # completes the interrupted update
     try:
         manifest = Manifest.read(folder)
     except (OSError, ValueError) as problem:
@@ -250,26 +247,24 @@ def open_folder(path: str | Path, kind: FolderKind) -> Manifest:
             continue
         if not place.is_file():
             raise refused(f"there is no {name} in it", "make it again")
-        if digest(place) != known:
+        if file_digest(place) != known:
             raise refused(f"{name} was changed after crowdrank wrote it", "make it again")
     return manifest
 
 
 @contextmanager
-def update_folder(path: str | Path, kind: FolderKind, name: str) -> Iterator[Path]:
+def update_folder(path: str | Path, manifest: Manifest, name: str) -> Iterator[Path]:
     """Yield a draft path; after the block, it becomes the file `name` of a folder and is listed in its manifest."""
     folder = resolved(path)
     with locked(folder):
-        manifest = Manifest.read(folder)
-        if manifest.kind != kind.name:
-            raise OutputError(f"Cannot write {folder / name}: {path} is not a {kind.title}.")
+        if Manifest.read(folder) != manifest:
+            raise OutputError(f"Cannot write {name}: {path} has changed meanwhile; run the command again.")
         with one_step(folder / MANIFEST):
             with write_file(folder / name) as draft:
                 yield draft
-                known = digest(draft)
+                known = file_digest(draft)
             with write_file(folder / MANIFEST) as draft:
-                entries = {**manifest.entries, name: known}
-                Manifest(kind.name, kind.format, manifest.version, entries).write(draft)
+                replace(manifest, entries={**manifest.entries, name: known}).write(draft)
 
 
 def remove_folder(path: str | Path, kind: FolderKind) -> None:

@@ -286,7 +286,7 @@ def test_what_needs_memory_is_refused_in_a_sentence(
         made("gda").fit(memory, output=tmp_path / "out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
-    with pytest.raises(OutputError, match="it is not a folder of crowdrank"):
+    with pytest.raises(OutputError, match="crowdrank did not write it"):
         made("gda").fit(many, output=tmp_path / "mine")
     with pytest.raises(InputError, match="no expert grade is of a judged document"):
         made("gda").fit(many, gold=pd.DataFrame({"query": ["z"], "document": ["z"], "grade": [1]}))

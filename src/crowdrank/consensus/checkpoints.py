@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from crowdrank._files import recover
 from crowdrank._folders import FolderKind, open_folder, remove_folder, write_folder
 from crowdrank._saved import Fields, loading, require, require_array
 from crowdrank._source import source_digest
@@ -58,6 +59,7 @@ class Checkpoint:
             InputError: it is the state of another fit, or one of its files was damaged or altered.
 
         """
+        recover(self.path)
         if not self.path.exists() or not any(self.path.iterdir()):
             return None
         open_folder(self.path, CHECKPOINT)

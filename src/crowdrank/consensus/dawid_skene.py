@@ -55,7 +55,7 @@ def learn_pseudo_counts(
     # counts (n_assessors, n_answers, n_true), before (n_answers, n_true) -> as before
     n_answers, n_true = before.shape
     counts = np.concatenate([counts, prior_matrix(WEAK, n_answers)[None, :, right : right + n_true]])
-    pseudo = before
+    pseudo = np.clip(before, 1e-3, 1e3)
     for _ in range(20):
         seen, asked = _dirichlet_sums(counts, pseudo, threads)
         after = np.clip(pseudo * seen / asked, 1e-3, 1e3)

@@ -33,6 +33,10 @@ _TAIL = re.compile(
 """Lines after the trees."""
 _OF_NODES = ("split_gain", "internal_value", "internal_weight", "internal_count")
 _OF_LEAVES = ("leaf_weight", "leaf_count")
+_LINE = re.compile(r"[a-z_]+=[^\r\n]*")
+"""One line of a tree."""
+_MOST_LINES = 22
+"""Number of lines that LightGBM reads of a tree."""
 _INTEGERS = re.compile(r"[0-9 -]*")
 _NUMBERS = re.compile(r"[0-9a-z .+-]*")
 _MISSING = 3
@@ -81,7 +85,10 @@ def _pairs(lines: list[str]) -> dict[str, str]:
 
 def _check_tree(block: str, number: int, n_features: int) -> None:
     require(block.startswith(f"Tree={number}\n") and block.endswith("\n"), f"tree {number} is incomplete")
-    found = _pairs(block.splitlines()[1:])
+    lines = block.rstrip("\n").split("\n")[1:]
+    # LightGBM stops reading at a blank line, and reads on to the next = where a line has none.
+    require(len(lines) <= _MOST_LINES and all(map(_LINE.fullmatch, lines)), f"tree {number} cannot be read")
+    found = _pairs(lines)
     n = int(_integers(found, "num_leaves", 1)[0])
     n_categorical = int(_integers(found, "num_cat", 1)[0])
     require(n >= 1 and n_categorical >= 0, f"tree {number} has no leaves")

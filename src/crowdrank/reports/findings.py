@@ -38,7 +38,7 @@ class Findings:
 
     Attributes:
         folder: path of the run's folder in commands that the report shows.
-        entries: relative paths of the run's files.
+        manifest: lists the run's files.
         about: run.json.
         assessors, documents, comparison, training, next: the tables of the same names.
         remapping, per_query: likewise; None where nothing was remapped or tested.
@@ -47,7 +47,7 @@ class Findings:
     """
 
     folder: Path
-    entries: frozenset[str]
+    manifest: Manifest
     about: dict[str, Any]
     assessors: pd.DataFrame
     documents: pd.DataFrame
@@ -87,7 +87,7 @@ class Findings:
             check_tables(about, tables)
             found = cls(
                 folder=place if shown_as is None else Path(shown_as),
-                entries=frozenset(manifest.entries),
+                manifest=manifest,
                 about=dict(about.values),
                 model=_model(place / "consensus"),
                 **tables,
@@ -106,7 +106,7 @@ class Findings:
 
     def has(self, name: str) -> bool:
         """Return whether the run has a file or a folder of this name."""
-        return any(entry == name or entry.startswith(f"{name.rstrip('/')}/") for entry in self.entries)
+        return any(entry == name or entry.startswith(f"{name.rstrip('/')}/") for entry in self.manifest.entries)
 
     # What was asked.
 

@@ -13,7 +13,6 @@ from typing import Any
 from crowdrank._files import check_output_file, write_file
 from crowdrank._folders import update_folder
 from crowdrank.judgments.table import counted
-from crowdrank.pipeline.run import RUN
 from crowdrank.reports.answers import ADVICE, MEANING, answers
 from crowdrank.reports.figures import can_draw, figures
 from crowdrank.reports.findings import Findings, reading
@@ -44,7 +43,7 @@ def write_report(folder: str | Path, output: str | Path | None = None, *, shown_
     found = Findings.read(folder, shown_as)
     with reading(folder):  # files that do not fit each other in a way that reading them does not show
         page = render(found)
-    with update_folder(folder, RUN, REPORT) if output is None else write_file(place) as draft:
+    with update_folder(folder, found.manifest, REPORT) if output is None else write_file(place) as draft:
         draft.write_text(page, encoding="utf-8")
     return place
 
@@ -84,7 +83,10 @@ def render(found: Findings) -> str:
         "files": [(name, what) for name, what in FILES if found.has(name)],
         "settings": [(name, _setting(value)) for name, value in found.settings.items()],
     }
-    return env.get_template("page.html").render(told)
+    try:
+        return env.get_template("page.html").render(told)
+    except jinja2.UndefinedError as problem:
+        raise ValueError(f"a value of the report is missing ({problem.message})") from problem
 
 
 FILES = (

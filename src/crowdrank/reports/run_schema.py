@@ -52,7 +52,8 @@ def check_about(about: Fields) -> None:
         settings.texts("candidates")
     for name in SIZES:
         sizes.whole(name)
-    about.text("chosen")
+    for name in ("chosen", "crowdrank"):
+        about.text(name)
     queries = Fields(about.object("queries"))
     for name in ("choice", "test"):
         queries.texts(name)
