@@ -2,7 +2,7 @@
 
 Each contains `crowdrank.json`, its manifest: the kind of folder, the version of its layout and the SHA-256 digest of
 every file. A folder is replaced only if it is empty or if its manifest lists everything in it, and loaded only if
-all of it is as it was written.
+every listed file exists and matches its digest.
 """
 
 from __future__ import annotations

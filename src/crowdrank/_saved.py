@@ -1,4 +1,4 @@
-"""Read what crowdrank saved, and check it: a damaged or altered file ends in one InputError.
+"""Read and validate files that crowdrank saved; a damaged or altered file raises one InputError.
 
 with loading(folder, "it is not a saved model"):     # any failure inside names the folder and how to fix it
     about = Fields.read(folder / "model.json")       # JSON values with their types

@@ -12,7 +12,7 @@ import crowdrank
 
 @cache
 def source_digest() -> str:
-    """Return a digest of the package's Python files; of its version, where there are none (in a zip file)."""
+    """Return a digest of the version and the Python files, or of the RECORD file if there are none (zip import)."""
     digest = hashlib.blake2b(crowdrank.__version__.encode(), digest_size=16)
     package = Path(__file__).parent
     paths = sorted(package.rglob("*.py"))

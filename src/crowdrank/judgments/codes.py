@@ -64,7 +64,9 @@ def check_codes(judgments: Judgments) -> None:
     require((np.diff(judgments.item_query) >= 0).all(), "the rows are not sorted by query")
     require_array("offsets", judgments.offsets, np.int64, (n_items + 1,))
     ends = judgments.offsets[0] == 0 and judgments.offsets[-1] == n
-    require(ends and (np.diff(judgments.offsets) > 0).all(), "the numbers of judgments of the documents do not add up")
+    require(
+        ends and (np.diff(judgments.offsets) > 0).all(), "offsets do not increase from 0 to the number of judgments"
+    )
     require_range("assessor", judgments.assessor, 0, judgments.n_assessors - 1)
     _check_grades("grade", judgments.grade, judgments, UNJUDGEABLE)
 
@@ -82,7 +84,7 @@ def check_assessors(judgments: Judgments) -> None:
     """Raise ValueError unless the tables of assessors, scales and families fit each other."""
     check_ids("assessors", judgments.assessors)
     n, scales, maps = judgments.n_assessors, judgments.scales, judgments.scale_maps
-    require(0 < len(scales) <= np.iinfo(np.int8).max, "there is no scale")
+    require(0 < len(scales) <= np.iinfo(np.int8).max, "the number of scales is not between 1 and 127")
     require_array("assessor_scale", judgments.assessor_scale, np.int8, (n,))
     require_range("assessor_scale", judgments.assessor_scale, 0, len(scales) - 1)
     require(not maps or len(maps) == len(scales), "the maps do not fit the scales")
@@ -136,7 +138,7 @@ def maps_from(stored: Sequence[Any]) -> tuple[tuple[int, ...] | None, ...]:
 def report_from(stored: dict[str, Any]) -> ReadReport:
     """Return the report of reading that was saved as an object."""
     about, names = Fields(stored), {field.name for field in fields(ReadReport)}
-    require(set(stored) == names, "the report of reading is incomplete")
+    require(set(stored) == names, "the read report is incomplete")
     counts, texts = about.object("skipped"), {name: about.object(name) for name in ("examples", "units")}
     require(all(is_text(key) and is_whole(value) for key, value in counts.items()), "skipped is not a table of counts")
     for name, table in texts.items():

@@ -20,7 +20,17 @@ LARGEST_RATIO = 1032
 """Maximum number of bytes that one byte of a gzip file can hold (the format's own limit)."""
 BYTES_PER_NUMBER = 8
 CHUNK = 1 << 20
-UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+UNITS = {
+    "": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
 
 
 _default: ContextVar[int] = ContextVar("max_bytes", default=MAX_BYTES)
@@ -37,7 +47,7 @@ def default_limit(size: str | int | None) -> Iterator[None]:
 
 
 def parse_bytes(size: str | int | None) -> int:
-    """Return a number of bytes, written as a number or as in 500MB, 2GB or 2GiB; of None, the default limit.
+    """Return a number of bytes, written as a number or as in 500MB, 2GB or 2GiB; None returns the default limit.
 
     >>> parse_bytes("500MB"), parse_bytes("1.5 GiB"), parse_bytes(4096)
     (500000000, 1610612736, 4096)
@@ -48,7 +58,7 @@ def parse_bytes(size: str | int | None) -> int:
     unit = match[2].upper() if match else ""
     n_bytes = int(Decimal(match[1]) * UNITS[unit]) if match and unit in UNITS else 0
     if n_bytes < 1:
-        raise UsageError(f"--max-bytes is a size from 1 up, such as 500MB, 2GB or 4096, not '{size}'.")
+        raise UsageError(f"--max-bytes must be a positive size such as 500MB, 2GB or 4096, not '{size}'.")
     return n_bytes
 
 

@@ -1,6 +1,6 @@
 """Check the text of a LightGBM model before LightGBM reads it.
 
-LightGBM takes indices from the text as they are: one that is out of range ends the process, or reads other memory.
+LightGBM does not validate indices in a model file: an invalid one crashes the process or reads out of bounds.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _MOST_LINES = 22
 """Number of lines that LightGBM reads of a tree."""
 _INTEGERS = re.compile(r"[0-9 -]*")
 _NUMBERS = re.compile(r"[0-9a-z .+-]*")
-_MISSING = 3
-"""Largest kind of missing values in a decision type (0 to 2 are known), exclusive."""
+_N_MISSING_TYPES = 3
+"""Number of missing-value types in LightGBM's decision_type."""
 
 
 def check_trees(text: str, n_features: int) -> int:
-    """Raise ValueError unless a text is a complete LightGBM model of so many features; return the number of trees."""
+    """Raise ValueError unless a text is a complete LightGBM model with `n_features` features; return the number of trees."""
     head, start, rest = text.partition("Tree=")
     require(start and END in rest, "the trees are incomplete")
     body, _, tail = (start + rest).partition(END)
@@ -103,7 +103,7 @@ def _check_tree(block: str, number: int, n_features: int) -> None:
 
 
 def _check_nodes(found: dict[str, str], n: int, n_features: int, n_categorical: int) -> None:
-    """Check that the splits of a tree are a tree, on features that exist."""
+    """Check that the splits form a tree, on features that exist."""
     feature = _integers(found, "split_feature", n - 1)
     require(((feature >= 0) & (feature < n_features)).all(), "a split is on a feature that does not exist")
     children = np.concatenate([_integers(found, name, n - 1) for name in ("left_child", "right_child")])
@@ -113,7 +113,7 @@ def _check_nodes(found: dict[str, str], n: int, n_features: int, n_categorical: 
     parents = np.tile(np.arange(n - 1), 2)
     require(((children < 0) | (children > parents)).all(), "a split comes before its parent")
     kind = _integers(found, "decision_type", n - 1)
-    require(((kind >= 0) & (kind >> 2 < _MISSING)).all(), "a split is of an unknown type")
+    require(((kind >= 0) & (kind >> 2 < _N_MISSING_TYPES)).all(), "a split is of an unknown type")
     threshold = _numbers(found, "threshold", n - 1)
     categorical = (kind & 1) == 1
     if n_categorical or categorical.any():

@@ -80,13 +80,13 @@ def check_tables(about: Fields, tables: dict[str, pd.DataFrame | None]) -> None:
         if table is None:
             continue
         for column in (*NUMBERS[name], *TEXTS[name], *OTHERS.get(name, ())):
-            require(column in table, f"the {name} have no column {column!r}")
+            require(column in table, f"the table {name!r} has no column {column!r}")
         for column in NUMBERS[name]:
-            require(is_numbers(table[column]), f"the column {column!r} of the {name} has values that are not numbers")
+            require(is_numbers(table[column]), f"column {column!r} of table {name!r} has values that are not numbers")
         for column in TEXTS[name]:
             values = table[column]
             fits = all(map(is_text, values)) or (is_numbers(values) and all(map(is_whole, values.tolist())))
-            require(fits, f"the column {column!r} of the {name} has values that are not texts")
+            require(fits, f"column {column!r} of table {name!r} has values that are not texts")
     comparison, assessors, documents = tables["comparison"], tables["assessors"], tables["documents"]
     assert comparison is not None
     assert assessors is not None
@@ -96,8 +96,9 @@ def check_tables(about: Fields, tables: dict[str, pd.DataFrame | None]) -> None:
     require(assessors["assessor"].is_unique, "an assessor occurs twice")
     require(not documents.duplicated(["query", "document"]).any(), "a document of a query occurs twice")
     _check_measures(str(about.object("settings")["measure"]), comparison, tables["per_query"])
-    shares = [name for name in map(str, documents) if name[:1] == "p" and name[1:].lstrip("-").isdigit()]
-    require(len(shares) > 1 and all(is_numbers(documents[name]) for name in shares), "the documents have no grades")
+    grades = [name for name in map(str, documents) if name[:1] == "p" and name[1:].lstrip("-").isdigit()]
+    are_numbers = all(is_numbers(documents[name]) for name in grades)
+    require(len(grades) > 1 and are_numbers, "table 'documents' has no columns of grade probabilities (p0, p1, ...)")
 
 
 def _check_measures(measure: str, comparison: pd.DataFrame, per_query: pd.DataFrame | None) -> None:
