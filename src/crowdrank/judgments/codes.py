@@ -64,9 +64,7 @@ def check_codes(judgments: Judgments) -> None:
     require((np.diff(judgments.item_query) >= 0).all(), "the rows are not sorted by query")
     require_array("offsets", judgments.offsets, np.int64, (n_items + 1,))
     ends = judgments.offsets[0] == 0 and judgments.offsets[-1] == n
-    require(
-        ends and (np.diff(judgments.offsets) > 0).all(), "offsets do not increase from 0 to the number of judgments"
-    )
+    require(ends and (np.diff(judgments.offsets) > 0).all(), "offsets do not increase from 0 to the end")
     require_range("assessor", judgments.assessor, 0, judgments.n_assessors - 1)
     _check_grades("grade", judgments.grade, judgments, UNJUDGEABLE)
 
