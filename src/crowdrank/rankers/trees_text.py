@@ -44,7 +44,7 @@ _N_MISSING_TYPES = 3
 
 
 def check_trees(text: str, n_features: int) -> int:
-    """Raise ValueError unless a text is a complete LightGBM model with `n_features` features; return the number of trees."""
+    """Raise ValueError unless a text is a complete model with `n_features` features; return the number of trees."""
     head, start, rest = text.partition("Tree=")
     require(start and END in rest, "the trees are incomplete")
     body, _, tail = (start + rest).partition(END)
