@@ -31,7 +31,8 @@ GRACE_SECONDS = 120.0
 SHOWN = 10
 """Maximum number of violations that are printed in full."""
 CHILD = """
-import importlib, json, sys
+import importlib, json, resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))  # a small input must not take gigabytes
 name, count, seconds, seed = sys.argv[1:]
 counts = importlib.import_module(name).run(int(count), float(seconds), int(seed))
 sys.stdout.write("\\n" + json.dumps(counts))

@@ -298,3 +298,14 @@ def test_an_interval_that_ends_at_the_mean_leaves_no_more_beyond_than_it_says() 
     assert ((lower == mean) | (upper == mean)).any()
     assert ((shares * (grades < lower[:, None])).sum(axis=1) <= 0.025 + 1e-12).all()
     assert ((shares * (grades > upper[:, None])).sum(axis=1) <= 0.025 + 1e-12).all()
+
+
+@pytest.mark.parametrize("n", [1, 30])
+def test_an_item_that_is_impossible_in_every_state_stays_open(n: int) -> None:
+    offsets, assessor, grade = np.array([0, n]), np.zeros(n, np.int32), np.zeros(n, np.int8)
+    posterior, counts, totals = np.empty(2), np.zeros(4), np.zeros(2)
+    likelihood = np.array([0.0, 0.0, 1.0, 1.0])  # grade 0 is never given
+    args = (offsets, assessor, grade, np.full(1, -1, np.int8), 2, np.full(2, 0.5), likelihood, np.ones(4))
+    found = kernels.expect_states(2)(*args, posterior, counts, totals)
+    assert posterior.tolist() == [0.5, 0.5]
+    assert np.isfinite(found)

@@ -22,6 +22,7 @@ from crowdrank import read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments import limits
 from crowdrank.judgments.addresses import address_of, is_folder
+from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.limits import parse_bytes
 from crowdrank.judgments.partitions import read_partitions
 from crowdrank.judgments.read import excluded_ids
@@ -371,3 +372,12 @@ def test_a_scales_file_names_assessors_exactly(tmp_path: Path) -> None:
     path = put(tmp_path, "scales.csv", "assessor,grades\nann,0-1\n ann,0-3\n")
     scales = read_judgments(frame, scales=path)
     assert [str(scales.scales[code]) for code in scales.assessor_scale] == ["0,1", "0-3"]
+
+
+def test_a_huge_grade_makes_no_huge_scale(tmp_path: Path) -> None:
+    (tmp_path / "scales.csv").write_text("assessor,grades,maps_to\n*,0-2,9007199254740993|1|2\n")
+    frame = pd.DataFrame({"document": ["a"], "assessor": ["ann"], "grade": [1]})
+    with pytest.raises(InputError, match="are not a scale"):
+        read_judgments(frame, scales=tmp_path / "scales.csv")
+    with pytest.raises(UsageError, match="grades"):
+        Scale.spanning([0, 10**17])

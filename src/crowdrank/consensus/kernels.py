@@ -131,7 +131,7 @@ def expect_states(n_states: int) -> Kernel:
                     cell = (uint64(assessor[j]) * uint64(n_grades) + uint64(grade[j])) * uint64(n_states)
                     for s in range(n_states):
                         product[s] *= likelihood[cell + uint64(s)]
-                if block + 8 < stop and product.max() < SMALL:
+                if block + 8 < stop and 0.0 < product.max() < SMALL:
                     highest = product.max()
                     total_log += np.log(highest)
                     for s in range(n_states):
@@ -144,6 +144,10 @@ def expect_states(n_states: int) -> Kernel:
             norm = 0.0
             for s in range(n_states):
                 norm += product[s]
+            if norm == 0.0:  # impossible in every state: the judgments say nothing about the item
+                for s in range(n_states):
+                    product[s] = UNSEEN
+                norm = n_states * UNSEEN
             for s in range(n_states):
                 product[s] *= 1.0 / norm
             if pending < TINY or norm < TINY:

@@ -84,7 +84,8 @@ class Scale:
         """
         seen = set(numbers)
         lowest = 0 if 0 in seen or not seen else 1
-        return cls.parse(map(str, range(lowest, max(max(seen, default=1), lowest + 1) + 1)))
+        highest = min(max(max(seen, default=1), lowest + 1), lowest + 2 * MOST_GRADES)  # more are refused anyway
+        return cls.parse(map(str, range(lowest, highest + 1)))
 
     def code(self, value: Any) -> int | None:
         """The position of a grade on the scale, or None where it is not on it."""

@@ -178,13 +178,13 @@ def trust(found: Findings) -> Answer:
     if len(both) >= FEWEST and found.experts_on_scale:
         value, sentences = _like_experts(both)
         said += sentences
-        short, tone = next((word, tone) for least, word, tone in TRUST if value >= least)
+        short, tone = next(((word, tone) for least, word, tone in TRUST if value >= least), TRUST[-1][1:])
         if len(sentences) > 1 and tone == "good":
             short, tone = "With care", "open"
     elif len(both) >= FEWEST:
         value = float(both["relevance"].corr(both["expert"], method="spearman"))
         said.append(f"Relevance and the experts' grades correlate {value:.2f} (Spearman, {len(both):,} documents).")
-        short, tone = next((word, tone) for least, word, tone in TRUST if value >= least)
+        short, tone = next(((word, tone) for least, word, tone in TRUST if value >= least), TRUST[-1][1:])
     else:
         graded = "too few" if len(both) else "none"
         said.append(f"Experts graded {graded} of these documents, so that nothing can be said by them.")
