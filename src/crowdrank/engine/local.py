@@ -195,7 +195,8 @@ class CarriedState:
     def __init__(self, model: ShardModel, folder: str | Path, n_shards: int) -> None:
         self.model, self.turns, self.n_shards = model, 0, n_shards
         self._scratch = ScratchFolder(folder)
-        self.folder = self._scratch.path
+        self.folder = self._scratch.path / "state"
+        self.folder.mkdir()
 
     def local(self, place: int, shard: Shard, theta: Arrays | None) -> Arrays:
         """The local state of a shard before its next pass, as far as the pass reads it."""
