@@ -28,9 +28,10 @@ _HEADER = {
 }
 """Lines before the trees, and what their values look like."""
 _TAIL = re.compile(
-    r"|feature_importances:|parameters:|end of parameters|pandas_categorical:null|[^ =\[]+=\d+|\[\w+: .*\]"
+    r"\n*feature_importances:\n(?:[^ =\[\n]+=\d+\n)*\n*"
+    r"parameters:\n(?:\[\w+: .*\]\n)*\n*end of parameters\n+(?:pandas_categorical:null\n*)?"
 )
-"""Lines after the trees."""
+"""Text after the trees."""
 _OF_NODES = ("split_gain", "internal_value", "internal_weight", "internal_count")
 _OF_LEAVES = ("leaf_weight", "leaf_count")
 _LINE = re.compile(r"[a-z_]+=[^\r\n]*")
@@ -56,8 +57,7 @@ def check_trees(text: str, n_features: int) -> int:
         _check_tree(body[place : place + size], number, n_features)
         place += size
     require(not body[place:].strip("\n"), "the sizes of the trees do not add up")
-    for line in tail.splitlines():
-        require(_TAIL.fullmatch(line), "the lines after the trees cannot be read")
+    require(_TAIL.fullmatch(tail), "the text after the trees cannot be read")
     return len(sizes)
 
 
