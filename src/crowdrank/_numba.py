@@ -41,8 +41,8 @@ def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]]
 def private_folder() -> Path | None:
     """Return a folder for temporary files that nobody else can write, or None.
 
-    Cached code is pickled: whoever can write it can run code in this process. A folder that belongs to another user or
-    is open to others is not used.
+    Cached code is pickled: anybody who can write it can run code in this process. A folder that belongs to another user
+    or is open to others is not used.
     """
     user = os.getuid() if hasattr(os, "getuid") else None
     folder = Path(tempfile.gettempdir()) / f"crowdrank-numba-{'user' if user is None else user}"

@@ -27,7 +27,7 @@ from crowdrank.consensus import METHODS, model_class
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(0)
-    document = np.repeat(np.arange(50_003), 3)  # so many that OpenBLAS splits the products of all documents
+    document = np.repeat(np.arange(50_003), 3)  # enough for OpenBLAS to use several threads
     grade = np.clip(rng.integers(0, 4, 50_003)[document] + rng.integers(-1, 2, len(document)), 0, 3)
     judgments = read_judgments(pd.DataFrame({
         "query": document // 20,
@@ -41,18 +41,18 @@ if __name__ == "__main__":
             model = model_class(method)()
             model.set_params(**{k: v for k, v in {"n_iter": 3, "tol": 0.0}.items() if k in model.get_params()})
             model.fit(judgments, engine=engine)
-            told = hashlib.sha256()
+            digest = hashlib.sha256()
             for column in ("relevance", "sd", "lower", "upper", "p0", "p3"):
-                told.update(model.consensus_.document_table[column].to_numpy().tobytes())
+                digest.update(model.consensus_.document_table[column].to_numpy().tobytes())
             for name in sorted(model.theta_):
-                told.update(np.ascontiguousarray(model.theta_[name]).tobytes())
-            print(method, told.hexdigest())
+                digest.update(np.ascontiguousarray(model.theta_[name]).tobytes())
+            print(method, digest.hexdigest())
 """
 NAMES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def digests(threads: int, engine: str, *methods: str) -> list[str]:
-    """Fit in a process with so many BLAS threads; return a digest of each result."""
+    """Fit in a process with this number of BLAS threads; return a digest of each result."""
     env = {**os.environ, **dict.fromkeys(NAMES, str(threads))}
     done = subprocess.run(
         [sys.executable, "-c", FITS, engine, *methods], env=env, capture_output=True, text=True, check=True

@@ -61,9 +61,9 @@ def collect_add(
     target = judgments if output is None else output
     check_outputs({"-o": target}, [*new, pairs, exclude, *([] if output is None else [judgments])])
     with locked(target):
-        told = {"format": format, "columns": columns, "separator": separator}
-        before = so_far = read_round(judgments, **told, grades=grades, unjudgeable=unjudgeable)
-        home = Home.of(judgments, **told) if judgments.exists() and output is None else None
+        reading = {"format": format, "columns": columns, "separator": separator}
+        before = so_far = read_round(judgments, **reading, grades=grades, unjudgeable=unjudgeable)
+        home = Home.of(judgments, **reading) if judgments.exists() and output is None else None
         pool = None if pairs is None else Pool.read(pairs)
         barred = excluded_ids(exclude)
         steps = []

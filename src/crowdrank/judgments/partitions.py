@@ -150,8 +150,8 @@ def read_partitions(
         )
     excluded = tuple(excluded_ids(exclude))
     scale_rules = ScaleRules.read(scales) if scales is not None else None
-    told = (columns, grades, scale_rules, unjudgeable, repeats, excluded, family_pattern, on_bad_rows, by, shard_size)
-    key = _key(files, told)
+    read = (columns, grades, scale_rules, unjudgeable, repeats, excluded, family_pattern, on_bad_rows, by, shard_size)
+    key = _key(files, read)
     if work is not None:
         recover(work)
         if _made_before(Path(work), key):
@@ -309,9 +309,9 @@ def _say_large(gathered: Sequence[Gathered], shard_size: int, by: str) -> None:
 # Where and how.
 
 
-def _key(files: Sequence[str], told: tuple[Any, ...]) -> str:
+def _key(files: Sequence[str], options: tuple[Any, ...]) -> str:
     """Return a cache key for the files and read options."""
-    return hashlib.blake2b(repr(([(name, version_of(name)) for name in files], told)).encode()).hexdigest()
+    return hashlib.blake2b(repr(([(name, version_of(name)) for name in files], options)).encode()).hexdigest()
 
 
 def _made_before(work: Path, key: str) -> bool:
