@@ -165,6 +165,14 @@ def test_a_folder_replaces_a_folder(at_once: bool, tmp_path: Path, monkeypatch: 
     assert open_folder(path, KIND).entries.keys() == {"a.txt"}
 
 
+def test_a_folder_with_changed_files_is_replaced_by_the_same_content(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    make_folder(path, "text")
+    (path / "a.txt").write_text("changed")
+    make_folder(path, "text")
+    assert (path / "a.txt").read_text() == "text"
+
+
 def test_a_failed_rename_brings_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model"
     make_folder(path, "old")
@@ -359,12 +367,12 @@ from crowdrank import _files
 sys.path.insert(0, {tests!r})
 from test_files import write_both
 apply, left = _files.Rename.apply, {after}
-def crash(self):
+def crash(self, **options):
     global left
     if left == 0:
         os._exit(9)
     left -= 1
-    apply(self)
+    apply(self, **options)
 _files.Rename.apply = crash
 write_both(Path({folder!r}), "new")
 os._exit(0)
@@ -405,12 +413,12 @@ import os
 from pathlib import Path
 from crowdrank import _files, _folders
 apply, left = _files.Rename.apply, 1
-def crash(self):
+def crash(self, **options):
     global left
     if left == 0:
         os._exit(9)
     left -= 1
-    apply(self)
+    apply(self, **options)
 _files.Rename.apply = crash
 with _folders.update_folder({str(path)!r}, _folders.Manifest.read(Path({str(path)!r})), "report.html") as draft:
     draft.write_text("page")

@@ -22,7 +22,7 @@ KEY = ("query", "document", "assessor")
 def test_killed_commands_lose_nothing(tmp_path: Path) -> None:
     only = [word for name in COMMANDS for word in ("--only", name)]
     done = subprocess.run(
-        [sys.executable, "-m", "tools.torture", "--kinds", "points", "--every", "17", *only],
+        [sys.executable, "-m", "tools.torture", "--kinds", "points", "--every", "11", *only],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,

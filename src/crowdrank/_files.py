@@ -116,14 +116,14 @@ class Rename:
     target: Path
     manifest: str = ""  # digest of a folder's manifest: tells whether the exchange has happened
 
-    def apply(self) -> None:
-        """Put the draft in place; applying it twice does no harm."""
+    def apply(self, *, recovering: bool = False) -> None:
+        """Put the draft in place; in recovery, a draft that is in place already does no harm."""
         if not self.draft.exists():
             return
         old = self.draft
         if not self.manifest:
             self.draft.replace(self.target)
-        elif file_digest(self.target / MANIFEST) != self.manifest:
+        elif not recovering or file_digest(self.target / MANIFEST) != self.manifest:
             old = exchange(self.draft, self.target, keep=CACHE)
         try:
             sync_folder(self.target.parent)
@@ -393,7 +393,7 @@ def _complete_journal(journal: Path) -> None:
     renames = _read_journal(journal)
     left = [one for one in renames if one.draft.exists()]  # the others are in place already
     for one in renames:
-        one.apply()
+        one.apply(recovering=True)
     journal.unlink(missing_ok=True)
     for one in renames:
         with locked(one.target):
