@@ -23,8 +23,9 @@ fuzz: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.fuzz $(FUZZ)
 
 # Kills, full disks and concurrent writers, up to 25 minutes; options: make torture TORTURE="--kills 50".
+# Forked processes hang with several OpenMP threads.
 torture: $(VENV)/.installed-dev
-	$(BIN)/python -m tools.torture $(TORTURE)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.torture $(TORTURE)
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks $(ONLY)
