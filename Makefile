@@ -35,10 +35,10 @@ docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "The documentation: site/index.html (to search it, serve it: python3 -m http.server -d site)"
 
-# Studies from seconds to an hour each (`make results ONLY="rf10 web5"`); CROWDRANK_DATA names the public data.
-STUDIES := rf10 web5 dl20 auto calibration rankers crowd-rankers rigor quality experts expert-budget next-label overlap
+# Experiments from seconds to an hour each (`make results ONLY="rf10 web5"`); CROWDRANK_DATA names the public data.
+EXPERIMENTS := rf10 web5 dl20 auto calibration rankers crowd-rankers rigor quality experts expert-budget next-label overlap
 results: $(VENV)/.installed-dev
-	for study in $(or $(ONLY),$(STUDIES)); do $(BIN)/crowdrank study $$study -o docs/results || exit 1; done
+	for experiment in $(or $(ONLY),$(EXPERIMENTS)); do $(BIN)/python -m experiments $$experiment -o docs/results || exit 1; done
 	$(BIN)/python -m tools.figures
 
 # Figures on the pages, from docs/results/*.json, the demo's paragraph and the commands themselves; written into docs/.

@@ -21,7 +21,7 @@ GIGA = 2**30
 def _sizes(share: float) -> dict[str, Any]:
     """What a run on a part of it took: seconds, gigabytes, and the longest time in which no bar moved."""
     import crowdrank
-    from crowdrank.progress import ProgressBar
+    from crowdrank._progress import ProgressBar
 
     queries = round(share * DOCUMENTS / LIST) + EXPERT_QUERIES
     world = crowdrank.simulate(
@@ -31,7 +31,7 @@ def _sizes(share: float) -> dict[str, Any]:
         labels=LABELS,
         label_grades=2,
         gold_queries=EXPERT_QUERIES,
-        seed=0,
+        random_state=0,
     )
     # As in the paper, experts graded other queries than the crowd.
     judgments = world.judgments[~world.judgments["query"].isin(world.gold["query"].unique())]
@@ -51,7 +51,7 @@ def _sizes(share: float) -> dict[str, Any]:
             world.gold,
             output=Path(folder) / "out",
             progress=True,
-            threads=os.cpu_count(),
+            n_jobs=os.cpu_count(),
         )
     moved.append(time.monotonic())
     return {

@@ -27,9 +27,9 @@ def _rounds() -> tuple[list[float], list[float], list[float]]:
     """Seconds of rounds of LightGBM's and ours in turns, on the same bins, and of our forces alone."""
     import lightgbm as lgb
 
-    from crowdrank.rankers.data import Lists
     from crowdrank.rankers.lambdamart import LambdaMART, tree_settings
     from crowdrank.rankers.lambdas import LambdaObjective
+    from crowdrank.rankers.ranking_data import Lists
 
     X, y, sizes = _drawn()
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int64)
@@ -38,7 +38,7 @@ def _rounds() -> tuple[list[float], list[float], list[float]]:
     data = lgb.Dataset(X, y, group=sizes, params={"verbosity": -1}).construct()
     theirs = lgb.Booster({**settings, "objective": "lambdarank"}, data)
     ours = lgb.Booster({**settings, "objective": "none"}, data)
-    objective = LambdaObjective(lists, threads=THREADS)
+    objective = LambdaObjective(lists, n_jobs=THREADS)
     objective(np.zeros(ROWS))
     seconds: tuple[list[float], list[float], list[float]] = ([], [], [])
 
@@ -72,14 +72,14 @@ def rounds() -> Result:
 
 def _forces(queries: int) -> tuple[float, float]:
     """Seconds of the forces of ten thousand lists in one thread and in two."""
-    from crowdrank.rankers.data import Lists
     from crowdrank.rankers.lambdas import LambdaObjective
+    from crowdrank.rankers.ranking_data import Lists
 
     rng = np.random.default_rng(0)
     n = queries * 40
     y, score = rng.integers(0, 5, n).astype(np.float64), rng.normal(size=n)
     lists = Lists(np.zeros((n, 1)), y, None, np.arange(queries + 1) * 40, None, np.arange(n), ())
-    one, two = (LambdaObjective(lists, threads=threads) for threads in (1, 2))
+    one, two = (LambdaObjective(lists, n_jobs=threads) for threads in (1, 2))
     return best(lambda: one(score), 10), best(lambda: two(score), 10)
 
 
@@ -96,7 +96,7 @@ def _mq2008() -> dict[str, list[float]]:
 
     from crowdrank import LambdaMART, read_features
     from crowdrank.judgments.datasets import dataset
-    from crowdrank.rankers.data import gather
+    from crowdrank.rankers.ranking_data import gather
     from crowdrank.rankers.validation import Validation
 
     parts = [read_features(dataset("mq2008").path(f"S{part}.txt.gz"), format="letor") for part in range(1, 6)]

@@ -104,7 +104,7 @@ def read(folder: Path, work_folder: Path, labels: int, scale: Scale) -> Measured
     from crowdrank import read_partitions
 
     def work() -> dict[str, Any]:
-        made = read_partitions(folder, work=work_folder, shard_size=scale.shard_size, threads=scale.threads)
+        made = read_partitions(folder, work=work_folder, shard_size=scale.shard_size, n_jobs=scale.threads)
         size = sum(file.stat().st_size for file in work_folder.iterdir())
         return {"shards": len(made.shards), "bytes_on_disk": size}
 
@@ -267,7 +267,7 @@ def main(arguments: list[str] | None = None) -> list[Measured]:
     parser.add_argument("--only", choices=SECTIONS, help="one part of it")
     parser.add_argument("--out", type=Path, default=OUT)
     told = parser.parse_args(arguments)
-    scale = SMALL if told.small else Scale(threads=told.threads)
+    scale = SMALL if told.small else Scale(threads=told.n_jobs)
     if told.sizes:
         sizes = tuple(int(float(size)) for size in told.sizes.split(","))
         scale = replace(scale, sizes=sizes)

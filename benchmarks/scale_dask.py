@@ -30,7 +30,7 @@ def fit_on_cluster(world: Path, work: Path, labels: int, workers: int) -> dict[s
     warnings.simplefilter("ignore")
     sizes = count_messages()
     marks: list[tuple[float, int, int]] = []
-    leading = _timed_maximise()
+    leading = _timed_maximize()
 
     def note(iteration: int, most: int, objective: float) -> None:
         marks.append((time.perf_counter(), len(sizes), sum(sizes)))
@@ -54,20 +54,20 @@ def fit_on_cluster(world: Path, work: Path, labels: int, workers: int) -> dict[s
     }
 
 
-def _timed_maximise() -> list[float]:
+def _timed_maximize() -> list[float]:
     """Seconds of every M-step from now on, which the leading process makes alone."""
     from crowdrank import DawidSkene
 
     seconds: list[float] = []
-    maximise = DawidSkene.maximise
+    maximize = DawidSkene.maximize
 
     def timed(self: Any, theta: Any, statistics: Any) -> Any:
         began = time.perf_counter()
-        new = maximise(self, theta, statistics)
+        new = maximize(self, theta, statistics)
         seconds.append(time.perf_counter() - began)
         return new
 
-    DawidSkene.maximise = timed  # type: ignore[method-assign]
+    DawidSkene.maximize = timed  # type: ignore[method-assign]
     return seconds
 
 

@@ -28,12 +28,12 @@ def _drawn() -> Any:
 
 def _step_seconds() -> dict[str, float]:
     """Seconds of X'X, of a step without its trees in each mode, of the linear functions, and of two trees."""
-    from crowdrank.rankers.data import gather
+    from crowdrank.label_learning.boosted import Binned, BoostedFunctions
+    from crowdrank.label_learning.gls_gradients import Background
+    from crowdrank.label_learning.linear import Inputs, LinearFunctions
+    from crowdrank.label_learning.objectives import Aim
     from crowdrank.rankers.linear import Standard
-    from crowdrank.training.boosted import Binned, BoostedFunctions
-    from crowdrank.training.gls_gradients import Background
-    from crowdrank.training.linear import Inputs, LinearFunctions
-    from crowdrank.training.objectives import Aim
+    from crowdrank.rankers.ranking_data import gather
 
     X, document, Y, experts = _drawn()
     background, unweighted = Background(X, document), Background(X, document)

@@ -56,6 +56,19 @@ def _standing(cwd: Path, line: list[str], environment: dict[str, str | None]) ->
         yield
 
 
+def experiments_process(*words: object, cwd: Path, **environment: str | None) -> subprocess.CompletedProcess[str]:
+    """Run `python -m experiments` in a process of its own; a variable that is None is removed."""
+    repository = str(Path(__file__).parent.parent)
+    changed = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([repository, os.environ.get("PYTHONPATH", "")]),
+        **environment,
+    }
+    line = [sys.executable, "-m", "experiments", *map(str, words)]
+    env = {name: value for name, value in changed.items() if value is not None}
+    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, env=env)
+
+
 def crowdrank_process(*words: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
     line = [sys.executable, "-m", "crowdrank", *map(str, words)]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from crowdrank.progress import ProgressBar
+from crowdrank._progress import ProgressBar
 
 
 def test_a_bar_is_whole_before_another_thread_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,21 +13,21 @@ import pyarrow.parquet as pq
 import pytest
 
 import crowdrank
-from crowdrank.collection.waiting import Waiting
+from crowdrank._array_io import arrays_from_table, arrays_to_table
+from crowdrank.collection.request_ledger import OutstandingRequests
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.checkpoints import Checkpoint
-from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.errors import InputError
 from crowdrank.judgments.sharded import load_sharded
+from crowdrank.label_learning.boosted import BoostedRemapper
+from crowdrank.label_learning.remapper import Remapper
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.trees_text import check_trees
-from crowdrank.reports.findings import Findings
-from crowdrank.training.boosted import BoostedRemapper
-from crowdrank.training.remap import Remapper
+from crowdrank.reports.run_folder import Findings
 from tools.fuzz_saved import alter_bytes, manifests_of, reseal, run
 
-WORLD = crowdrank.simulate(queries=12, documents=5, assessors=6, labels=4, gold_queries=8, seed=1)
+WORLD = crowdrank.simulate(queries=12, documents=5, assessors=6, labels=4, gold_queries=8, random_state=1)
 Change = Callable[[Any], Any]
 
 
@@ -199,7 +199,7 @@ def test_indices_in_trees_are_checked(trees: Path, line: str, value: str) -> Non
 
 
 def test_arrays_of_a_remapper_are_checked(tmp_path: Path) -> None:
-    world = crowdrank.simulate(queries=16, documents=4, label_grades=2, gold_queries=12, seed=1)
+    world = crowdrank.simulate(queries=16, documents=4, label_grades=2, gold_queries=12, random_state=1)
     folder = tmp_path / "remapper"
     BoostedRemapper(n_iter=2, mode="T").fit(world.judgments, world.features, world.gold).save(folder)
     sealed(folder, array_change(folder / "arrays.parquet", "target_feature", lambda array: np.full_like(array, 10**6)))
@@ -309,7 +309,7 @@ def test_a_ledger_is_checked(tmp_path: Path, line: str) -> None:
     path = tmp_path / "a.requests.csv"
     path.write_text(f"query,document,assessor,kind,price,had,asked\n{line}\n")
     with pytest.raises(InputError, match=r"a\.requests\.csv, row 1"):
-        Waiting.read(path)
+        OutstandingRequests.read(path)
 
 
 def test_bytes_are_altered() -> None:

@@ -13,7 +13,7 @@ TITLES = {
     "consensus": "Consensus",
     "assessors": "Assessors",
     "rankers": "Rankers",
-    "training": "Learnt targets and weights",
+    "training": "Learned targets and weights",
     "collection": "What to label next",
     "pipeline": "The whole run",
     "reports": "Reports",

@@ -15,7 +15,7 @@ OPENING = """# Command line
 Made from the program itself: what stands here is what `crowdrank VERB --help` says.
 
 `crowdrank --install-completion` teaches your shell the verbs and options. `--quiet` before the verb leaves only
-results and errors. Without a terminal, or with the environment variable `NO_COLOR`, nothing is coloured. Every verb
+results and errors. Without a terminal, or with the environment variable `NO_COLOR`, nothing is colored. Every verb
 with `--json` prints one JSON document and nothing else on standard output. Exit codes: 0 done, 2 something was asked
 for that cannot be done (one sentence on standard error says what and how to mend it), 130 interrupted (Ctrl-C), 143
 terminated (SIGTERM).

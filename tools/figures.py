@@ -1,9 +1,9 @@
 """Figures on the pages, written into them: what stands there is read on the forge as on the site, and nobody types it.
 
-Between `<!-- figures STUDY TABLE | run, run | column, column -->` and `<!-- end -->` go those rows of a study's table,
-between `<!-- results STUDY, STUDY -->` and its end links to their pages, as far as there are any, and between
-`<!-- demo -->` and its end what the demo says. Pages of which nothing is written by hand (the results of each study,
-the command line) are written whole. `make figures` does it; a test holds that it was done.
+Between `<!-- figures EXPERIMENT TABLE | run, run | column, column -->` and `<!-- end -->` go those rows of the table,
+between `<!-- results EXPERIMENT, EXPERIMENT -->` and its end links to the pages of those experiments, and between
+`<!-- demo -->` and its end the summary of the demo. Pages that are generated as a whole (the results of each
+experiment, the command line) are written whole. `make figures` does it; a test checks that the pages are up to date.
 """
 
 from __future__ import annotations
@@ -61,29 +61,29 @@ def demo() -> str:
     return f"> {plain((DOCS / 'assets' / 'report.txt').read_text(encoding='utf-8').strip())}"
 
 
-def links(studies: str) -> str:
-    """Links to the pages of studies that were written; nothing where none was."""
-    there = [name for name in (word.strip() for word in studies.split(",")) if name in results.studies()]
+def links(experiments: str) -> str:
+    """Links to the pages of experiments that were written; nothing where none was."""
+    there = [name for name in (word.strip() for word in experiments.split(",")) if name in results.written()]
     told = ", ".join(f"[{name}](results/{name}.md)" for name in there)
     return f"All of it, as it was written last, with tests: {told}." if told else ""
 
 
 def figures(told: str) -> str:
-    """Rows of a table of a study, and where they come from."""
+    """Rows of a table of an experiment, and where they come from."""
     named, *chosen = [part.strip() for part in told.split("|")]
-    study, table = named.split()
-    found = results.studies().get(study)
+    experiment, table = named.split()
+    found = results.written().get(experiment)
     if found is None:
-        raise ValueError(f"docs/results/{study}.json is missing; write it with: make results ONLY={study}")
+        raise ValueError(f"docs/results/{experiment}.json is missing; write it with: make results ONLY={experiment}")
     one = next((one for one in found["tables"] if one["name"] == table), None)
     if one is None:
         known = ", ".join(one["name"] for one in found["tables"])
-        raise ValueError(f"The study {study} has no table '{table}'; it has {known}.")
+        raise ValueError(f"The experiment {experiment} has no table '{table}'; it has {known}.")
     words = [[word.strip() for word in part.split(",") if word.strip()] for part in chosen]
     runs, columns = (*words, [], [])[:2]
     _check(one, runs, columns)
     shown = results.rows_shown(one, runs or None, columns or None)
-    return f"{shown}\n\nFrom `crowdrank study {study}`: [all of it, with tests](results/{study}.md)."
+    return f"{shown}\n\nFrom `python -m experiments {experiment}`: [all of it, with tests](results/{experiment}.md)."
 
 
 def _check(one: dict[str, Any], runs: list[str], columns: list[str]) -> None:

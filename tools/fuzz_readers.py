@@ -80,7 +80,7 @@ LABEL_STUDIO: list[Any] = [
                 "result": [{"value": {"choices": ["2"]}}],
             },
             {"completed_by": {"id": 11, "email": "bob@x.org"}, "result": [{"value": {"rating": 1}}]},
-            {"completed_by": 12, "was_cancelled": True, "result": []},
+            {"completed_by": 12, "was_canceled": True, "result": []},
             {"completed_by": 13, "ground_truth": True, "result": [{"value": {"rating": 2}}]},
             7,
         ],

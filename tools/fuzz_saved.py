@@ -36,9 +36,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crowdrank import _files
+from crowdrank._array_io import arrays_from_table, arrays_to_table
 from crowdrank._files import MANIFEST
 from crowdrank._folders import FolderKind, Manifest, write_manifest
-from crowdrank.consensus.store import arrays_from_table, arrays_to_table
 from crowdrank.errors import CrowdrankError
 
 Use = Callable[[Path], None]
@@ -448,9 +448,11 @@ def _resized(text: str) -> str:
 def make_artifacts(root: Path) -> list[Artifact]:
     """Make small folders of every kind."""
     import crowdrank
-    from crowdrank.judgments.combine import load
+    from crowdrank.judgments.storage import load
 
-    world = crowdrank.simulate(queries=12, documents=4, assessors=6, labels=4, gold_queries=8, families=2, seed=1)
+    world = crowdrank.simulate(
+        queries=12, documents=4, assessors=6, labels=4, gold_queries=8, families=2, random_state=1
+    )
     judgments, gold = crowdrank.read_judgments(world.judgments), crowdrank.read_gold(world.gold)
     artifacts = [*_models(root, judgments, gold), *_rankers(root, world), *_remappers(root)]
     artifacts += [
@@ -469,7 +471,7 @@ def make_artifacts(root: Path) -> list[Artifact]:
 
 
 def _save_judgments(judgments: Any, path: Path) -> None:
-    from crowdrank.judgments.combine import save
+    from crowdrank.judgments.storage import save
 
     save(judgments, path)
 
@@ -535,12 +537,12 @@ def _rankers(root: Path, world: Any) -> list[Artifact]:
 
 def _remappers(root: Path) -> list[Artifact]:
     import crowdrank
-    from crowdrank.training.boosted import BoostedRemapper
-    from crowdrank.training.label_features import label_features
-    from crowdrank.training.linear import LinearRemapper
-    from crowdrank.training.remap import Remapper
+    from crowdrank.label_learning.boosted import BoostedRemapper
+    from crowdrank.label_learning.label_features import label_features
+    from crowdrank.label_learning.linear import LinearRemapper
+    from crowdrank.label_learning.remapper import Remapper
 
-    world = crowdrank.simulate(queries=16, documents=4, label_grades=2, gold_queries=12, seed=1)
+    world = crowdrank.simulate(queries=16, documents=4, label_grades=2, gold_queries=12, random_state=1)
     labels = label_features(world.judgments, kind="remap")
     X = world.features.drop(columns=["query", "document"])
 
@@ -558,7 +560,7 @@ def _remappers(root: Path) -> list[Artifact]:
 
 def _shards(root: Path, frame: Any) -> list[Artifact]:
     import crowdrank
-    from crowdrank.consensus.stored import StoredConsensus
+    from crowdrank.consensus.on_disk import StoredConsensus
     from crowdrank.judgments.sharded import load_sharded
 
     (root / "partitions").mkdir()
@@ -614,9 +616,9 @@ def _checkpoints(root: Path, judgments: Any) -> list[Artifact]:
 def _run(root: Path) -> list[Artifact]:
     import crowdrank
     from crowdrank.reports import page
-    from crowdrank.reports.findings import Findings, reading
+    from crowdrank.reports.run_folder import Findings, reading
 
-    world = crowdrank.simulate(queries=14, documents=4, gold_queries=12, assessors=5, seed=1)
+    world = crowdrank.simulate(queries=14, documents=4, gold_queries=12, assessors=5, random_state=1)
     crowdrank.run(world.judgments, world.features, world.gold, candidates=["average", "gls"], output=root / "run")
     shutil.rmtree(root / "run" / "stages")
 
@@ -634,7 +636,7 @@ def _run(root: Path) -> list[Artifact]:
 def _ledger(root: Path, judgments: Any) -> Artifact:
     import pandas as pd
 
-    from crowdrank.collection.waiting import Waiting
+    from crowdrank.collection.request_ledger import OutstandingRequests
 
     items = judgments.to_arrow().slice(0, 6).to_pandas()
     (root / "ledger").mkdir()
@@ -642,7 +644,7 @@ def _ledger(root: Path, judgments: Any) -> Artifact:
     pd.DataFrame(rows).to_csv(root / "ledger" / "a.requests.csv", index=False)
 
     def use(folder: Path) -> None:
-        waiting = Waiting.read(folder / "a.requests.csv")
+        waiting = OutstandingRequests.read(folder / "a.requests.csv")
         waiting.where(waiting.out(judgments)).told()
         waiting.and_then(waiting).by_kind()
 

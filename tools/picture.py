@@ -1,4 +1,4 @@
-"""The picture of a report: its first screen, drawn by Chromium, in few enough colours to be small.
+"""The picture of a report: its first screen, drawn by Chromium, in few enough colors to be small.
 
 Beside it goes what the run says of itself in a paragraph, as text of the same name.
 """
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 WIDTH, HEIGHT = 1280, 800
-COLOURS = 128
+COLORS = 128
 
 
 def take(report: Path, picture: Path) -> None:
@@ -30,7 +30,7 @@ def take(report: Path, picture: Path) -> None:
         page.wait_for_load_state("networkidle")
         drawn = page.screenshot()
         browser.close()
-    few = Image.open(io.BytesIO(drawn)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    few = Image.open(io.BytesIO(drawn)).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
     few.save(picture, optimize=True)
     about = json.loads((report.parent / "run.json").read_text(encoding="utf-8"))
     picture.with_suffix(".txt").write_text(about["paragraph"] + "\n", encoding="utf-8")

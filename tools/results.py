@@ -1,4 +1,4 @@
-"""Pages of the studies, from the JSON that `crowdrank study NAME -o docs/results` writes: no figure is typed."""
+"""Write the pages of the experiments from the JSON of `python -m experiments NAME -o docs/results`."""
 
 from __future__ import annotations
 
@@ -6,55 +6,56 @@ import json
 from pathlib import Path
 from typing import Any
 
-from crowdrank.studies import STUDIES
+from experiments import EXPERIMENTS
 from tools.words import figure, plain, table
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 OPENING = """# Results
 
-Every figure on these pages was written by a command (`crowdrank study NAME -o docs/results`) and is shown as it was
-written, with the protocol it was made by. Nothing is typed. `make results ONLY=NAME` makes one again; the public data
-sets must be there (`crowdrank datasets` lists them).
+Every figure on these pages was written by a command (`python -m experiments NAME -o docs/results`) and is shown
+as it was written, with the protocol it was made by. Nothing is typed. `make results ONLY=NAME`
+makes one again; the public data sets must be there (`crowdrank datasets` lists them).
 """
 
 
-def studies() -> dict[str, dict[str, Any]]:
-    """What was written of each study, in the order of the studies."""
-    there = {name: FOLDER / f"{name}.json" for name in STUDIES}
+def written() -> dict[str, dict[str, Any]]:
+    """What was written of each experiment, in the order of the experiments."""
+    there = {name: FOLDER / f"{name}.json" for name in EXPERIMENTS}
     return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in there.items() if path.is_file()}
 
 
 def pages() -> dict[str, str]:
     """The text of each page, by its address."""
-    found = studies()
+    found = written()
     return {"results/index.md": _index(found), **{f"results/{name}.md": _page(one) for name, one in found.items()}}
 
 
 def _index(found: dict[str, dict[str, Any]]) -> str:
     rows = [
         [f"[{name}]({name}.md)" if name in found else name, plain(about), "" if name in found else "not written yet"]
-        for name, about in STUDIES.items()
+        for name, about in EXPERIMENTS.items()
     ]
-    return f"{OPENING}\n{table(['study', 'what it asks', ''], rows, [True, True, True])}\n"
+    return f"{OPENING}\n{table(['experiment', 'what it asks', ''], rows, [True, True, True])}\n"
 
 
-def _page(study: dict[str, Any]) -> str:
-    name = study["study"]
+def _page(experiment: dict[str, Any]) -> str:
+    name = experiment["experiment"]
     parts = [
         f"# {name}",
-        f"{plain(STUDIES[name][0].upper() + STUDIES[name][1:])}.",
-        _origin(study),
-        *(part for one in study["tables"] for part in _table(one)),
+        f"{plain(EXPERIMENTS[name][0].upper() + EXPERIMENTS[name][1:])}.",
+        _origin(experiment),
+        *(part for one in experiment["tables"] for part in _table(one)),
         "## Protocol",
-        "\n".join(f"- {plain(sentence)}" for sentence in study["protocol"]),
+        "\n".join(f"- {plain(sentence)}" for sentence in experiment["protocol"]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _origin(study: dict[str, Any]) -> str:
-    command = study.get("command", f"crowdrank study {study['study']}")
-    version = f" by crowdrank {study['version']}" if "version" in study else ""
-    return f"Written{version}: `{command}`. The same as JSON: [{study['study']}.json]({study['study']}.json)."
+def _origin(experiment: dict[str, Any]) -> str:
+    command = experiment.get("command", f"python -m experiments {experiment['experiment']}")
+    version = f" by crowdrank {experiment['version']}" if "version" in experiment else ""
+    file = f"{experiment['experiment']}.json"
+    return f"Written{version}: `{command}`. The same as JSON: [{file}]({file})."
 
 
 def _table(one: dict[str, Any]) -> list[str]:

@@ -31,7 +31,7 @@ def table(names: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bo
 
 
 def figure(value: Any, name: str = "") -> str:
-    """A value of a study: four decimals, differences in per cent with a sign, counts with commas.
+    """A value of an experiment: four decimals, differences in per cent with a sign, counts with commas.
 
     >>> figure(0.12345), figure(3.2, "over majority %"), figure(12000), figure(None), figure("gda")
     ('0.1235', '+3.20', '12,000', '', 'gda')

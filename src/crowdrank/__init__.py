@@ -1,7 +1,7 @@
 """crowdrank: from noisy relevance judgments to a search ranker.
 
 >>> import crowdrank
->>> world = crowdrank.simulate(queries=5, documents=6, seed=1)
+>>> world = crowdrank.simulate(queries=5, documents=6, random_state=1)
 >>> model = crowdrank.DawidSkene().fit(world.judgments)
 >>> sorted(model.consensus_.documents.columns)[:3]
 ['document', 'grade', 'judgments']
@@ -45,6 +45,12 @@ if TYPE_CHECKING:
     from crowdrank.judgments.read import read_run as read_run
     from crowdrank.judgments.sharded import ShardedJudgments as ShardedJudgments
     from crowdrank.judgments.table import Judgments as Judgments
+    from crowdrank.label_learning.boosted import BoostedRemapper as BoostedRemapper
+    from crowdrank.label_learning.label_features import LabelFeatures as LabelFeatures
+    from crowdrank.label_learning.label_features import label_features as label_features
+    from crowdrank.label_learning.linear import LinearRemapper as LinearRemapper
+    from crowdrank.label_learning.remapped_labels import Remapped as Remapped
+    from crowdrank.label_learning.remapper import Remapper as Remapper
     from crowdrank.pipeline.run import run as run
     from crowdrank.rankers.base import Ranker as Ranker
     from crowdrank.rankers.ensemble import Ensemble as Ensemble
@@ -57,12 +63,6 @@ if TYPE_CHECKING:
     from crowdrank.rankers.tree_features import TreeFeatures as TreeFeatures
     from crowdrank.reports.page import write_report as write_report
     from crowdrank.simulation.world import simulate as simulate
-    from crowdrank.training.boosted import BoostedRemapper as BoostedRemapper
-    from crowdrank.training.label_features import LabelFeatures as LabelFeatures
-    from crowdrank.training.label_features import label_features as label_features
-    from crowdrank.training.linear import LinearRemapper as LinearRemapper
-    from crowdrank.training.remap import Remapper as Remapper
-    from crowdrank.training.remapped import Remapped as Remapped
 
 __version__ = "0.1.0"
 
@@ -72,7 +72,7 @@ _HOMES = {
     "Auto": "consensus.auto",
     "Average": "consensus.votes",
     "BWA": "consensus.bwa",
-    "BoostedRemapper": "training.boosted",
+    "BoostedRemapper": "label_learning.boosted",
     "Budget": "collection.requests",
     "Consensus": "consensus.result",
     "DaskEngine": "engine.dask",
@@ -89,10 +89,10 @@ _HOMES = {
     "Highest": "consensus.votes",
     "Instances": "rankers.instances",
     "Judgments": "judgments.table",
-    "LabelFeatures": "training.label_features",
+    "LabelFeatures": "label_learning.label_features",
     "LambdaMART": "rankers.lambdamart",
     "LambdaRankNet": "rankers.network",
-    "LinearRemapper": "training.linear",
+    "LinearRemapper": "label_learning.linear",
     "LocalEngine": "engine.local",
     "MajorityVote": "consensus.votes",
     "OneCoinDawidSkene": "consensus.dawid_skene",
@@ -101,14 +101,14 @@ _HOMES = {
     "RD": "rankers.linear",
     "Ranker": "rankers.base",
     "Rasch": "consensus.rasch",
-    "Remapped": "training.remapped",
-    "Remapper": "training.remap",
+    "Remapped": "label_learning.remapped_labels",
+    "Remapper": "label_learning.remapper",
     "ShardedJudgments": "judgments.sharded",
     "TreeFeatures": "rankers.tree_features",
     "assess": "assessors.report",
     "compare": "evaluation.comparison",
     "evaluate": "evaluation.evaluate",
-    "label_features": "training.label_features",
+    "label_features": "label_learning.label_features",
     "policy_named": "collection",
     "read_features": "judgments.read",
     "read_gold": "judgments.read",

@@ -45,8 +45,8 @@ from crowdrank._disk import (
     sync_folder,
     try_lock,
 )
+from crowdrank._progress import is_quiet
 from crowdrank.errors import InputError, OutputError
-from crowdrank.progress import is_quiet
 
 MANIFEST = "crowdrank.json"
 """Name of the file that marks a folder as written by crowdrank."""

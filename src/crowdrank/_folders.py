@@ -219,7 +219,7 @@ def open_folder(path: str | Path, kind: FolderKind) -> Manifest:
     folder, remedy = Path(path), f"name a folder written by {kind.written_by}"
 
     def refused(problem: str, fix: str = remedy) -> InputError:
-        return InputError(problem, source=str(path), remedy=fix)
+        return InputError(problem, source=str(path), fix=fix)
 
     if not folder.exists() and folder.parent.is_dir():
         recover(folder)

@@ -63,7 +63,7 @@ def loading(path: str | Path, problem: str, remedy: str = "name a folder written
         raise
     except DAMAGE as failure:
         why = reason(failure, path) if isinstance(failure, Exception) else ""
-        raise InputError(f"{problem} ({why or type(failure).__name__})", source=str(path), remedy=remedy) from failure
+        raise InputError(f"{problem} ({why or type(failure).__name__})", source=str(path), fix=remedy) from failure
 
 
 def require(condition: object, problem: str) -> None:

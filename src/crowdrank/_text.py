@@ -62,3 +62,13 @@ def markdown_text(text: str) -> str:
         last = opening.end() - 1
         return f"{escaped[:last]}&#{ord(escaped[last])};{escaped[last + 1 :]}"
     return escaped
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where it should be.
+
+    >>> counted(1, "query"), counted(1200, "query"), counted(2, "assessor")
+    ('1 query', '1,200 queries', '2 assessors')
+    """
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{number:,} {noun if number == 1 else plural}"

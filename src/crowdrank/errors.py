@@ -1,84 +1,323 @@
-"""Everything a user can get wrong, said in one sentence.
+"""Errors, warnings and notes as objects: what is wrong, where, and how to fix it.
 
-Every class here is a :class:`CrowdrankError`; the command line prints its text and exits with 2.
-A traceback on bad input is a bug.
+Every error that a user can cause is a :class:`CrowdrankError`. Its text names Python parameters; the command line
+renders the same object with its options and exits with 2. Code reads the fields of a message, never its text.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import Any
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
-LONGEST_PROBLEM = 500
+MAX_PROBLEM_LENGTH = 500
 """Maximum number of characters of a problem in a message."""
 
+Severity = Literal["error", "warning", "note"]
+ParameterText = Callable[[str, object], str | None]
+"""Function that writes a parameter, with a value or None; it returns None for a parameter that the reader lacks."""
 
-class CrowdrankError(Exception):
-    """Base of every error that a user can cause; its text is one sentence with the remedy."""
+
+def python_parameter(name: str, value: object = None) -> str:
+    """Write a parameter as Python code.
+
+    >>> python_parameter("grades", "Bad,Fair,Good"), python_parameter("n_iter")
+    ("grades='Bad,Fair,Good'", 'n_iter')
+    """
+    return name if value is None else f"{name}={value!r}"
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A way to fix a problem, possibly by a parameter.
+
+    Attributes:
+        text: what to do; the first `{}` stands for the parameter.
+        parameter: name of the parameter in Python.
+        value: an example value of the parameter.
+
+    >>> Fix("name the grades with {}", "grades", "Bad,Good").render()
+    "name the grades with grades='Bad,Good'"
+
+    """
+
+    text: str
+    parameter: str | None = None
+    value: object = None
+
+    def render(self, write: ParameterText = python_parameter) -> str | None:
+        """Return the text, or None if the reader does not have the parameter."""
+        if self.parameter is None:
+            return self.text
+        written = write(self.parameter, self.value)
+        return None if written is None else self.text.replace("{}", written, 1)
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a problem is.
+
+    >>> str(Location("labels.csv", "row 3 (line 4)", "grade"))
+    "labels.csv, row 3 (line 4), column 'grade'"
+    """
+
+    source: str = ""
+    place: str = ""
+    column: str = ""
+
+    def __str__(self) -> str:
+        column = f"column {shown(self.column)}" if self.column else ""
+        return ", ".join(part for part in (self.source, self.place, column) if part)
+
+
+@dataclass(frozen=True)
+class Message:
+    """An error, warning or note.
+
+    Attributes:
+        problem: what is wrong, without a final period.
+        kind: identifier of the kind of problem, such as `no-rows`; code decides by it.
+        severity: `error`, `warning` (check the result) or `note` (nothing to do).
+        location: where the problem is.
+        fixes: ways to fix it, each sufficient.
+        parameter: name of the parameter that the problem is about; the problem continues it.
+
+    >>> print(Message("is 1.5; give a share below 1", parameter="test"))
+    test is 1.5; give a share below 1.
+
+    """
+
+    problem: str
+    kind: str = "other"
+    severity: Severity = "error"
+    location: Location = field(default_factory=Location)
+    fixes: tuple[Fix, ...] = ()
+    parameter: str | None = None
+
+    @property
+    def fix(self) -> Fix | None:
+        """The first fix, if there is one."""
+        return self.fixes[0] if self.fixes else None
+
+    def render(self, write: ParameterText = python_parameter) -> str:
+        """Return the message as one or two sentences; fixes by parameters that the reader lacks are left out."""
+        where, problem = str(self.location), self.problem
+        if len(problem) > MAX_PROBLEM_LENGTH:  # a file can hold names and scales of any length
+            problem = problem[: MAX_PROBLEM_LENGTH - 3] + "..."
+        if self.parameter is not None:
+            problem = f"{write(self.parameter, None) or self.parameter} {problem}"
+        fixes = ", or ".join(text for fix in self.fixes if (text := fix.render(write)) is not None)
+        text = f"{where}: {problem}" if where else problem
+        return f"{text.removesuffix('.')}{'; ' if fixes else ''}{fixes.removesuffix('.')}."
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def with_prefix(self, prefix: str) -> Message:
+        """Return the message with a prefix before the names of parameters."""
+        fixes = tuple(
+            fix if fix.parameter is None else replace(fix, parameter=prefix + fix.parameter) for fix in self.fixes
+        )
+        return replace(self, fixes=fixes, parameter=None if self.parameter is None else prefix + self.parameter)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Message:
+        """Return the message whose fields :meth:`to_dict` returned.
+
+        >>> note = Message("2 rows have no grade", "rows-skipped", "note", fixes=(Fix("set {}", "grades"),))
+        >>> Message.from_dict(note.to_dict()) == note
+        True
+        """
+        location, fixes = Location(**fields["location"]), tuple(Fix(**fix) for fix in fields["fixes"])
+        return cls(**{**fields, "location": location, "fixes": fixes})
+
+
+class _WithMessage(Exception):  # noqa: N818
+    """An exception that is made of a message.
+
+    Args:
+        problem: what is wrong, or the whole message.
+        kind: identifier of the kind of problem; each class has a default.
+        source: file or object that has the problem.
+        place: row, line or item.
+        column: column of a table.
+        fix: a remedy, or several of which each is sufficient.
+        parameter: name of the parameter that the problem is about.
+
+    """
+
+    default_kind = "other"
+    severity: Severity = "error"
+
+    def __init__(
+        self,
+        problem: str | Message,
+        *,
+        kind: str | None = None,
+        source: str = "",
+        place: str = "",
+        column: str = "",
+        fix: str | Fix | Sequence[str | Fix] = (),
+        parameter: str | None = None,
+    ) -> None:
+        if isinstance(problem, Message):
+            self.message = problem
+        else:
+            listed = [fix] if isinstance(fix, str | Fix) else fix
+            fixes = tuple(one if isinstance(one, Fix) else Fix(one) for one in listed if one)
+            location = Location(source, place, column)
+            self.message = Message(problem, kind or self.default_kind, self.severity, location, fixes, parameter)
+        super().__init__(str(self.message))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # an error may come from another process
+        return type(self), (self.message,), self.__dict__
+
+    @property
+    def problem(self) -> str:
+        """What is wrong."""
+        return self.message.problem
+
+    @property
+    def kind(self) -> str:
+        """Identifier of the kind of problem."""
+        return self.message.kind
+
+    @property
+    def location(self) -> Location:
+        """Where the problem is."""
+        return self.message.location
+
+    @property
+    def fix(self) -> Fix | None:
+        """The first fix, if there is one."""
+        return self.message.fix
+
+    @property
+    def fixes(self) -> tuple[Fix, ...]:
+        """Ways to fix it, each sufficient."""
+        return self.message.fixes
+
+    @property
+    def parameter(self) -> str | None:
+        """Name of the parameter that the problem is about."""
+        return self.message.parameter
+
+
+class CrowdrankError(_WithMessage):
+    """Base of all errors that a user can cause."""
 
 
 class InputError(CrowdrankError, ValueError):
     """A file or frame cannot be used as it is.
 
     >>> print(InputError("'abc' is not a grade", source="labels.csv", place="row 3 (line 4)", column="grade",
-    ...                  remedy="use whole numbers, or name the grades with --grades"))
+    ...                  fix=["use whole numbers", Fix("name the grades with {}", "grades", "Bad,Fair,Good")]))
     labels.csv, row 3 (line 4), column 'grade': 'abc' is not a grade; use whole numbers, or name the grades with
-    --grades.
+    grades='Bad,Fair,Good'.
     """
 
-    def __init__(self, problem: str, *, source: str = "", place: str = "", column: str = "", remedy: str = "") -> None:
-        where = ", ".join(part for part in (source, place, f"column {shown(column)}" if column else "") if part)
-        if len(problem) > LONGEST_PROBLEM:  # a file can hold names and scales of any length
-            problem = problem[: LONGEST_PROBLEM - 3] + "..."
-        super().__init__(f"{where}{': ' if where else ''}{problem}{'; ' if remedy else ''}{remedy}.")
-
-    def __reduce__(self) -> tuple[Any, ...]:  # it may come from another process: the sentence is made once
-        return Exception.__new__, (type(self), str(self)), self.__dict__
+    default_kind = "input"
 
 
 class UsageError(CrowdrankError, ValueError):
-    """An option or argument has a value that means nothing."""
+    """A parameter or option has an invalid value."""
+
+    default_kind = "usage"
 
 
 class OutputError(CrowdrankError, OSError):
-    """A result cannot be written; what stood there before still stands."""
+    """A result cannot be written; what was there before is unchanged."""
+
+    default_kind = "output"
 
 
-class NotFittedError(CrowdrankError, AttributeError):
-    """A result was asked of a model that has not been fitted."""
+class NotFittedError(CrowdrankError, ValueError, AttributeError):
+    """A result was requested from an estimator that is not fitted.
+
+    While scikit-learn is loaded, the error is also a :class:`sklearn.exceptions.NotFittedError`.
+    """
+
+    default_kind = "not-fitted"
+
+    def __new__(cls, *arguments: Any, **fields: Any) -> NotFittedError:
+        """Return an error that scikit-learn's users catch too, if they use scikit-learn."""
+        exceptions = sys.modules.get("sklearn.exceptions")
+        if cls is NotFittedError and exceptions is not None:
+            cls = type("NotFittedError", (NotFittedError, exceptions.NotFittedError), {"__module__": __name__})
+        return super().__new__(cls, *arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NotFittedError, (self.message,), self.__dict__
 
 
 class ClusterError(CrowdrankError, RuntimeError):
-    """The cluster that the passes run on cannot be used, or is gone."""
+    """The cluster cannot be used or is gone."""
+
+    default_kind = "cluster"
 
 
 class OnDiskError(CrowdrankError, AttributeError):
-    """Something was asked of judgments on disk that only judgments in memory have."""
+    """Judgments on disk lack what only judgments in memory have."""
+
+    default_kind = "on-disk"
 
 
-class ConvergenceWarning(UserWarning):
-    """A model stopped at its largest number of iterations; its estimates may still move."""
+class CrowdrankWarning(_WithMessage, UserWarning):
+    """Base of all warnings."""
+
+    severity: Severity = "warning"
 
 
-class DataWarning(UserWarning):
-    """The judgments leave open what a model had to assume; its estimates are to be read with that in mind."""
+class ConvergenceWarning(CrowdrankWarning):
+    """A model stopped at the maximum number of iterations; its estimates may still change."""
+
+    default_kind = "not-converged"
+
+
+class DataWarning(CrowdrankWarning):
+    """The data do not determine some estimates; the model assumed something instead."""
+
+    default_kind = "data"
+
+
+@contextmanager
+def parameter_prefix(prefix: str) -> Iterator[None]:
+    """Add a prefix to the parameters that errors name, because the caller's parameters have it.
+
+    >>> with parameter_prefix("gold_"):
+    ...     raise UsageError("is empty", parameter="grades")
+    Traceback (most recent call last):
+    crowdrank.errors.UsageError: gold_grades is empty.
+    """
+    try:
+        yield
+    except CrowdrankError as error:
+        error.message = error.message.with_prefix(prefix)
+        error.args = (str(error.message),)
+        raise
 
 
 def near(name: object, known: Iterable[object]) -> str:
-    """The name that was probably meant, to stand behind the one that is not known; nothing where none is like it.
+    """Return "(did you mean ...?)" with the known name closest to an unknown one, or nothing if none is close.
 
     >>> near("Dawid_Skene", ["gda", "dawid-skene"]), near("dawid", ["dawid-skene"]), near("depth", ["delta"])
     (" (did you mean 'dawid-skene'?)", " (did you mean 'dawid-skene'?)", '')
     """
     names, asked = {str(one).casefold(): one for one in known}, str(name).casefold()
-    found = difflib.get_close_matches(asked, names, n=1, cutoff=0.7)
-    found = found or [one for one in names if len(asked) > 2 and one.startswith(asked)]
-    return f" (did you mean '{names[found[0]]}'?)" if found else ""
+    close = difflib.get_close_matches(asked, names, n=1, cutoff=0.7)
+    close = close or [one for one in names if len(asked) > 2 and one.startswith(asked)]
+    return f" (did you mean '{names[close[0]]}'?)" if close else ""
 
 
 def shown(value: object, most: int = 60) -> str:
-    """A value as a sentence quotes it: on one line, and cut where it is long.
+    """Return a value as a message quotes it: on one line, truncated if it is long.
 
     >>> shown("d1"), shown(7), shown("x" * 100, most=10)
     ("'d1'", '7', "'xxxxxx...")

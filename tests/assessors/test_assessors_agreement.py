@@ -73,7 +73,7 @@ def test_alpha_is_that_of_the_published_example(metric: str) -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10_000))
+@given(random_state=st.integers(0, 10_000))
 def test_alpha_equals_its_slow_twin(metric: str, seed: int) -> None:
     frame = a_crowd(seed, items=12)
     assert krippendorff_alpha(frame, metric, resamples=1).value == pytest.approx(slow_alpha(frame, metric), abs=1e-9)

@@ -15,7 +15,7 @@ from terminal import crowdrank
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("worlds") / "world"
-    simulate(queries=15, documents=10, assessors=15, seed=3).write(folder)
+    simulate(queries=15, documents=10, assessors=15, random_state=3).write(folder)
     return folder
 
 
@@ -36,7 +36,7 @@ def test_it_speaks_json_and_takes_gold(world: Path, tmp_path: Path) -> None:
     done = crowdrank("assessors", world / "judgments.csv", "--gold", world / "gold.qrels", "--json", cwd=tmp_path)
     summary = json.loads(done.stdout)
     assert summary["method"] == "gda"
-    assert summary["informativeness"] == "modelled"
+    assert summary["informativeness"] == "modeled"
     assert sum(summary["flags"].values()) == len(summary["assessors"]) == 15
     assert summary["alpha"]["lower"] < summary["alpha"]["value"] < summary["alpha"]["upper"]
     assert all(0 <= row["gold_accuracy"] <= 1 for row in summary["assessors"])

@@ -30,7 +30,7 @@ def test_wilson_without_a_trial_is_nan_and_levels_are_checked() -> None:
 
 
 def test_honeypots_are_counted_as_a_group_by_counts_them() -> None:
-    frame = simulate(queries=20, assessors=12, seed=2).judgments
+    frame = simulate(queries=20, assessors=12, random_state=2).judgments
     judgments = read_judgments(frame)
     planted = frame[frame["honeypot"].notna()]
     right = planted["grade"] == planted["honeypot"]
@@ -43,7 +43,7 @@ def test_honeypots_are_counted_as_a_group_by_counts_them() -> None:
 
 
 def test_without_honeypots_nobody_is_asked() -> None:
-    frame = simulate(queries=3, honeypots=0, seed=2).judgments.drop(columns="honeypot")
+    frame = simulate(queries=3, honeypots=0, random_state=2).judgments.drop(columns="honeypot")
     found = honeypot_accuracy(read_judgments(frame))
     assert not found["asked"].any()
     assert np.isnan(found["share"].astype(float)).all()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from crowdrank import GDA, DawidSkene, MajorityVote, read_judgments, simulate
 from crowdrank.assessors.flags import FLAGS, Evidence, flag
-from crowdrank.assessors.others import what_others_say
+from crowdrank.assessors.leave_one_out import leave_one_out_consensus
 from crowdrank.assessors.report import assess
 from crowdrank.assessors.trend import Trend, independence, joint_counts, measure_trend
 from crowdrank.consensus import METHODS, model_class
@@ -29,7 +29,7 @@ each = pytest.mark.parametrize("method", METHODS)
 
 @cache
 def world(seed: int = 0, **settings: Any) -> World:
-    return simulate(seed=seed, **settings)
+    return simulate(random_state=seed, **settings)
 
 
 def reported(method: str, judgments: Any, **options: Any) -> pd.DataFrame:
@@ -86,11 +86,11 @@ def test_numbers_follow_the_kinds() -> None:
     assert seconds["random-spammer"] < seconds["careful"]
 
 
-def test_bias_follows_rigour() -> None:
+def test_bias_follows_rigor() -> None:
     truth = world(1).assessors.set_index("assessor")
-    crowd = reported("gda", world(1).judgments).join(truth[["kind", "rigour"]])
+    crowd = reported("gda", world(1).judgments).join(truth[["kind", "rigor"]])
     looking = crowd[crowd["kind"].isin(HONEST) & (crowd["judgments"] >= 60)]
-    assert np.corrcoef(looking["bias"], looking["rigour"].astype(float))[0, 1] < -0.8
+    assert np.corrcoef(looking["bias"], looking["rigor"].astype(float))[0, 1] < -0.8
 
 
 @each
@@ -119,7 +119,7 @@ def test_informativeness_is_the_models(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["gda", "dawid-skene", "majority"])
 @settings(max_examples=5, deadline=None)
-@given(seed=st.integers(0, 1000))
+@given(random_state=st.integers(0, 1000))
 def test_names_and_order_change_nothing(method: str, seed: int) -> None:
     frame = world(5, queries=10, assessors=10).judgments
     rng = np.random.default_rng(seed)
@@ -152,7 +152,7 @@ def test_the_report_comes_in_the_library_of_the_judgments(library: Any) -> None:
     frame = library({"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "grade": [0, 1, 1]})
     report = assess(MajorityVote().fit(frame))
     assert type(report.frame) is type(frame)
-    assert not report.modelled
+    assert not report.modeled
     assert repr(report) == "<AssessorReport by MajorityVote: 2 assessors; 2 few>"
 
 
@@ -214,15 +214,15 @@ def test_an_assessors_own_answers_are_left_out_also_repeated_ones() -> None:
         {"document": rng.integers(0, 20, 80), "assessor": rng.integers(0, 5, 80), "grade": rng.integers(0, 3, 80)}
     ).sort_values("document", kind="stable", ignore_index=True)
     table = read_judgments(frame, repeats="keep")
-    found = what_others_say(table)
+    found = leave_one_out_consensus(table)
     np.testing.assert_allclose(found.expected, slow_expected(table.frame), atol=1e-12)
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model = GDA().fit(world(5, queries=10, assessors=10).judgments)
-    whole = what_others_say(model.judgments_, model.states(model.theta_))
-    monkeypatch.setattr("crowdrank.assessors.others._BLOCK", 7)
-    cut = what_others_say(model.judgments_, model.states(model.theta_))
+    whole = leave_one_out_consensus(model.judgments_, model.states(model.theta_))
+    monkeypatch.setattr("crowdrank.assessors.leave_one_out._BLOCK", 7)
+    cut = leave_one_out_consensus(model.judgments_, model.states(model.theta_))
     np.testing.assert_allclose(cut.expected, whole.expected)
     np.testing.assert_array_equal(cut.grade, whole.grade)
 
@@ -233,7 +233,7 @@ def test_leaving_out_by_states_equals_bayes_by_hand() -> None:
     states = (np.array([0.6, 0.4]), np.stack([good, good, good]))
     belief = np.array([0.6 * 0.2 * 0.2, 0.4 * 0.7 * 0.7])  # what y and z say
     expected = float((belief / belief.sum()) @ good[1])
-    assert what_others_say(table, states).expected[0] == pytest.approx(expected)
+    assert leave_one_out_consensus(table, states).expected[0] == pytest.approx(expected)
 
 
 def test_random_answers_look_related_no_more_often_than_chance_has_it() -> None:
@@ -247,7 +247,7 @@ def test_random_answers_look_related_no_more_often_than_chance_has_it() -> None:
         }
     )
     table = read_judgments(frame)
-    others = what_others_say(table)
+    others = leave_one_out_consensus(table)
     assert (independence(joint_counts(table, others)) < 0.05).mean() < 0.1
     trend = measure_trend(table, others)
     assert trend.n.min() > 20

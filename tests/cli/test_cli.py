@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from crowdrank.consensus import METHODS
-from crowdrank.reports.words import real_minus
+from crowdrank.reports.formatting import real_minus
 from terminal import Run, crowdrank, crowdrank_process
 
 
@@ -234,7 +234,7 @@ def test_run_only_plans_when_asked(run: Run, world: Path, tmp_path: Path) -> Non
         (["none.toml"], "it cannot be read"),
         (["bad.toml"], "it is not TOML"),
         (["odd.toml"], "there is no section 'tree'"),
-        (["strange.toml"], "strange.toml: a run has no option 'colour'"),
+        (["strange.toml"], "strange.toml: a run has no option 'color'"),
     ],
 )
 def test_run_says_what_is_wrong(run: Run, world: Path, tmp_path: Path, words: list[str], said: str) -> None:

@@ -29,7 +29,7 @@ COMMANDS = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    world = simulate(queries=3, documents=4, seed=1)
+    world = simulate(queries=3, documents=4, random_state=1)
     world.write(tmp_path / "in")
     (tmp_path / "parts").mkdir()
     pd.read_csv(tmp_path / "in" / "judgments.csv", dtype=str).to_parquet(tmp_path / "parts" / "1.parquet")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from crowdrank import progress
+from crowdrank import _progress
 from crowdrank._text import visible
-from crowdrank.cli.screen import say_json, show_cells
+from crowdrank.cli.console import say_json, show_cells
 from terminal import Run, crowdrank, crowdrank_process
 
 HOSTILE = (
@@ -139,7 +139,7 @@ def test_a_bar_shows_its_title_as_it_is(monkeypatch: pytest.MonkeyPatch, capsys:
     title = "\x1b]0;x\x07 [/] :smile:"
     for terminal in ("1", "0"):
         monkeypatch.setenv("TTY_COMPATIBLE", terminal)
-        with progress.ProgressBar(title, after=0, every=0) as report:
+        with _progress.ProgressBar(title, after=0, every=0) as report:
             report(1, 2, 0.5)
             report.stage(title, 2)
         shown = capsys.readouterr().err

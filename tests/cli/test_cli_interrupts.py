@@ -31,7 +31,7 @@ LONG = ("-s", "n_iter=2000", "-s", "tol=0")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    judgments = simulate(queries=60, documents=20, seed=1).judgments
+    judgments = simulate(queries=60, documents=20, random_state=1).judgments
     judgments.to_csv(tmp_path / "judgments.csv", index=False)
     (tmp_path / "partitions").mkdir()
     judgments.to_parquet(tmp_path / "partitions" / "part-0.parquet")

@@ -1,4 +1,4 @@
-"""Quiet, colours, completion, and where errors point to; in this process, as nothing is lost by it."""
+"""Quiet, colors, completion, and where errors point to; in this process, as nothing is lost by it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from crowdrank import errors, progress
+from crowdrank import _progress, errors
 from crowdrank.cli import app as command_line
-from crowdrank.cli.pointers import PAGES, page_for
-from crowdrank.cli.screen import complain, refuse, show_cells
+from crowdrank.cli.console import complain, refuse, show_cells
+from crowdrank.cli.help_links import PAGES, page_for
 
 REPOSITORY = Path(__file__).parent.parent.parent
-COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]")
+COLOR = re.compile(r"\x1b\[[0-9;]*3[0-7]")
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def as_before() -> Iterator[None]:
     """The command line changes how this process warns and whether it is quiet."""
     with warnings.catch_warnings():
         yield
-    progress.be_quiet(False)
+    _progress.be_quiet(False)
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_quiet_leaves_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def test_quiet_shows_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
-    progress.be_quiet(True)
-    with progress.ProgressBar("fitting", after=0) as report:
+    _progress.be_quiet(True)
+    with _progress.ProgressBar("fitting", after=0) as report:
         report(1, 2, 0.5)
     complain("a note")
     refuse("an error")
@@ -77,7 +77,7 @@ def test_no_color(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     capsys.readouterr()
     show_cells(["a"], [["b"]], [True], "a title")
     assert run(monkeypatch, "--help") == 0
-    assert not COLOUR.search(capsys.readouterr().out)
+    assert not COLOR.search(capsys.readouterr().out)
 
 
 def test_the_shell_completes_methods() -> None:
@@ -94,11 +94,11 @@ def test_errors_point_to_a_page_where_a_person_reads(
     person: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: person)
-    assert run(monkeypatch, "study", "nonsense") == 2
+    assert run(monkeypatch, "aggregate", "labels.csv", "-m", "nonsense") == 2
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("Error: There is no study 'nonsense'")
+    assert lines[0].startswith("Error: There is no method 'nonsense'")
     page = "the page 'When something is refused', 'An option' (docs/refused.md in crowdrank's repository)"
-    assert lines[1:] == ([f"Help: crowdrank study --help; {page}"] if person else [])
+    assert lines[1:] == ([f"Help: crowdrank aggregate --help; {page}"] if person else [])
 
 
 def test_every_error_has_a_page_that_is_there() -> None:
@@ -117,7 +117,6 @@ def test_every_error_has_a_page_that_is_there() -> None:
     [
         (("agregate", "labels.csv"), "aggregate"),
         (("collect", "nxt", "labels.csv"), "next"),
-        (("study", "rf11"), "rf10"),
         (("aggregate", "labels.csv", "-m", "gad-pairwise"), "gda-pairwise"),
         (("aggregate", "labels.csv", "-m", "majority", "-s", "intervall=0.9"), "interval"),
         (("aggregate", "labels.csv", "--repeats", "lst"), "last"),

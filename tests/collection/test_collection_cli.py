@@ -23,7 +23,7 @@ Run = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    return simulate(queries=5, documents=6, labels=3, assessors=10, seed=3)
+    return simulate(queries=5, documents=6, labels=3, assessors=10, random_state=3)
 
 
 @pytest.fixture

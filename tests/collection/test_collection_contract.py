@@ -24,7 +24,7 @@ from crowdrank.collection.pool import ANYONE, Pool, Roster
 from crowdrank.collection.requests import Budget, Requests
 from crowdrank.consensus.base import Aggregator
 from crowdrank.errors import DataWarning, InputError, UsageError
-from crowdrank.judgments.combine import combine
+from crowdrank.judgments.merge import combine
 
 
 def every_policy() -> list[type[Policy]]:
@@ -45,7 +45,7 @@ each = pytest.mark.parametrize("cls", EVERY)
 
 @cache
 def judged(labels: int = 3) -> Judgments:
-    world = crowdrank.simulate(queries=6, documents=8, labels=labels, assessors=12, seed=3)
+    world = crowdrank.simulate(queries=6, documents=8, labels=labels, assessors=12, random_state=3)
     return read_judgments(world.judgments)
 
 
@@ -135,7 +135,7 @@ PRICES = st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0, 50.0]), min_size=12, max
     price=PRICES,
     money=st.floats(0.3, 200),
     most=st.one_of(st.none(), st.integers(1, 25)),
-    seed=st.one_of(st.none(), st.integers(0, 3)),
+    random_state=st.one_of(st.none(), st.integers(0, 3)),
     honeypots=st.sampled_from([0.0, 0.2]),
     narrow=st.booleans(),
 )

@@ -6,7 +6,7 @@ import warnings
 from functools import cache
 from itertools import pairwise
 
-import collection_twins as twins
+import collection_reference as twins
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 import crowdrank
 from crowdrank import GDA, GLAD, Average, DawidSkene, Judgments, read_judgments
 from crowdrank.collection import kernels, policy_named
-from crowdrank.collection.base import BLOCK, State, Wishes
+from crowdrank.collection.base import BLOCK, RankedRequests, State
 from crowdrank.collection.belief import FEW, Belief, entropies, told_by, told_by_each
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.replay import Crowd, replay
 from crowdrank.collection.requests import Budget
 from crowdrank.errors import UsageError
-from crowdrank.judgments.combine import combine
+from crowdrank.judgments.merge import combine
 
 
 @cache
 def judged() -> Judgments:
-    return read_judgments(crowdrank.simulate(queries=12, documents=8, labels=4, assessors=15, seed=5).judgments)
+    return read_judgments(crowdrank.simulate(queries=12, documents=8, labels=4, assessors=15, random_state=5).judgments)
 
 
 @cache
@@ -156,7 +156,7 @@ def test_what_answers_tell_is_bayes_rule_however_many_are_asked() -> None:
     np.testing.assert_allclose(entropies(shares), spread, atol=1e-12)
 
 
-@given(seed=st.integers(0, 10_000), timed=st.booleans())
+@given(random_state=st.integers(0, 10_000), timed=st.booleans())
 def test_goodness_is_its_twin(seed: int, timed: bool) -> None:
     rng = np.random.default_rng(seed)
     offsets = np.append(0, np.cumsum(rng.integers(1, 4, 5)))
@@ -305,18 +305,18 @@ def test_without_a_model_one_is_fitted() -> None:
 def test_wishes_in_order_without_sorting_all() -> None:
     rng = np.random.default_rng(0)
     worth = rng.integers(0, 50, 3 * BLOCK).astype(float)
-    wishes = Wishes(np.arange(len(worth)), worth, np.zeros(len(worth), np.int8), ("why",))
+    wishes = RankedRequests(np.arange(len(worth)), worth, np.zeros(len(worth), np.int8), ("why",))
     for first in (0, 10, 5000, len(worth)):
         order = np.concatenate(list(wishes.in_order(first)))
         np.testing.assert_array_equal(order, np.argsort(-worth, kind="stable"))
 
 
-@given(seed=st.integers(0, 10_000), first=st.integers(0, 400))
+@given(random_state=st.integers(0, 10_000), first=st.integers(0, 400))
 def test_wishes_that_say_at_most_how_much_come_in_the_order_of_what_they_are_worth(seed: int, first: int) -> None:
     rng = np.random.default_rng(seed)
     at_most = rng.integers(0, 30, 3000).astype(float)
     worth = at_most * rng.choice([0.0, 0.5, 1.0, np.nan], 3000)
-    wishes = Wishes(np.arange(3000), at_most, np.zeros(3000, np.int8), ("why",), lambda rows: worth[rows])
+    wishes = RankedRequests(np.arange(3000), at_most, np.zeros(3000, np.int8), ("why",), lambda rows: worth[rows])
     open_ = np.flatnonzero(~np.isnan(worth))
     expected = open_[np.argsort(-worth[open_], kind="stable")]
     np.testing.assert_array_equal(np.concatenate([[], *wishes.in_order(first)]), expected)
@@ -339,10 +339,10 @@ def test_what_is_worked_out_late_is_what_is_worked_out_for_all() -> None:
 
 
 def test_a_replay_buys_each_label_once_and_keeps_to_its_money() -> None:
-    world = crowdrank.simulate(queries=8, documents=6, labels=5, assessors=12, seed=2)
+    world = crowdrank.simulate(queries=8, documents=6, labels=5, assessors=12, random_state=2)
     full = read_judgments(world.judgments)
     for name in ("random", "if-good-3", "entropy", "ndcg@5"):
-        policy = policy_named(name).set_params(seed=1)
+        policy = policy_named(name).set_params(random_state=1)
         curve = replay(policy, Crowd.of(full), world.gold, ["nDCG@5"], budget=100, rounds=5)
         labels = [point.labels for point in curve.points]
         assert labels == sorted(set(labels))
@@ -354,7 +354,7 @@ def test_a_replay_buys_each_label_once_and_keeps_to_its_money() -> None:
 
 
 def test_a_replay_that_buys_everything_knows_as_much_as_a_fit() -> None:
-    world = crowdrank.simulate(queries=8, documents=6, labels=3, assessors=12, seed=2)
+    world = crowdrank.simulate(queries=8, documents=6, labels=3, assessors=12, random_state=2)
     full = read_judgments(world.judgments)
     curve = replay(policy_named("random"), Crowd.of(full), world.gold, ["nDCG@5"], budget=len(full), rounds=3)
     assert curve.bought.all()

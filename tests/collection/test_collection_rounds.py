@@ -16,10 +16,12 @@ from crowdrank import GDA, DawidSkene, Judgments, read_gold, read_judgments, sim
 from crowdrank.collection import policy_named
 from crowdrank.collection.base import State
 from crowdrank.collection.belief import Belief
-from crowdrank.collection.keeping import kept_columns
+from crowdrank.collection.disagreements import confusions, disagreements
+from crowdrank.collection.judgment_file import kept_columns
+from crowdrank.collection.merge_batch import add
 from crowdrank.collection.platforms import write_labels, write_requests
 from crowdrank.collection.pool import Pool, Roster, parse_prices, read_roster
-from crowdrank.collection.rounds import add, confusions, disagreements, labels_to_go, status
+from crowdrank.collection.status import labels_to_go, status
 from crowdrank.consensus.information import entropy
 from crowdrank.errors import CrowdrankError, InputError, OutputError, UsageError
 
@@ -81,7 +83,7 @@ def test_cannot_judge_is_written_as_it_was_given() -> None:
 
 
 def test_status_counts_what_is_settled_and_spent() -> None:
-    world = simulate(queries=6, documents=6, labels=4, seed=2)
+    world = simulate(queries=6, documents=6, labels=4, random_state=2)
     judged = read_judgments(world.judgments)
     new = pd.DataFrame({"query": ["1"], "document": ["new"]})
     pool = Pool.read(pd.concat([world.documents[["query", "document"]], new]))
@@ -109,7 +111,7 @@ def test_the_less_a_label_tells_the_more_are_needed() -> None:
 
 
 def test_a_settled_pair_has_the_entropy_of_its_level() -> None:
-    judged = read_judgments(simulate(queries=4, documents=6, labels=4, seed=2).judgments)
+    judged = read_judgments(simulate(queries=4, documents=6, labels=4, random_state=2).judgments)
     state = State.of(Pool.of(judged), judged)
     shares = np.array([0.9, 0.025, 0.025, 0.025, 0.025])
     by_grades = Belief.of(state, DawidSkene().fit(judged))
@@ -133,7 +135,7 @@ def test_disagreements_are_mean_differences_of_pairs() -> None:
 
 
 def test_what_is_written_for_platforms_is_read_again(tmp_path: Path) -> None:
-    world = simulate(queries=3, documents=3, labels=3, seed=1)
+    world = simulate(queries=3, documents=3, labels=3, random_state=1)
     model = DawidSkene().fit(world.judgments)
     for name in ("labels.qrels", "labels.json", "labels.csv"):
         write_labels(model.consensus_, tmp_path / name)

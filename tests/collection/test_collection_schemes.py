@@ -66,7 +66,7 @@ def wanted(name: str, labels: list[int]) -> int:
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=25)
-@given(grades=GRADES, seed=st.integers(0, 5))
+@given(grades=GRADES, random_state=st.integers(0, 5))
 def test_the_sampler_buys_what_the_rule_says(name: str, grades: list[list[int]], seed: int) -> None:
     full = table(grades)
     sampled = scheme(name).sample(full, seed)
@@ -99,7 +99,7 @@ def test_the_policy_asked_round_by_round_buys_as_much_as_the_sampler(name: str, 
 
 
 @settings(max_examples=40)
-@given(grades=GRADES, k=st.integers(1, 5), seed=st.integers(0, 9))
+@given(grades=GRADES, k=st.integers(1, 5), random_state=st.integers(0, 9))
 def test_if_good_costs_what_the_formula_says(grades: list[list[int]], k: int, seed: int) -> None:
     full, policy = table(grades), IfGood(k)
     sampled = policy.sample(full, seed)
@@ -110,11 +110,11 @@ def test_if_good_costs_what_the_formula_says(grades: list[list[int]], k: int, se
         assert len(sampled) == pytest.approx(expected_cost(full.n_items, ratio, k))
         found = account(policy, sampled, ratio)
         assert found.expected == pytest.approx(found.labels)
-        assert found.labelling == found.training == found.labels / found.documents
+        assert found.labeling == found.training == found.labels / found.documents
 
 
 @settings(max_examples=25)
-@given(grades=GRADES, seed=st.integers(0, 9))
+@given(grades=GRADES, random_state=st.integers(0, 9))
 def test_good_till_bad_costs_at_most_what_the_formula_says(grades: list[list[int]], seed: int) -> None:
     full, policy = table(grades), GoodTillBad(5)
     firsts = GoodTillBad(1).sample(full, seed)
@@ -124,25 +124,25 @@ def test_good_till_bad_costs_at_most_what_the_formula_says(grades: list[list[int
 
 
 def test_costs_as_in_the_papers_tables() -> None:
-    world = crowdrank.simulate(queries=60, documents=15, labels=11, assessors=120, honeypots=0, seed=2)
+    world = crowdrank.simulate(queries=60, documents=15, labels=11, assessors=120, honeypots=0, random_state=2)
     full = read_judgments(world.judgments)
     found = {name: account(scheme(name), scheme(name).sample(full, 1)) for name in (*NAMES, "overlap-11")}
     base = found["single"]
-    assert base.labelling == base.training == 1
-    assert (found["overlap-3"].labelling, found["overlap-3"].training) == (3, 3)
-    assert (found["majority-3"].labelling, found["majority-3"].training) == (3, 1)
-    assert (found["highest-3"].labelling, found["highest-3"].training) == (3, 1)
-    assert found["if-good-x3"].labelling == 1
+    assert base.labeling == base.training == 1
+    assert (found["overlap-3"].labeling, found["overlap-3"].training) == (3, 3)
+    assert (found["majority-3"].labeling, found["majority-3"].training) == (3, 1)
+    assert (found["highest-3"].labeling, found["highest-3"].training) == (3, 1)
+    assert found["if-good-x3"].labeling == 1
     # METHODS: a good label that counts three times makes the ratio a third of the baseline's (same seed, same labels).
     assert found["if-good-x3"].rest_to_good == pytest.approx(base.rest_to_good / 3)
     assert found["overlap-11"].rest_to_good == pytest.approx(base.rest_to_good, rel=0.1)
     assert found["highest-3"].rest_to_good < found["if-good-3"].rest_to_good < base.rest_to_good
-    assert 1 < found["if-good-3"].labelling < found["good-till-bad"].labelling < 3
+    assert 1 < found["if-good-3"].labeling < found["good-till-bad"].labeling < 3
     assert base.money == pytest.approx(float(np.nansum(scheme("single").sample(full, 1).extras["cost"])))
 
 
 def test_training_rows_of_each_scheme() -> None:
-    world = crowdrank.simulate(queries=5, documents=6, labels=5, honeypots=0, seed=1)
+    world = crowdrank.simulate(queries=5, documents=6, labels=5, honeypots=0, random_state=1)
     full = read_judgments(world.judgments)
     rows = {name: scheme(name).training(scheme(name).sample(full), world.features) for name in NAMES}
     assert len(rows["overlap-3"]) == 3 * full.n_items

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank import GDA, Auto, DawidSkene, read_judgments, simulate
-from crowdrank.consensus import held_out
+from crowdrank.consensus import scoring
 from crowdrank.consensus.auto import CANDIDATES, LEAST, Trial, comparable
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.studies.auto import Outcome, Setting, outcome, regret_table, scores_table
-from crowdrank.studies.base import quiet
+from experiments.auto import Outcome, Setting, outcome, regret_table, scores_table
+from experiments.base import quiet
 from terminal import crowdrank
 
 FAST = ("majority", "average", "bwa", "dawid-skene", "gda")
@@ -66,7 +66,7 @@ def test_copies_do_not_vote_for_themselves(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [11, 12])
 def test_the_choice_is_near_the_best(seed: int) -> None:
-    world = simulate(queries=40, seed=seed)
+    world = simulate(queries=40, random_state=seed)
     one = Setting("a world", read_judgments(world.judgments), world.gold, ("AP(rel=2)", "Tau"), {})
     found = outcome(one, FAST, tell=quiet)
     worst = min(row["Tau"] for row in found.runs.values())
@@ -83,9 +83,9 @@ def test_regret_knows_which_way_is_better() -> None:
 
 
 @settings(max_examples=5, deadline=None)
-@given(seed=st.integers(0, 1000))
+@given(random_state=st.integers(0, 1000))
 def test_order_and_names_do_not_matter(seed: int) -> None:
-    frame = simulate(queries=6, documents=8, assessors=12, seed=seed).judgments[
+    frame = simulate(queries=6, documents=8, assessors=12, random_state=seed).judgments[
         ["query", "document", "assessor", "grade"]
     ]
     one = Auto(candidates=FAST).fit(frame)
@@ -97,7 +97,7 @@ def test_order_and_names_do_not_matter(seed: int) -> None:
 
 
 def test_results_are_those_of_the_winners() -> None:
-    world = simulate(queries=30, documents=10, seed=5)
+    world = simulate(queries=30, documents=10, random_state=5)
     model = Auto(candidates=FAST, interval=0.5).fit(world.judgments)
     documents = model.consensus_.documents
     by_rank, by_grade = model.ranking_.consensus_.documents, model.grades_.consensus_.documents
@@ -109,7 +109,7 @@ def test_results_are_those_of_the_winners() -> None:
 
 
 def test_the_table_has_every_candidate_and_says_who_was_left_out() -> None:
-    frame = simulate(queries=10, seed=1).judgments[["query", "document", "assessor", "grade"]]
+    frame = simulate(queries=10, random_state=1).judgments[["query", "document", "assessor", "grade"]]
     table = Auto().fit(frame).choice_.set_index("method")
     assert list(table.index) == list(CANDIDATES)
     assert table.loc["family-mean", "note"] == "left out: there are no families"
@@ -122,7 +122,7 @@ def test_the_table_has_every_candidate_and_says_who_was_left_out() -> None:
 
 
 def test_a_candidate_that_cannot_take_the_judgments_is_left_out() -> None:
-    frame = simulate(queries=10, seed=1).judgments[["query", "document", "assessor", "grade"]]
+    frame = simulate(queries=10, random_state=1).judgments[["query", "document", "assessor", "grade"]]
     broken = frame.assign(grade=np.where(np.arange(len(frame)) % 9, frame["grade"], -2))
     judgments = read_judgments(broken, unjudgeable=-2)
     model = Auto(candidates=("average", "dawid-skene", "gda"), unjudgeable_as="model").fit(judgments)
@@ -147,7 +147,7 @@ def test_a_candidate_that_cannot_take_the_judgments_is_left_out() -> None:
     ],
 )
 def test_too_little_to_choose_by_is_said(keep: Any) -> None:
-    frame = keep(simulate(queries=10, seed=2).judgments[["query", "document", "assessor", "grade"]])
+    frame = keep(simulate(queries=10, random_state=2).judgments[["query", "document", "assessor", "grade"]])
     model = Auto().fit(frame)
     assert chosen(model) == {"dawid-skene": "ranking and grades"}
     assert model.reason_.startswith(f"dawid-skene by default: to choose, {LEAST} judgments are needed")
@@ -164,14 +164,14 @@ def test_too_little_to_choose_by_is_said(keep: Any) -> None:
     ],
 )
 def test_where_no_document_was_judged_twice_no_model_is_taken(keep: Any) -> None:
-    frame = keep(simulate(queries=10, seed=2).judgments[["query", "document", "assessor", "grade"]])
+    frame = keep(simulate(queries=10, random_state=2).judgments[["query", "document", "assessor", "grade"]])
     model = Auto().fit(frame)
     assert chosen(model) == {"average": "ranking and grades"}
     assert "that another assessor judged too, and there are 0 such judgments" in model.reason_
 
 
 def test_documents_that_cannot_be_compared_are_ranked_by_the_grades_winner() -> None:
-    frame = simulate(queries=20, documents=10, seed=3).judgments[["document", "assessor", "grade"]]
+    frame = simulate(queries=20, documents=10, random_state=3).judgments[["document", "assessor", "grade"]]
     alone = frame.assign(query=frame["document"])  # every document is a query of its own
     model = Auto(candidates=("average", "dawid-skene")).fit(alone)
     assert list(chosen(model).values()) == ["ranking and grades"]
@@ -179,7 +179,7 @@ def test_documents_that_cannot_be_compared_are_ranked_by_the_grades_winner() -> 
 
 
 def test_where_an_assessor_has_one_document_a_query_assessors_are_compared() -> None:
-    frame = simulate(queries=60, documents=10, labels=4, assessors=80, seed=4).judgments
+    frame = simulate(queries=60, documents=10, labels=4, assessors=80, random_state=4).judgments
     once = frame.drop_duplicates(["query", "assessor"])
     trial = Trial.of(read_judgments(once), 5)
     assert trial.ranks
@@ -211,7 +211,7 @@ def test_a_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_was_chosen_is_saved(tmp_path: Path) -> None:
-    model = Auto(candidates=FAST).fit(simulate(queries=10, seed=1).judgments)
+    model = Auto(candidates=FAST).fit(simulate(queries=10, random_state=1).judgments)
     model.save(tmp_path / "model")
     loaded = Auto.load(tmp_path / "model")
     assert loaded.choice_.equals(model.choice_)
@@ -220,7 +220,7 @@ def test_what_was_chosen_is_saved(tmp_path: Path) -> None:
 
 
 def test_the_command_line_tells_the_choice(tmp_path: Path) -> None:
-    simulate(queries=10, seed=1).judgments.to_csv(tmp_path / "labels.csv", index=False)
+    simulate(queries=10, random_state=1).judgments.to_csv(tmp_path / "labels.csv", index=False)
     words = ["aggregate", "labels.csv", "-m", "auto", "-s", 'candidates=["average", "gda"]']
     told = crowdrank(*words, cwd=tmp_path).stdout
     assert "How well each predicts held-out judgments" in told
@@ -234,20 +234,20 @@ def test_the_command_line_tells_the_choice(tmp_path: Path) -> None:
 
 
 def test_whole_families_are_held_out_in_folds_of_about_one_size() -> None:
-    judgments = read_judgments(simulate(queries=30, assessors=40, families=6, seed=1).judgments)
-    fold, family = held_out.folds(judgments, 3), judgments.family_of[judgments.assessor]
+    judgments = read_judgments(simulate(queries=30, assessors=40, families=6, random_state=1).judgments)
+    fold, family = scoring.folds(judgments, 3), judgments.family_of[judgments.assessor]
     assert all(len(set(fold[family == one])) == 1 for one in np.unique(family))
-    alone = read_judgments(simulate(queries=30, assessors=40, seed=1).judgments)
-    sizes = np.bincount(held_out.folds(alone, 5))
+    alone = read_judgments(simulate(queries=30, assessors=40, random_state=1).judgments)
+    sizes = np.bincount(scoring.folds(alone, 5))
     assert sizes.max() < 1.3 * sizes.min()
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), n=st.integers(1, 12), bins=st.integers(1, 5))
+@given(random_state=st.integers(0, 10_000), n=st.integers(1, 12), bins=st.integers(1, 5))
 def test_tied_items_share_their_places(seed: int, n: int, bins: int) -> None:
     rng = np.random.default_rng(seed)
     relevance, query = rng.integers(0, 4, n).astype(float), np.sort(rng.integers(0, 2, n))
-    found = held_out.rank_shares(relevance, query, bins)
+    found = scoring.rank_shares(relevance, query, bins)
     for item in range(n):
         mine = np.flatnonzero(query == query[item])
         below, tied = (relevance[mine] < relevance[item]).sum(), (relevance[mine] == relevance[item]).sum()
@@ -258,13 +258,13 @@ def test_tied_items_share_their_places(seed: int, n: int, bins: int) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), n=st.integers(2, 15))
+@given(random_state=st.integers(0, 10_000), n=st.integers(2, 15))
 def test_pairs_are_counted_as_one_by_one(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)
     group = np.unique(rng.integers(0, 3, n), return_inverse=True)[1]
     answer, item = rng.integers(0, 4, n), rng.integers(0, 6, n)
     place = rng.integers(0, 3, 6)[item]
-    found = held_out.pair_counts(group, item, answer, np.eye(3)[place], 4)
+    found = scoring.pair_counts(group, item, answer, np.eye(3)[place], 4)
     expected = np.zeros_like(found)
     counted = [
         (i, j)
@@ -284,7 +284,7 @@ def test_pairs_are_scored_by_the_other_folds() -> None:
     right = [(2 * 4 + 9 + 0.5) / (2 * 7 + 9 + 1), (5 + 0.5) / (6 + 1)]  # learned from fold 1, from fold 0
     gained = 5 * np.log(right[0]) + np.log(1 - right[0]) + 2 * np.log(0.5)
     gained += (2 * 4 + 9) * np.log(right[1]) + 2 * 3 * np.log(1 - right[1]) + (2 * 1 + 1) * np.log(0.5)
-    assert held_out.score_pairs(pairs, fold, weight) == pytest.approx(gained / (8 + 2 * 8 + 10))
+    assert scoring.score_pairs(pairs, fold, weight) == pytest.approx(gained / (8 + 2 * 8 + 10))
 
 
 def test_grades_are_taken_by_their_word() -> None:
@@ -293,7 +293,7 @@ def test_grades_are_taken_by_their_word() -> None:
     answer = np.where(rng.random(2000) < 0.7, truth, rng.integers(0, 4, 2000))
     shifted, noisy = np.minimum(truth + 1, 3), np.where(rng.random(2000) < 0.2, rng.integers(0, 4, 2000), truth)
     score = {
-        name: held_out.score_grades(held_out.answer_counts(assessor, answer, grade, 20, 4), np.ones(20))
+        name: scoring.score_grades(scoring.answer_counts(assessor, answer, grade, 20, 4), np.ones(20))
         for name, grade in {"true": truth, "noisy": noisy, "a step too high": shifted, "none": 0 * truth}.items()
     }
     assert score["true"] > score["noisy"] > score["a step too high"]

@@ -19,7 +19,7 @@ from crowdrank.errors import DataWarning
 LINES = [BWA, GDA, GDAPairwise, Rasch]
 
 
-@given(seed=st.integers(0, 10_000), experts=st.booleans())
+@given(random_state=st.integers(0, 10_000), experts=st.booleans())
 def test_connect_equals_connected_components(seed: int, experts: bool) -> None:
     rng = np.random.default_rng(seed)
     offsets = np.append(0, np.cumsum(rng.integers(1, 4, 8)))
@@ -36,7 +36,7 @@ def test_connect_equals_connected_components(seed: int, experts: bool) -> None:
 
 
 def two_groups() -> pd.DataFrame:
-    parts = [simulate(queries=5, documents=8, assessors=6, seed=seed).judgments for seed in (1, 2)]
+    parts = [simulate(queries=5, documents=8, assessors=6, random_state=seed).judgments for seed in (1, 2)]
     named = [
         part.assign(assessor=f"{side} " + part["assessor"].astype(str), query=f"{side} " + part["query"].astype(str))
         for side, part in zip(("left", "right"), parts, strict=True)
@@ -61,7 +61,7 @@ def test_experts_of_both_groups_join_them() -> None:
 
 @pytest.mark.parametrize("cls", [GDA, DawidSkene, Rasch])
 def test_a_connected_honest_crowd_gives_no_warning(cls: type[GDA]) -> None:
-    frame = simulate(queries=20, documents=10, assessors=8, labels=4, seed=3).judgments
+    frame = simulate(queries=20, documents=10, assessors=8, labels=4, random_state=3).judgments
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataWarning)
         cls().fit(frame)
@@ -69,7 +69,9 @@ def test_a_connected_honest_crowd_gives_no_warning(cls: type[GDA]) -> None:
 
 def test_a_ranking_against_the_grades_is_said() -> None:
     """A few loud documents turn the scale around only if the model is led there: start from reversed curves."""
-    frame = simulate(queries=20, documents=10, assessors=8, labels=4, spammers=0, adversaries=0, seed=3).judgments
+    frame = simulate(
+        queries=20, documents=10, assessors=8, labels=4, spammers=0, adversaries=0, random_state=3
+    ).judgments
     frame = frame[["query", "document", "assessor", "grade"]]
     astray = GDA().fit(frame.assign(grade=frame["grade"].max() - frame["grade"]))
     astray.theta_["curves"][:] = -astray.theta_["curves"]
@@ -80,7 +82,7 @@ def test_a_ranking_against_the_grades_is_said() -> None:
 
 
 def test_only_reversed_assessors_with_experts_are_read_in_reverse() -> None:
-    world = simulate(queries=20, documents=10, assessors=8, labels=4, spammers=0, adversaries=0, seed=3)
+    world = simulate(queries=20, documents=10, assessors=8, labels=4, spammers=0, adversaries=0, random_state=3)
     frame = world.judgments[["query", "document", "assessor", "grade"]]
     turned = frame.assign(grade=frame["grade"].max() - frame["grade"])
     truth = GDA().fit(frame).consensus_.documents

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from crowdrank import GDA, GLAD, DawidSkene, read_judgments, simulate
 from crowdrank.consensus import kernels
-from crowdrank.consensus.check import check
+from crowdrank.consensus.posterior_check import check
 from crowdrank.errors import UsageError
 
 
-@given(seed=st.integers(0, 10_000))
+@given(random_state=st.integers(0, 10_000))
 def test_leaving_out_equals_computing_without(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n_states, n_answers, n_assessors, n = 4, 3, 5, 6
@@ -38,12 +38,12 @@ def test_leaving_out_equals_computing_without(seed: int) -> None:
 
 @pytest.mark.parametrize("cls", [DawidSkene, GDA])
 def test_independent_assessors_are_explained_and_families_are_not(cls: type[GDA]) -> None:
-    alone = read_judgments(simulate(queries=60, documents=10, spammers=0, adversaries=0, seed=3).judgments)
+    alone = read_judgments(simulate(queries=60, documents=10, spammers=0, adversaries=0, random_state=3).judgments)
     found = check(cls(n_iter=300).fit(alone), alone)
     assert found.log_score > found.chance_log_score
     (row,) = found.agreement.to_pylist()
     assert row["observed"] == pytest.approx(row["expected"], abs=0.04)
-    world = simulate(queries=60, documents=10, families=3, family_error=3.0, spammers=0, adversaries=0, seed=3)
+    world = simulate(queries=60, documents=10, families=3, family_error=3.0, spammers=0, adversaries=0, random_state=3)
     together = read_judgments(world.judgments)
     by_name = {row["pairs"]: row for row in check(cls(n_iter=300).fit(together), together).agreement.to_pylist()}
     assert by_name["within a family"]["z"] > 3
@@ -51,7 +51,7 @@ def test_independent_assessors_are_explained_and_families_are_not(cls: type[GDA]
 
 
 def test_what_is_found_is_said() -> None:
-    judgments = read_judgments(simulate(queries=20, documents=8, seed=1).judgments)
+    judgments = read_judgments(simulate(queries=20, documents=8, random_state=1).judgments)
     found = check(DawidSkene().fit(judgments), judgments)
     assert found.sentences[0].startswith("A judgment left out is given")
     assert "assessors use a grade more or less often" in found.sentences[-1]
@@ -61,6 +61,6 @@ def test_what_is_found_is_said() -> None:
 
 
 def test_models_without_states_are_refused() -> None:
-    judgments = read_judgments(simulate(queries=5, documents=5, seed=1).judgments)
+    judgments = read_judgments(simulate(queries=5, documents=5, random_state=1).judgments)
     with pytest.raises(UsageError, match="GLAD says nothing of single answers"):
         check(GLAD().fit(judgments), judgments)

@@ -121,7 +121,7 @@ def test_an_unfitted_model_says_so(cls: type[Aggregator]) -> None:
 
 @each
 @settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 1000))
+@given(random_state=st.integers(0, 1000))
 def test_permuting_rows_changes_nothing(cls: type[Aggregator], seed: int) -> None:
     frame = crowd(seed)
     shuffled = frame.sample(frac=1, random_state=seed)
@@ -132,7 +132,7 @@ def test_permuting_rows_changes_nothing(cls: type[Aggregator], seed: int) -> Non
 
 @each
 @settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 1000))
+@given(random_state=st.integers(0, 1000))
 def test_renaming_ids_changes_nothing(cls: type[Aggregator], seed: int) -> None:
     frame = crowd(seed)
     names = {
@@ -230,7 +230,7 @@ def test_save_and_load_round_trip(cls: type[Aggregator], tmp_path: Path) -> None
 
 
 @each
-def test_clone_has_the_settings_and_nothing_learnt(cls: type[Aggregator]) -> None:
+def test_clone_has_the_settings_and_nothing_learned(cls: type[Aggregator]) -> None:
     model = fitted(cls, crowd())
     copy = clone(model.set_params(interval=0.5))
     assert copy.get_params() == model.get_params()

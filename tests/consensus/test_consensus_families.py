@@ -17,17 +17,17 @@ from crowdrank import GDA, Judgments, evaluate, read_judgments, simulate
 from crowdrank.consensus import kernels
 from crowdrank.consensus.families import correlations, find_families
 from crowdrank.judgments.datasets import dataset
-from crowdrank.studies.base import gold_in
-from crowdrank.studies.dl20 import thorough
+from experiments.base import gold_in
+from experiments.dl20 import thorough
 
 
 def dense(seed: int, families: int) -> Judgments:
-    world = simulate(queries=40, documents=20, assessors=24, labels=24, families=families, seed=seed)
+    world = simulate(queries=40, documents=20, assessors=24, labels=24, families=families, random_state=seed)
     return read_judgments(world.judgments)
 
 
 @settings(max_examples=25)
-@given(seed=st.integers(0, 10_000), correlation=st.sampled_from([0.0, 0.3, 1.0]))
+@given(random_state=st.integers(0, 10_000), correlation=st.sampled_from([0.0, 0.3, 1.0]))
 def test_voices_equal_their_definition(seed: int, correlation: float) -> None:
     rng = np.random.default_rng(seed)
     offsets = np.append(0, np.cumsum(rng.integers(1, 6, 5)))
@@ -42,7 +42,7 @@ def test_voices_equal_their_definition(seed: int, correlation: float) -> None:
 
 
 @settings(max_examples=20)
-@given(seed=st.integers(0, 10_000))
+@given(random_state=st.integers(0, 10_000))
 def test_weighted_posteriors_equal_their_definition(seed: int) -> None:
     rng = np.random.default_rng(seed)
     offsets = np.append(0, np.cumsum(rng.integers(1, 5, 6)))
@@ -70,7 +70,7 @@ def test_weighted_posteriors_equal_their_definition(seed: int) -> None:
 
 
 def test_correlations_equal_pandas() -> None:
-    judgments = read_judgments(simulate(queries=10, documents=20, assessors=8, labels=5, seed=2).judgments)
+    judgments = read_judgments(simulate(queries=10, documents=20, assessors=8, labels=5, random_state=2).judgments)
     found, common = correlations(judgments, np.arange(judgments.n_assessors))
     item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
     wide = pd.DataFrame({"item": item, "assessor": judgments.assessor, "grade": judgments.grade}).pivot(
@@ -108,7 +108,7 @@ def test_families_do_not_hang_on_names_or_order() -> None:
 
 def copied(times: int) -> Judgments:
     """A crowd, and an assessor with `times` copies, all of one family."""
-    frame = simulate(queries=20, documents=10, assessors=6, labels=6, spammers=0, seed=4).judgments
+    frame = simulate(queries=20, documents=10, assessors=6, labels=6, spammers=0, random_state=4).judgments
     first = frame["assessor"].iloc[0]
     copies = [frame[frame["assessor"] == first].assign(assessor=f"copy {n}") for n in range(times)]
     family = frame.assign(family=frame["assessor"].astype(str))

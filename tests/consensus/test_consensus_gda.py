@@ -20,16 +20,16 @@ from crowdrank.consensus.curves import answer_curves, features, newton_step
 from crowdrank.consensus.information import information
 from crowdrank.consensus.latent import N_NODES, NODES, PRIOR, node_quantiles
 from crowdrank.errors import UsageError
-from crowdrank.judgments.combine import combine
 from crowdrank.judgments.datasets import dataset
+from crowdrank.judgments.merge import combine
 
 STATES, _ = features(np.ones(1), tied_variance=True)
 
 
-def penalised(
+def penalized(
     flat: NDArray[np.float64], counts: NDArray[np.float64], mean: NDArray[np.float64], precision: NDArray[np.float64]
 ) -> float:
-    """Minus the penalised log likelihood of one assessor's curves, from its definition."""
+    """Minus the penalized log likelihood of one assessor's curves, from its definition."""
     n = len(flat) // 2
     scores = flat[:n, None] * NODES + flat[n:, None]
     logs = scores - np.logaddexp.reduce(scores, axis=0)
@@ -38,7 +38,7 @@ def penalised(
 
 
 @settings(max_examples=10)
-@given(seed=st.integers(0, 10_000))
+@given(random_state=st.integers(0, 10_000))
 def test_newton_steps_end_at_the_top(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n_answers = 3
@@ -49,13 +49,13 @@ def test_newton_steps_end_at_the_top(seed: int) -> None:
     for _ in range(30):
         curves, _ = newton_step(counts, curves, STATES, mean, precision)
     for a in range(4):
-        top = scipy.optimize.minimize(penalised, mean, args=(counts[a], mean, precision), tol=1e-10)
-        assert penalised(curves[a], counts[a], mean, precision) <= top.fun + 1e-6
+        top = scipy.optimize.minimize(penalized, mean, args=(counts[a], mean, precision), tol=1e-10)
+        assert penalized(curves[a], counts[a], mean, precision) <= top.fun + 1e-6
         assert np.allclose(curves[a], top.x, atol=1e-3)
 
 
 @settings(max_examples=25)
-@given(seed=st.integers(0, 10_000), level=st.floats(0.01, 0.99))
+@given(random_state=st.integers(0, 10_000), level=st.floats(0.01, 0.99))
 def test_quantiles_hold_their_share(seed: int, level: float) -> None:
     posterior = np.random.default_rng(seed).dirichlet(np.full(N_NODES, 0.5), 5)
     step = NODES[1] - NODES[0]

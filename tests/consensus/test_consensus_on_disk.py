@@ -24,7 +24,7 @@ from crowdrank import (
 )
 from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS, model_class
-from crowdrank.consensus.stored import StoredConsensus
+from crowdrank.consensus.on_disk import StoredConsensus
 from crowdrank.engine.local import LocalPasses
 from crowdrank.engine.shards import shards_of
 from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, OutputError, UsageError
@@ -107,7 +107,7 @@ def test_one_shard_gives_the_bytes_of_memory_and_several_the_numbers(
     on_disk = fitted(made(method), one)
     assert_equal(in_memory, on_disk)
     assert isinstance(on_disk.consensus_, StoredConsensus)
-    in_several = fitted(made(method), many, engine=LocalEngine(threads=2))
+    in_several = fitted(made(method), many, engine=LocalEngine(n_jobs=2))
     assert_close(in_memory, in_several)
     assert_equal(in_several, fitted(made(method), many))
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 
 from crowdrank import Judgments, Rasch, evaluate, read_judgments
+from crowdrank._typing import Arrays
 from crowdrank.consensus.latent import DIFFICULTIES, NODES, PRIOR
 from crowdrank.consensus.rasch import (
     FEW,
@@ -21,7 +22,6 @@ from crowdrank.consensus.rasch import (
     threshold_curves,
     threshold_step,
 )
-from crowdrank.engine.base import Arrays
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
 
@@ -133,7 +133,7 @@ def test_a_crowd_that_answers_in_reverse_is_not_turned_around() -> None:
 
 
 class FixedPrior(Rasch):
-    """With the prior at its first guess, expectation-maximisation climbs the log posterior."""
+    """With the prior at its first guess, expectation-maximization climbs the log posterior."""
 
     @staticmethod
     def _learn_prior(
@@ -148,7 +148,7 @@ class FixedPrior(Rasch):
 
 
 @settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 10_000), difficulty=st.booleans())
+@given(random_state=st.integers(0, 10_000), difficulty=st.booleans())
 def test_no_iteration_lowers_the_posterior_under_a_fixed_prior(seed: int, difficulty: bool) -> None:
     frame, *_ = crowd(seed, items=60, assessors=8)
     model = FixedPrior(n_iter=1000, tol=1e-9, difficulty=difficulty).fit(frame)

@@ -7,13 +7,13 @@ import pytest
 
 from crowdrank import DawidSkene, read_judgments, simulate
 from crowdrank.consensus import METHODS, model_class
-from crowdrank.consensus.trace import trace
+from crowdrank.consensus.replay import trace
 from crowdrank.errors import InputError
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_last_step_is_what_the_fit_says(method: str) -> None:
-    world = simulate(queries=8, documents=6, labels=5, seed=2)
+    world = simulate(queries=8, documents=6, labels=5, random_state=2)
     judgments = read_judgments(world.judgments)
     model = model_class(method)().fit(judgments)
     if model.locality == "query":
@@ -30,7 +30,7 @@ def test_the_last_step_is_what_the_fit_says(method: str) -> None:
 
 
 def test_steps_follow_the_time() -> None:
-    world = simulate(queries=8, documents=6, labels=5, seed=2)
+    world = simulate(queries=8, documents=6, labels=5, random_state=2)
     judgments = read_judgments(world.judgments)
     steps = trace(DawidSkene().fit(judgments), judgments, "1-2")
     mine = world.judgments.query("document == '1-2'").sort_values("time")
@@ -39,7 +39,7 @@ def test_steps_follow_the_time() -> None:
 
 
 def test_more_judgments_are_surer_on_average() -> None:
-    world = simulate(queries=8, documents=6, labels=7, seed=2)
+    world = simulate(queries=8, documents=6, labels=7, random_state=2)
     judgments = read_judgments(world.judgments)
     model = model_class("gda")().fit(judgments)
     sds = [trace(model, judgments, f"{query}-{n}")["sd"].to_numpy() for query in range(1, 6) for n in (1, 2, 3)]
@@ -47,7 +47,7 @@ def test_more_judgments_are_surer_on_average() -> None:
 
 
 def test_unknown_and_ambiguous_documents_are_refused() -> None:
-    world = simulate(queries=3, documents=4, seed=2)
+    world = simulate(queries=3, documents=4, random_state=2)
     frame = world.judgments.assign(document=world.judgments["document"].str.split("-").str[1])
     judgments = read_judgments(frame)
     model = DawidSkene(n_iter=200).fit(judgments)

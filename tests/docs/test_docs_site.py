@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crowdrank.cli.app import app
-from crowdrank.studies import STUDIES
+from experiments import EXPERIMENTS
 from tools import command_line, figures, results
 from tools.mathml import mathml
 
@@ -46,11 +46,11 @@ def test_every_page_is_there_and_asks_for_nothing(site: Path) -> None:
 
 
 def test_a_result_on_a_page_is_the_one_in_the_json(site: Path) -> None:
-    found = results.studies()
+    found = results.written()
     assert {"rf10", "web5", "dl20"} <= set(found)
-    for name, study in found.items():
+    for name, experiment in found.items():
         text = (site / "results" / f"{name}.html").read_text(encoding="utf-8")
-        first = study["tables"][0]["rows"][0]
+        first = experiment["tables"][0]["rows"][0]
         floats = {column: value for column, value in first.items() if isinstance(value, float)}
         shown = [f"{value:+.2f}" if column.endswith("%") else f"{value:.4f}" for column, value in floats.items()]
         assert all(figure in text for figure in shown), name
@@ -76,8 +76,8 @@ def test_results_name_best_and_different(tmp_path: Path, monkeypatch: pytest.Mon
          "difference": low, "p": low, "p_holm": low}
         for run, low in (("a|x", None), ("b", 0.1))
     ]  # fmt: skip
-    study = {
-        "study": "rf10",
+    experiment = {
+        "experiment": "rf10",
         "tables": [
             {
                 "name": "one",
@@ -91,12 +91,12 @@ def test_results_name_best_and_different(tmp_path: Path, monkeypatch: pytest.Mon
     }
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     assert list(results.pages()) == ["results/index.md"]
-    (tmp_path / "rf10.json").write_text(json.dumps(study))
+    (tmp_path / "rf10.json").write_text(json.dumps(experiment))
     text = results.pages()["results/rf10.md"]
     assert "| a&#124;x | 0.5000 | 1,000 |" in text
     assert "| b | **†** | 2 |" in text
     assert "A &#42;note&#42;." in text
-    assert "crowdrank study rf10" in text
+    assert "python -m experiments rf10" in text
 
 
 def test_figures_on_the_pages_are_those_of_today() -> None:
@@ -135,8 +135,8 @@ def test_figures_take_the_place_of_old_ones_and_leave_the_rest() -> None:
 
 def test_make_results_knows_every_study() -> None:
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
-    (line,) = [line for line in makefile.splitlines() if line.startswith("STUDIES :=")]
-    assert set(line.split()[2:]) == set(STUDIES)
+    (line,) = [line for line in makefile.splitlines() if line.startswith("EXPERIMENTS :=")]
+    assert set(line.split()[2:]) == set(EXPERIMENTS)
 
 
 @pytest.mark.parametrize(

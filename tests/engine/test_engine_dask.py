@@ -43,11 +43,11 @@ from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS, model_class
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.engine import dask as dask_module
-from crowdrank.engine.named import engine_named
-from crowdrank.engine.sums import joined, parts, subtrees, tree_sum
+from crowdrank.engine.registry import engine_named
+from crowdrank.engine.tree_reduce import joined, parts, subtrees, tree_sum
 from crowdrank.errors import ClusterError, InputError, UsageError
+from crowdrank.label_learning import optimizer
 from crowdrank.rankers import linear
-from crowdrank.training import steps
 
 SIZE = 40
 """Judgments in a shard: so few that the small world has many."""
@@ -61,7 +61,7 @@ def cluster() -> Iterator[DaskEngine]:
 
 @pytest.fixture(scope="module")
 def labels() -> Judgments:
-    return read_judgments(simulate(queries=12, documents=8, seed=3).judgments)
+    return read_judgments(simulate(queries=12, documents=8, random_state=3).judgments)
 
 
 def fitted(method: str, labels: Any, engine: Any, **options: Any) -> Aggregator:
@@ -128,7 +128,7 @@ def test_the_same_shards_give_the_same_bytes(method: str, cluster: DaskEngine, l
 
 
 def test_experts_and_other_threads_too(cluster: DaskEngine) -> None:
-    world = simulate(queries=12, documents=8, gold_queries=6, seed=3)
+    world = simulate(queries=12, documents=8, gold_queries=6, random_state=3)
     for method in ("gda", "gda-pairwise"):
         here = fitted(method, world.judgments, LocalEngine(2, SIZE), gold=world.gold)
         assert_same(fitted(method, world.judgments, cluster, gold=world.gold), here)
@@ -150,7 +150,7 @@ def test_a_checkpoint_of_one_engine_goes_on_on_the_other(cluster: DaskEngine, la
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The world of `labels` in five files."""
     place = tmp_path_factory.mktemp("partitions")
-    frame = simulate(queries=12, documents=8, seed=3).judgments[["query", "document", "assessor", "grade"]]
+    frame = simulate(queries=12, documents=8, random_state=3).judgments[["query", "document", "assessor", "grade"]]
     for number, rows in enumerate(np.array_split(np.arange(len(frame)), 5)):
         frame.iloc[rows].to_parquet(place / f"{number}.parquet")
     return place
@@ -373,7 +373,7 @@ def test_no_workers_and_no_threads_are_refused() -> None:
 
 
 def test_sentences_of_errors_survive_the_way_here() -> None:
-    problem = InputError("it is bad", source="a.csv", remedy="mend it")
+    problem = InputError("it is bad", source="a.csv", fix="mend it")
     assert str(pickle.loads(pickle.dumps(problem))) == str(problem) == "a.csv: it is bad; mend it."
 
 
@@ -393,8 +393,8 @@ def test_the_command_line_runs_on_a_cluster(far: str, folder: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("cls", [LinearRemapper, BoostedRemapper])
 def test_remappers_learn_the_same(cls: Any, cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps.blocks, "__defaults__", (60,))
-    world = simulate(queries=24, documents=6, label_grades=2, gold_queries=16, seed=1)
+    monkeypatch.setattr(optimizer.blocks, "__defaults__", (60,))
+    world = simulate(queries=24, documents=6, label_grades=2, gold_queries=16, random_state=1)
     known = crowdrank.label_features(world.judgments, kind="mgbdt")
     here, there = (
         cls(n_iter=2, ridge=0.1).fit(known, world.features, world.gold, engine=engine)
@@ -418,7 +418,7 @@ def test_least_squares_are_the_same(cluster: DaskEngine, monkeypatch: pytest.Mon
 
 
 def test_lambdamart_on_the_cluster_ranks_as_well(cluster: DaskEngine, tmp_path: Path) -> None:
-    world = simulate(queries=60, documents=10, gold_queries=60, seed=4)
+    world = simulate(queries=60, documents=10, gold_queries=60, random_state=4)
     X, gold = world.features.drop(columns=["query", "document"]), world.gold
     fit: dict[str, Any] = {"X": X, "y": gold["grade"], "query": gold["query"]}
     settings: dict[str, Any] = {"n_estimators": 10, "num_leaves": 7}
@@ -434,7 +434,7 @@ def test_lambdamart_on_the_cluster_ranks_as_well(cluster: DaskEngine, tmp_path: 
 
 
 def test_a_run_on_the_cluster_comes_to_the_same(cluster: DaskEngine) -> None:
-    world = simulate(queries=30, documents=6, gold_queries=12, seed=1)
+    world = simulate(queries=30, documents=6, gold_queries=12, random_state=1)
     told: dict[str, Any] = {"candidates": ["majority", "average"], "method": "dawid-skene", "folds": 2}
     given = (world.judgments, world.features, world.gold)
     here, there = (crowdrank.run(*given, **told, engine=engine) for engine in (None, cluster))

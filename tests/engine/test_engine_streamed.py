@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from crowdrank.engine.local import CarriedState, StreamedPasses, in_order, watched
-from crowdrank.engine.sums import tree_sum
+from crowdrank.engine.tree_reduce import tree_sum
 
 
 class Shards:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-from evaluation_twins import TWINS, random_world, tau
+from evaluation_reference import TWINS, random_world, tau
 
 from crowdrank.evaluation import evaluate
 

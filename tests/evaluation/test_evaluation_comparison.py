@@ -8,7 +8,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from evaluation_twins import random_world
+from evaluation_reference import random_world
 
 from crowdrank.errors import UsageError
 from crowdrank.evaluation import (
@@ -16,7 +16,7 @@ from crowdrank.evaluation import (
     compare,
     effect_size,
     evaluate,
-    fisher_randomisation,
+    fisher_randomization,
     holm,
     paired_t,
 )
@@ -37,18 +37,18 @@ RUNS = {"rough": noisy(3, 1), "fair": noisy(1, 2), "fine": noisy(0.3, 3).query("
 
 @pytest.mark.parametrize("test", ["fisher", "t"])
 def test_details_are_those_of_the_single_tests(test: str) -> None:
-    comparison = compare(RUNS, GOLD, MEASURES, baseline="fair", test=test, seed=9)
+    comparison = compare(RUNS, GOLD, MEASURES, baseline="fair", test=test, random_state=9)
     details = comparison.details.set_index(["measure", "run"])
     for measure in MEASURES:
         values = {run: evaluate(frame, GOLD, measure).values(measure) for run, frame in RUNS.items()}
         p = {}
         for run in ("rough", "fine"):
             row, paired = details.loc[(measure, run)], (values[run], values["fair"])
-            p[run] = fisher_randomisation(*paired, seed=9) if test == "fisher" else paired_t(*paired)
+            p[run] = fisher_randomization(*paired, random_state=9) if test == "fisher" else paired_t(*paired)
             assert row["mean"] == pytest.approx(np.nanmean(values[run]))
             assert row["difference"] == pytest.approx(np.nanmean(values[run] - values["fair"]))
             assert row["p"] == pytest.approx(p[run], abs=1e-12)
-            interval = bootstrap_interval(values[run] - values["fair"], seed=9)
+            interval = bootstrap_interval(values[run] - values["fair"], random_state=9)
             assert (row["lower"], row["upper"]) == pytest.approx(interval, abs=1e-12)
             assert row["effect_size"] == pytest.approx(effect_size(*paired))
             assert row["queries"] == (~np.isnan(values[run] - values["fair"])).sum()
@@ -116,7 +116,7 @@ def test_one_run_alone_is_a_table_too() -> None:
 
 
 def test_same_seed_same_comparison() -> None:
-    first, second = (compare(RUNS, GOLD, MEASURES, seed=2).to_dict() for _ in range(2))
+    first, second = (compare(RUNS, GOLD, MEASURES, random_state=2).to_dict() for _ in range(2))
     assert first == second
 
 

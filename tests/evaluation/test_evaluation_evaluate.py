@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from evaluation_twins import random_world
+from evaluation_reference import random_world
 
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import Measure, evaluate

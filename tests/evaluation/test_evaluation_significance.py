@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdrank.errors import UsageError
-from crowdrank.evaluation import bootstrap_interval, effect_size, fisher_randomisation, holm, paired_t
+from crowdrank.evaluation import bootstrap_interval, effect_size, fisher_randomization, holm, paired_t
 from crowdrank.evaluation.significance import bootstrap_intervals, fisher_p_values
 
 RNG = np.random.default_rng(5)
@@ -24,34 +24,34 @@ def exact_fisher(differences: list[float]) -> float:
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=9))
 def test_fisher_tries_all_signs_where_it_can(tenths: list[int]) -> None:
     a = np.array(tenths) / 10
-    assert fisher_randomisation(a, np.zeros(a.size)) == pytest.approx(exact_fisher(list(a)))
+    assert fisher_randomization(a, np.zeros(a.size)) == pytest.approx(exact_fisher(list(a)))
 
 
 def test_fisher_draws_signs_where_there_are_too_many() -> None:
     a, b = RNG.normal(0.15, 0.3, 16), RNG.normal(0, 0.3, 16)
-    exact = fisher_randomisation(a, b, n=2**16)
+    exact = fisher_randomization(a, b, n=2**16)
     assert exact == pytest.approx(exact_fisher(list(a - b)))
-    drawn = fisher_randomisation(a, b, n=40_000, seed=1)
+    drawn = fisher_randomization(a, b, n=40_000, random_state=1)
     assert drawn != exact
     assert drawn == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 40_000))
-    assert drawn == fisher_randomisation(a, b, n=40_000, seed=1)
+    assert drawn == fisher_randomization(a, b, n=40_000, random_state=1)
 
 
 def test_fisher_counts_the_observed_signs_among_those_drawn() -> None:
-    assert fisher_randomisation(np.ones(40), np.zeros(40), n=999) == 1 / 1000
+    assert fisher_randomization(np.ones(40), np.zeros(40), n=999) == 1 / 1000
 
 
 def test_zero_differences_are_no_evidence() -> None:
     a = np.array([0.1, 0.2, 0.4] + [0.0] * 50)
-    assert fisher_randomisation(a, np.zeros(53)) == 0.25
-    assert fisher_randomisation([0.5, 0.5], [0.5, 0.5]) == 1.0
-    assert fisher_randomisation([], []) == 1.0
+    assert fisher_randomization(a, np.zeros(53)) == 0.25
+    assert fisher_randomization([0.5, 0.5], [0.5, 0.5]) == 1.0
+    assert fisher_randomization([], []) == 1.0
 
 
 def test_pairs_with_nan_are_dropped() -> None:
     a, b = [0.9, np.nan, 0.8, 0.7, 0.1], [0.5, 0.1, 0.6, 0.6, np.nan]
     kept = [0.9, 0.8, 0.7], [0.5, 0.6, 0.6]
-    assert fisher_randomisation(a, b) == fisher_randomisation(*kept)
+    assert fisher_randomization(a, b) == fisher_randomization(*kept)
     assert paired_t(a, b) == paired_t(*kept)
     assert effect_size(a, b) == effect_size(*kept)
     assert bootstrap_interval([0.1, np.nan, 0.3]) == bootstrap_interval([0.1, 0.3])
@@ -61,15 +61,15 @@ def test_columns_together_are_as_columns_alone() -> None:
     differences = RNG.normal(0.05, 0.3, (60, 3))
     differences[:50, 1] = 0
     zeros = np.zeros(60)
-    alone = [fisher_randomisation(column, zeros, seed=3) for column in differences.T]
-    assert fisher_p_values(differences, seed=3).tolist() == alone
-    intervals = [bootstrap_interval(column, seed=3) for column in differences.T]
-    np.testing.assert_allclose(bootstrap_intervals(differences, seed=3), intervals, atol=1e-15)
+    alone = [fisher_randomization(column, zeros, random_state=3) for column in differences.T]
+    assert fisher_p_values(differences, random_state=3).tolist() == alone
+    intervals = [bootstrap_interval(column, random_state=3) for column in differences.T]
+    np.testing.assert_allclose(bootstrap_intervals(differences, random_state=3), intervals, atol=1e-15)
 
 
 def test_many_queries_are_taken_in_blocks() -> None:
     a = RNG.normal(0.001, 0.3, 3000)
-    assert fisher_randomisation(a, np.zeros(3000), n=2000) == pytest.approx(paired_t(a, np.zeros(3000)), abs=0.05)
+    assert fisher_randomization(a, np.zeros(3000), n=2000) == pytest.approx(paired_t(a, np.zeros(3000)), abs=0.05)
     low, high = bootstrap_interval(a, n=2000)
     half = 1.96 * a.std(ddof=1) / np.sqrt(3000)
     assert (low, high) == pytest.approx((a.mean() - half, a.mean() + half), abs=0.15 * half)
@@ -110,15 +110,15 @@ def test_no_queries_no_interval() -> None:
 
 def test_the_global_random_state_is_left_alone() -> None:
     before = np.random.get_state()[1].tolist()  # type: ignore[index] # noqa: NPY002
-    fisher_randomisation(RNG.normal(size=30), np.zeros(30))
+    fisher_randomization(RNG.normal(size=30), np.zeros(30))
     bootstrap_interval(RNG.normal(size=30))
     assert np.random.get_state()[1].tolist() == before  # type: ignore[index] # noqa: NPY002
 
 
 def test_what_cannot_be_tested_is_refused() -> None:
     with pytest.raises(UsageError, match="Values are paired by query, but there are 2 and 1; give as many of each"):
-        fisher_randomisation([1.0, 2.0], [1.0])
+        fisher_randomization([1.0, 2.0], [1.0])
     with pytest.raises(UsageError, match="n=0 is not a number of resamples; use at least 1"):
-        fisher_randomisation([1.0], [2.0], n=0)
+        fisher_randomization([1.0], [2.0], n=0)
     with pytest.raises(UsageError, match=r"level=95 is not between 0 and 1; use 0\.95"):
         bootstrap_interval([1.0], level=95)

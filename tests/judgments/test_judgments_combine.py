@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from judgments_twins import Row, check, rows, table_of
+from judgments_reference import Row, check, rows, table_of
 
 from crowdrank import read_judgments
 from crowdrank.errors import InputError
-from crowdrank.judgments.combine import combine, load, save
+from crowdrank.judgments.merge import combine
+from crowdrank.judgments.storage import load, save
 from crowdrank.judgments.table import Judgments
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])

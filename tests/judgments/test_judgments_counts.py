@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judgments_twins import table_of
+from judgments_reference import table_of
 from test_judgments_platforms import LABEL_STUDIO, MTURK, OPENSEARCH, QUEPID, RADIO, TOLOKA
 
 from crowdrank import Gold, Judgments, read_gold, read_judgments
 from crowdrank.errors import InputError
-from crowdrank.judgments.inspect import inspect
+from crowdrank.judgments.summary import inspect
 
 RF10 = "topicID\tworkerID\tdocID\tgold\tlabel\n1\tw1\td1\t-1\t0\n1\tw2\td1\t-1\t1\n1\tw1\td2\t2\t1\n1\tw2\td2\t2\t2\n"
 
@@ -61,7 +61,7 @@ def changed(value: Any, **changes: Any) -> Any:
             "a.json",
             changed(LABEL_STUDIO, predictions=[{"result": []}, {"result": []}]),
             {
-                "annotation cancelled": 1,
+                "annotation canceled": 1,
                 "prediction": 2,
                 "ground-truth annotation": 1,
                 "task without annotations": 1,

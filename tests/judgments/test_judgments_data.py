@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from judgments_twins import check
+from judgments_reference import check
 
 from crowdrank import read_features, read_gold, read_judgments
 from crowdrank.errors import InputError

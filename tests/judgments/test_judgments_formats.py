@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from judgments_twins import LIBRARIES, WRITERS, check, rows, written
+from judgments_reference import LIBRARIES, WRITERS, check, rows, written
 
 from crowdrank import read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import CrowdrankError, UsageError

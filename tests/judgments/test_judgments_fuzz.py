@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from judgments_twins import check
+from judgments_reference import check
 
 from crowdrank import Judgments, read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import CrowdrankError

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judgments_twins import check
+from judgments_reference import check
 
 from crowdrank import read_gold, read_judgments
 from crowdrank.errors import InputError

@@ -22,11 +22,11 @@ from crowdrank import read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments import limits
 from crowdrank.judgments.addresses import address_of, is_folder
-from crowdrank.judgments.grades import Scale
 from crowdrank.judgments.limits import parse_bytes
 from crowdrank.judgments.partitions import read_partitions
 from crowdrank.judgments.read import excluded_ids
-from crowdrank.rankers.run import join_features, padded
+from crowdrank.judgments.scale import Scale
+from crowdrank.rankers.trec_run import join_features, padded
 from crowdrank.simulation.source import read_source
 
 HEADER = "query,document,assessor,grade\n"

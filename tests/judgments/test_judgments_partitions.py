@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from crowdrank import Judgments, ShardedJudgments, read_gold, read_judgments, read_partitions
 from crowdrank.errors import DataWarning, InputError, OnDiskError, OutputError, UsageError
 from crowdrank.judgments import kernels
-from crowdrank.judgments.inspect import inspect
 from crowdrank.judgments.partitions import parts_of, survey
 from crowdrank.judgments.sharded import joined, load_sharded
+from crowdrank.judgments.summary import inspect
 
 
 def crowd(n: int = 300, seed: int = 0, **more: Any) -> pd.DataFrame:
@@ -64,7 +64,7 @@ def assert_same(one: Judgments, other: Judgments) -> None:
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 1000), files=st.integers(1, 5), repeats=st.sampled_from(["last", "first", "keep"]))
+@given(random_state=st.integers(0, 1000), files=st.integers(1, 5), repeats=st.sampled_from(["last", "first", "keep"]))
 def test_one_shard_is_what_the_reader_in_memory_makes(
     tmp_path_factory: pytest.TempPathFactory, seed: int, files: int, repeats: str
 ) -> None:
@@ -97,7 +97,7 @@ def test_shards_hold_every_query_whole_and_every_judgment_once(tmp_path: Path) -
 def test_neither_the_cut_nor_threads_nor_row_groups_change_the_shards(tmp_path: Path) -> None:
     frame = crowd()
     one = read_partitions(cut(frame, tmp_path / "a", 2), shard_size=60)
-    two = read_partitions(cut(frame, tmp_path / "b", 5), shard_size=60, threads=2)
+    two = read_partitions(cut(frame, tmp_path / "b", 5), shard_size=60, n_jobs=2)
     (tmp_path / "c").mkdir()
     frame.to_parquet(tmp_path / "c" / "all.parquet", row_group_size=20)
     three = read_partitions(tmp_path / "c", shard_size=60)

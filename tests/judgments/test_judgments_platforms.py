@@ -1,4 +1,4 @@
-"""What platforms export is recognised and read: small files in the layouts that they document."""
+"""What platforms export is recognized and read: small files in the layouts that they document."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from judgments_twins import check
-from judgments_twins import rows as whole_rows
+from judgments_reference import check
+from judgments_reference import rows as whole_rows
 
 from crowdrank import Judgments, read_gold, read_judgments
 from crowdrank.errors import CrowdrankError, InputError
-from crowdrank.judgments.combine import combine
+from crowdrank.judgments.merge import combine
 
 TOLOKA = (
     "INPUT:query\tINPUT:docid\tOUTPUT:result\tGOLDEN:result\tHINT:text\tASSIGNMENT:link\tASSIGNMENT:assignment_id\t"
@@ -52,14 +52,14 @@ LABEL_STUDIO: list[Any] = [
             {
                 "id": 7,
                 "completed_by": 10,
-                "was_cancelled": False,
+                "was_canceled": False,
                 "ground_truth": False,
                 "lead_time": 4.25,
                 "created_at": "2021-03-09T22:16:08.728353Z",
                 "result": [{"type": "choices", "value": {"choices": ["2"]}, "from_name": "grade", "to_name": "text"}],
             },
             {"completed_by": {"id": 11, "email": "bob@x.org"}, "result": [{"value": {"rating": 1}}]},
-            {"completed_by": 12, "was_cancelled": True, "result": []},
+            {"completed_by": 12, "was_canceled": True, "result": []},
             {"completed_by": 13, "ground_truth": True, "result": [{"value": {"rating": 2}}]},
         ],
         "predictions": [],

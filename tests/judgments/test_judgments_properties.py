@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judgments_twins import Row, check, rows, table_of
+from judgments_reference import Row, check, rows, table_of
 
 from crowdrank import read_judgments
 from crowdrank.errors import InputError, UsageError

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from judgments_twins import check, rows
+from judgments_reference import check, rows
 
 from crowdrank import DawidSkene, MajorityVote, read_judgments
 from crowdrank.errors import CrowdrankError, InputError
-from crowdrank.judgments.grades import Scale, whole_number
+from crowdrank.judgments.scale import Scale, whole_number
 from crowdrank.judgments.table import Judgments
 
 MIXED = pd.DataFrame(

@@ -16,28 +16,28 @@ from crowdrank._text import markdown_text
 from crowdrank.cli.run import show_candidates
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.pipeline import candidates as candidates_module
-from crowdrank.pipeline import trial as trial_module
+from crowdrank.pipeline import selection as trial_module
 from crowdrank.pipeline.candidates import BY_NAME, CANDIDATES, Candidate, sensible
-from crowdrank.pipeline.estimate import plan
-from crowdrank.pipeline.material import Material, gather
-from crowdrank.pipeline.opinions import Opinions
+from crowdrank.pipeline.consensus_fits import Opinions
+from crowdrank.pipeline.dry_run import plan
 from crowdrank.pipeline.run import Run, run
-from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stages import Stages
-from crowdrank.pipeline.trial import (
+from crowdrank.pipeline.run_data import Material, gather
+from crowdrank.pipeline.selection import (
     CROWD,
     ENSEMBLES,
     LEAST_CHOICE,
     SAFE,
-    Judge,
-    Parts,
-    Trial,
+    CandidateSelection,
+    ExpertScorer,
+    ExpertSplit,
     chosen,
     parted,
 )
+from crowdrank.pipeline.settings import Settings
+from crowdrank.pipeline.stage_cache import Stages
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.data import gather as lists_of
 from crowdrank.rankers.ensemble import EQUAL, steady_weights
+from crowdrank.rankers.ranking_data import gather as lists_of
 from crowdrank.rankers.validation import Validation
 from crowdrank.simulation.world import World
 
@@ -47,7 +47,7 @@ TREES = {"n_estimators": 10}
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    return crowdrank.simulate(queries=40, documents=10, gold_queries=18, seed=1)
+    return crowdrank.simulate(queries=40, documents=10, gold_queries=18, random_state=1)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_training_tells_labels_parts_and_experts(whole: tuple[Run, Path], world:
     planted = world.documents.loc[world.documents["honeypot"], "document"]
     assert table["expert"].notna().sum() == (~world.gold["document"].isin(planted)).sum()
     test = table["part"] == "test"
-    assert table.loc[test, "linear_target"].isna().all(), "test queries must not be learnt from"
+    assert table.loc[test, "linear_target"].isna().all(), "test queries must not be learned from"
     average = world.judgments[world.judgments["honeypot"].isna()].groupby("document")["grade"].mean()
     judged = table[table["labels"] > 0].set_index("document")
     np.testing.assert_allclose(judged["average"], average.loc[judged.index], atol=1e-9)
@@ -162,7 +162,7 @@ def test_the_same_again_reuses_every_stage_and_gives_the_same(world: World, tmp_
     told: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES}
     first = run(world.judgments, world.features, world.gold, **told)
     fits: list[str] = []
-    monkeypatch.setattr(candidates_module.Lesson, "taught", lambda *a, **k: fits.append("fit"))
+    monkeypatch.setattr(candidates_module.TrainingView, "taught", lambda *a, **k: fits.append("fit"))
     second = run(world.judgments, world.features, world.gold, **told)
     assert not fits
     pd.testing.assert_frame_equal(first.comparison, second.comparison)
@@ -210,7 +210,7 @@ def test_an_expert_scale_of_another_kind_is_not_held_against_assessors(world: Wo
 
 def test_an_interrupted_run_goes_on_where_it_was(world: World, tmp_path: Path, monkeypatch: Any) -> None:
     told: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES, "threads": 1}
-    real, seen = candidates_module.Lesson.taught, []
+    real, seen = candidates_module.TrainingView.taught, []
 
     def stopping(self: Any, *words: Any, **more: Any) -> Any:
         seen.append(1)
@@ -218,7 +218,7 @@ def test_an_interrupted_run_goes_on_where_it_was(world: World, tmp_path: Path, m
             raise KeyboardInterrupt
         return real(self, *words, **more)
 
-    monkeypatch.setattr(candidates_module.Lesson, "taught", stopping)
+    monkeypatch.setattr(candidates_module.TrainingView, "taught", stopping)
     with pytest.raises(KeyboardInterrupt):
         run(world.judgments, world.features, world.gold, **told)
     there = sorted(path.name for path in (tmp_path / "out").iterdir())
@@ -229,7 +229,7 @@ def test_an_interrupted_run_goes_on_where_it_was(world: World, tmp_path: Path, m
         counted.append(1)
         return real(self, *words, **more)
 
-    monkeypatch.setattr(candidates_module.Lesson, "taught", counting)
+    monkeypatch.setattr(candidates_module.TrainingView, "taught", counting)
     resumed = run(world.judgments, world.features, world.gold, **told)
     left = len(counted)
     fresh = run(world.judgments, world.features, world.gold, **{**told, "output": tmp_path / "other"})
@@ -247,7 +247,7 @@ def test_an_interrupted_run_leaves_the_last_results_whole(world: World, tmp_path
     def stopped(self: Any, *words: Any, **more: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(candidates_module.Lesson, "taught", stopped)
+    monkeypatch.setattr(candidates_module.TrainingView, "taught", stopped)
     with pytest.raises(KeyboardInterrupt):
         run(world.judgments.iloc[:-200], world.features, world.gold, **told)
     assert {path.name: path.read_bytes() for path in files} == before
@@ -296,12 +296,12 @@ def material_of(world: World) -> Material:
     return gather(world.judgments, world.features, world.gold)
 
 
-def trial_of(material: Material, names: list[str], settings: Settings, parts: Parts) -> Trial:
+def trial_of(material: Material, names: list[str], settings: Settings, parts: ExpertSplit) -> CandidateSelection:
     opinions = Opinions(material, Stages(None))
     for name in names:
         for method in BY_NAME[name].needs:
             opinions.fit(method)
-    return Trial(material, opinions, settings, [BY_NAME[name] for name in names], parts, Stages(None))
+    return CandidateSelection(material, opinions, settings, [BY_NAME[name] for name in names], parts, Stages(None))
 
 
 def test_no_candidate_sees_what_it_is_judged_on(world: World) -> None:
@@ -382,7 +382,7 @@ def test_least_squares_on_remapped_labels_is_the_remappers_own(world: World, kin
     ranker = BY_NAME[f"{kind}-gls"].learn(lesson)
     own = lesson.remapper(kind).ranker_
     known = material.features
-    # But for the weights that features are standardised with, and so what the ridge weighs, they are the same.
+    # But for the weights that features are standardized with, and so what the ridge weighs, they are the same.
     assert np.corrcoef(ranker.predict(known), own.predict(known))[0, 1] > 0.9999
 
 
@@ -417,7 +417,7 @@ def test_the_judge_measures_as_evaluate_does(world: World) -> None:
     planted = world.documents.loc[world.documents["honeypot"], "document"]
     gold = world.gold[~world.gold["document"].isin(planted)]
     found = crowdrank.evaluate(frame, gold, "nDCG@10", gains="exponential").means["nDCG@10"]
-    judge = Judge(material, material.graded_queries, Settings())
+    judge = ExpertScorer(material, material.graded_queries, Settings())
     assert judge.values(score).mean() == pytest.approx(found)
 
 
@@ -522,7 +522,7 @@ def test_a_method_at_its_last_iteration_is_said_without_options_that_a_run_lacks
 
 
 def test_families_join_the_candidates() -> None:
-    world = crowdrank.simulate(queries=30, documents=8, families=3, gold_queries=10, seed=2)
+    world = crowdrank.simulate(queries=30, documents=8, families=3, gold_queries=10, random_state=2)
     done = run(world.judgments, world.features, world.gold, candidates=["majority", "family-mean"], trees=TREES)
     assert "family-mean" in done.outcome.scores
 
@@ -640,7 +640,7 @@ def test_several_scales_without_maps_leave_out_what_cannot_take_them(tmp_path: P
         ({"folds": 1}, "folds is a whole number from 2 up"),
         ({"measure": "Tau"}, "validate_by|measure"),
         ({"method": "gold"}, "method is one of"),
-        ({"colour": 1}, "no setting 'colour'"),
+        ({"color": 1}, "no setting 'color'"),
         ({"baseline": "zzz"}, "The baseline 'zzz' is no candidate here"),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import crowdrank
-from crowdrank.pipeline.stages import Stages, code, digest
+from crowdrank.pipeline.stage_cache import Stages, code, digest
 
 
 @given(npst.arrays(np.float64, 4, elements=st.floats(allow_nan=False)), st.integers(0, 3), st.floats(allow_nan=False))
@@ -52,7 +52,7 @@ def test_what_cannot_be_read_is_made_again(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one, np.arange(3))
 
 
-SOURCE = "import sys; sys.path.insert(0, sys.argv[1]); from crowdrank.pipeline.stages import code; print(code())"
+SOURCE = "import sys; sys.path.insert(0, sys.argv[1]); from crowdrank.pipeline.stage_cache import code; print(code())"
 
 
 def test_a_change_of_the_source_gives_other_keys(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ SMALL = {"n_estimators": 15, "num_leaves": 8, "min_child_samples": 5, "folds": 2
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    return simulate(queries=40, documents=8, labels=3, seed=4)
+    return simulate(queries=40, documents=8, labels=3, random_state=4)
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +112,8 @@ def test_the_constructor_only_stores(cls: type[Ranker]) -> None:
     assert vars(ranker) == defaults
     assert ranker.get_params() == defaults
     assert repr(ranker) == f"{cls.__name__}()"
-    assert repr(cls().set_params(seed=3)) == f"{cls.__name__}(seed=3)"
-    assert clone(cls().set_params(seed=3)).get_params() == {**defaults, "seed": 3}
+    assert repr(cls().set_params(random_state=3)) == f"{cls.__name__}(seed=3)"
+    assert clone(cls().set_params(random_state=3)).get_params() == {**defaults, "seed": 3}
     with pytest.raises(UsageError, match=f"{cls.__name__} has no parameter 'depth'.*; it has: "):
         ranker.set_params(depth=3)
 
@@ -158,7 +158,7 @@ def test_a_saved_ranker_scores_the_same(cls: type[Ranker], world: World, tmp_pat
     for loader in (cls, Ranker):
         loaded = loader.load(tmp_path / "ranker")
         assert type(loaded) is cls
-        assert loaded.feature_names_ == ranker.feature_names_
+        assert loaded.feature_names_in_ == ranker.feature_names_in_
         assert np.array_equal(loaded.importances_, ranker.importances_)
         query = world.gold["query"]
         assert np.array_equal(loaded.predict(matrix(world), query), ranker.predict(matrix(world), query))
@@ -212,12 +212,12 @@ def test_any_frame_is_the_same(cls: type[Ranker], world: World, features: Featur
     expected = fitted(cls, world).predict(matrix(world), query)
     for X in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame), features):
         ranker = fitted(cls, world, X)
-        assert ranker.feature_names_ == tuple(frame.columns)
+        assert ranker.feature_names_in_ == tuple(frame.columns)
         assert np.array_equal(ranker.predict(X, query), expected)
         assert np.array_equal(ranker.predict(frame[frame.columns[::-1]], query), expected)
         with pytest.raises(InputError, match="needs 2 features that are not there \\('f1', 'f2'\\)"):
             ranker.predict(frame.drop(columns=["f1", "f2"]), query)
-        with pytest.raises(InputError, match="there are 3 features, but the ranker learnt from 20"):
+        with pytest.raises(InputError, match="there are 3 features, but the ranker learned from 20"):
             ranker.predict(matrix(world)[:, :3], query)
 
 
@@ -229,7 +229,7 @@ def test_a_frame_tells_queries_and_documents(cls: type[Ranker], world: World) ->
     for library in (lambda frame: frame, pl.from_pandas, pa.Table.from_pandas):
         frame = library(world.features)
         ranker = small(cls, world).fit(frame, world.gold["grade"].to_numpy())
-        assert ranker.feature_names_ == tuple(world.features.columns.drop(["query", "document"]))
+        assert ranker.feature_names_in_ == tuple(world.features.columns.drop(["query", "document"]))
         assert np.array_equal(ranker.predict(frame), expected)
         assert ranker.validation_queries_ == ()
     held_out = (world.features[later], world.gold["grade"][later], None)
@@ -261,7 +261,9 @@ def test_labels_that_tell_nothing_apart_are_refused(cls: type[Ranker], world: Wo
 
 @each
 def test_validation_queries_are_kept_with_the_ranker(cls: type[Ranker], world: World, tmp_path: Path) -> None:
-    train, later = crowdrank.Instances.from_labels(world.gold, world.features, missing="skip").split(0.25, seed=1)
+    train, later = crowdrank.Instances.from_labels(world.gold, world.features, missing="skip").split(
+        0.25, random_state=1
+    )
     ranker = small(cls, world).fit(**train.arguments, eval_set=later.eval_set)
     names = tuple(later.features.query.unique().to_pylist())
     assert ranker.validation_queries_ == names
@@ -327,8 +329,8 @@ def test_blank_and_constant_features(cls: type[Ranker], world: World) -> None:
         warnings.simplefilter("always")
         ranker = fitted(cls, world, X)
     texts = [str(one.message) for one in said]
-    flat = "1 feature (f1) is the same in every row, so that nothing is learnt from it."
-    blank = "1 feature (f3) is blank in every row, so that nothing is learnt from it."
+    flat = "1 feature (f1) is the same in every row, so that nothing is learned from it."
+    blank = "1 feature (f3) is blank in every row, so that nothing is learned from it."
     assert texts.count(flat) == texts.count(blank) == 1  # once, also where one ranker teaches others
     others = [text for text in texts if text not in (flat, blank)]
     assert all(text.startswith("1 feature (f2) has blanks, which") for text in others)
@@ -356,7 +358,9 @@ def test_blank_and_constant_features(cls: type[Ranker], world: World) -> None:
         ({"eval_set": ("X", "y")}, r"eval_set is \(X, y, query\)"),
     ],
 )
-def test_what_cannot_be_learnt_from_is_said(cls: type[Ranker], change: dict[str, Any], said: str, world: World) -> None:
+def test_what_cannot_be_learned_from_is_said(
+    cls: type[Ranker], change: dict[str, Any], said: str, world: World
+) -> None:
     ranker = small(cls, world)
     known = {**told(world, ranker), **change}
     if isinstance(known.get("sample_weight"), float):
@@ -385,7 +389,7 @@ def test_labels_that_are_none(cls: type[Ranker], labels: str, said: str, world: 
 
 @each
 def test_settings_are_checked(cls: type[Ranker], world: World) -> None:
-    ranker = small(cls, world).set_params(seed=-1)
+    ranker = small(cls, world).set_params(random_state=-1)
     with pytest.raises(UsageError, match="seed is a whole number from 0 up, not -1"):
         ranker.fit(matrix(world), **told(world, ranker))
 
@@ -403,7 +407,7 @@ def test_features_that_are_no_matrix(world: World) -> None:
 
 
 def test_a_frame_may_have_more_columns_than_the_features() -> None:
-    world = crowdrank.simulate(queries=20, documents=8, seed=1)
+    world = crowdrank.simulate(queries=20, documents=8, random_state=1)
     rows = crowdrank.Instances.from_labels(world.gold, world.features, missing="skip")
     ranker = crowdrank.GLS().fit(**rows.arguments)
     bare = world.features.drop(columns=["query", "document"])
@@ -422,7 +426,7 @@ def test_falling_gains_are_refused() -> None:
 
 
 def test_a_frame_tells_an_ensemble_its_queries() -> None:
-    world = crowdrank.simulate(queries=20, documents=8, seed=1)
+    world = crowdrank.simulate(queries=20, documents=8, random_state=1)
     rows = crowdrank.Instances.from_labels(world.gold, world.features, missing="skip")
     ranker = crowdrank.Ensemble([crowdrank.GLS(), crowdrank.GLS(mu=10.0)]).fit(**rows.arguments)
     bare = world.features.drop(columns=["query", "document"])
@@ -434,10 +438,10 @@ def test_small_data_takes_one_thread(world: World, monkeypatch: pytest.MonkeyPat
     assert [usual_threads(cells) for cells in (1, FEW_CELLS - 1, FEW_CELLS)] == [1, 1, 3]
     ranker = crowdrank.LambdaMART(n_estimators=2).fit(world.features, world.gold["grade"])
     assert ranker.booster_.params["num_threads"] == 1
-    ranker = crowdrank.LambdaMART(n_estimators=2, threads=2).fit(world.features, world.gold["grade"])
+    ranker = crowdrank.LambdaMART(n_estimators=2, n_jobs=2).fit(world.features, world.gold["grade"])
     assert ranker.booster_.params["num_threads"] == 2
     few = slice(60)  # rows that make a hundred trees cheap
-    for whole in (crowdrank.Ensemble(threads=2), crowdrank.TreeFeatures(folds=0, threads=2)):
+    for whole in (crowdrank.Ensemble(n_jobs=2), crowdrank.TreeFeatures(folds=0, n_jobs=2)):
         whole.fit(world.features[few], world.gold["grade"][few])
         part = whole.members_[0] if isinstance(whole, crowdrank.Ensemble) else whole.trees_
         assert part.get_params()["threads"] == 2

@@ -14,12 +14,14 @@ from scipy.stats import norm as normal
 import crowdrank
 from crowdrank import Ensemble, GDAPairwise, GDAPairwiseMART, Instances, read_features
 from crowdrank.errors import InputError, UsageError
-from crowdrank.rankers.data import Floats, Lists, gather
 from crowdrank.rankers.gda_mart import JudgmentObjective
+from crowdrank.rankers.ranking_data import Floats, Lists, gather
 
 
 def crowd(seed: int, difficulty: bool = False, labels: int = 3) -> GDAPairwise:
-    world = crowdrank.simulate(queries=3, documents=4, labels=labels, assessors=6, grades=3, honeypots=0, seed=seed)
+    world = crowdrank.simulate(
+        queries=3, documents=4, labels=labels, assessors=6, grades=3, honeypots=0, random_state=seed
+    )
     return GDAPairwise(n_iter=5, tol=10, difficulty=difficulty).fit(world.judgments)
 
 
@@ -71,7 +73,7 @@ def swap_changes(lists: Lists, score: Floats) -> Floats:
 
 @pytest.mark.parametrize("difficulty", [False, True])
 @settings(max_examples=5)
-@given(seed=st.integers(0, 100))
+@given(random_state=st.integers(0, 100))
 def test_forces_are_the_slopes_of_the_loss(difficulty: bool, seed: int) -> None:
     model = crowd(seed, difficulty)
     lists = lists_of(model)
@@ -91,7 +93,7 @@ def test_forces_are_the_slopes_of_the_loss(difficulty: bool, seed: int) -> None:
 
 
 @settings(max_examples=10)
-@given(seed=st.integers(0, 100), most=st.integers(1, 20))
+@given(random_state=st.integers(0, 100), most=st.integers(1, 20))
 def test_forces_within_a_query_sum_to_zero(seed: int, most: int) -> None:
     model = crowd(seed)
     lists = lists_of(model, np.random.default_rng(seed).uniform(0, 2, len(lists_of(model).y)))
@@ -128,13 +130,13 @@ def test_threads_change_nothing() -> None:
     model = crowd(4)
     lists, n = lists_of(model), len(lists_of(model).y)
     one, two = (
-        JudgmentObjective(lists, model, np.arange(n), threads=t)(np.arange(n, dtype=np.float64) % 5) for t in (1, 2)
+        JudgmentObjective(lists, model, np.arange(n), n_jobs=t)(np.arange(n, dtype=np.float64) % 5) for t in (1, 2)
     )
     assert np.array_equal(one, two)
 
 
 def test_it_learns_from_judgments_what_documents_are_worth() -> None:
-    world = crowdrank.simulate(queries=60, documents=10, labels=3, seed=7)
+    world = crowdrank.simulate(queries=60, documents=10, labels=3, random_state=7)
     features, model = read_features(world.features), GDAPairwise().fit(world.judgments)
     ranker = GDAPairwiseMART(model, n_estimators=40).fit(features)
     run = world.gold[["query", "document"]].assign(score=ranker.predict(features))
@@ -190,10 +192,10 @@ def test_a_sample_does_not_depend_on_the_order_of_rows_or_of_scores() -> None:
 
 def test_every_judgment_of_a_document_is_looked_at_somewhere() -> None:
     """Turn the last judgments of all documents round: a sample of few pairs feels it."""
-    world = crowdrank.simulate(queries=3, documents=8, labels=12, assessors=12, grades=3, honeypots=0, seed=2)
+    world = crowdrank.simulate(queries=3, documents=8, labels=12, assessors=12, grades=3, honeypots=0, random_state=2)
     model = GDAPairwise(n_iter=5, tol=10).fit(world.judgments)
     lists = lists_of(model)
-    objective = JudgmentObjective(lists, model, np.arange(len(lists.y)), most_pairs=2, measure=None, seed=1)
+    objective = JudgmentObjective(lists, model, np.arange(len(lists.y)), most_pairs=2, measure=None, random_state=1)
     base = objective(np.zeros(len(lists.y)))[0]
     felt = []
     for judgment in range(len(objective.grade)):
@@ -205,11 +207,11 @@ def test_every_judgment_of_a_document_is_looked_at_somewhere() -> None:
 
 
 def test_a_frame_of_ids_and_features_is_enough() -> None:
-    world = crowdrank.simulate(queries=15, documents=8, labels=3, seed=7)
+    world = crowdrank.simulate(queries=15, documents=8, labels=3, random_state=7)
     model = GDAPairwise().fit(world.judgments)
     expected = GDAPairwiseMART(model, n_estimators=5).fit(read_features(world.features))
     ranker = GDAPairwiseMART(model, n_estimators=5).fit(world.features)
-    assert ranker.feature_names_ == expected.feature_names_
+    assert ranker.feature_names_in_ == expected.feature_names_in_
     assert np.array_equal(ranker.predict(world.features), expected.predict(read_features(world.features)))
     # Ids of the columns find judgments; `query` beside them says the lists.
     lists = pd.factorize(world.features["query"])[0]
@@ -231,7 +233,7 @@ def test_a_frame_of_ids_and_features_is_enough() -> None:
 
 
 def test_a_weight_that_is_none_is_named_by_its_own_row() -> None:
-    world = crowdrank.simulate(queries=10, documents=6, labels=2, seed=7)
+    world = crowdrank.simulate(queries=10, documents=6, labels=2, random_state=7)
     model = GDAPairwise().fit(world.judgments)
     more = pd.concat([world.features.head(1).assign(document="new"), world.features], ignore_index=True)
     weight = np.ones(len(more))
@@ -244,7 +246,7 @@ def test_a_weight_that_is_none_is_named_by_its_own_row() -> None:
 
 
 def test_rows_without_judgments_are_left_out_and_said() -> None:
-    world = crowdrank.simulate(queries=10, documents=6, labels=2, seed=7)
+    world = crowdrank.simulate(queries=10, documents=6, labels=2, random_state=7)
     model = GDAPairwise().fit(world.judgments)
     more = pd.concat([world.features, world.features.tail(3).assign(document=["new-1", "new-2", "new-3"])])
     with pytest.warns(UserWarning, match="3 documents without judgments in the model were left out"):

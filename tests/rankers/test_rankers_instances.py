@@ -87,7 +87,9 @@ def test_good_labels_may_count_several_times() -> None:
 
 
 def test_labels_are_drawn_by_the_seed() -> None:
-    drawn = [rows(Instances.from_judgments(JUDGED, FEATURES, "single", seed=seed)) for seed in (0, 0, *range(1, 9))]
+    drawn = [
+        rows(Instances.from_judgments(JUDGED, FEATURES, "single", random_state=seed)) for seed in (0, 0, *range(1, 9))
+    ]
     assert drawn[0] == drawn[1]
     assert len({tuple(draw) for draw in drawn}) > 1
     for draw in drawn:
@@ -143,7 +145,7 @@ def test_documents_on_one_side_only_are_counted_and_named(how: str) -> None:
 
 def test_nothing_in_common_is_refused() -> None:
     other = FEATURES.assign(query="no " + FEATURES["query"])
-    with pytest.raises(InputError, match=r"no labelled document has features .*'a' of query 'no q'.*'a' of query 'q'"):
+    with pytest.raises(InputError, match=r"no labeled document has features .*'a' of query 'no q'.*'a' of query 'q'"):
         Instances.from_judgments(JUDGED, other)
 
 
@@ -225,9 +227,9 @@ def test_labels_that_are_none(frame: dict[str, Any], said: str) -> None:
 
 
 def test_queries_are_split_whole() -> None:
-    world = crowdrank.simulate(queries=20, documents=6, seed=2)
+    world = crowdrank.simulate(queries=20, documents=6, random_state=2)
     made = Instances.from_labels(world.gold, world.features)
-    train, later = made.split(0.25, seed=1)
+    train, later = made.split(0.25, random_state=1)
     assert len(train) + len(later) == len(made)
     one, other = set(train.features.query.to_pylist()), set(later.features.query.to_pylist())
     assert len(other) == 5
@@ -237,8 +239,8 @@ def test_queries_are_split_whole() -> None:
 
 
 def test_overlap_and_consensus_train_rankers() -> None:
-    world = crowdrank.simulate(queries=60, documents=10, labels=3, seed=5)
-    test = crowdrank.simulate(queries=60, documents=10, seed=5)
+    world = crowdrank.simulate(queries=60, documents=10, labels=3, random_state=5)
+    test = crowdrank.simulate(queries=60, documents=10, random_state=5)
     model = DawidSkene().fit(world.judgments)
     found = {}
     for name, made in {
@@ -255,7 +257,7 @@ def test_overlap_and_consensus_train_rankers() -> None:
 
 
 def test_instances_carry_validation() -> None:
-    world = crowdrank.simulate(queries=30, documents=8, seed=5)
+    world = crowdrank.simulate(queries=30, documents=8, random_state=5)
     train, later = Instances.from_labels(world.gold, world.features).split(0.3)
     ranker = LambdaMART(n_estimators=10).fit(**train.arguments, eval_set=later.eval_set)
     assert len(ranker.history_) == 10
@@ -277,7 +279,7 @@ def test_settings_that_mean_nothing(settings: dict[str, Any], said: str) -> None
 
 
 def test_a_model_that_is_not_fitted_is_said() -> None:
-    world = crowdrank.simulate(queries=5, documents=4, seed=1)
+    world = crowdrank.simulate(queries=5, documents=4, random_state=1)
     for model in (crowdrank.DawidSkene(), crowdrank.GDAPairwise(), crowdrank.Auto()):
         name = type(model).__name__
         with pytest.raises(NotFittedError, match=f"{name} is not fitted yet; call fit first"):
@@ -285,7 +287,7 @@ def test_a_model_that_is_not_fitted_is_said() -> None:
 
 
 def test_a_weight_of_a_label_is_named_by_the_row_of_the_labels() -> None:
-    world = crowdrank.simulate(queries=5, documents=4, seed=1)
+    world = crowdrank.simulate(queries=5, documents=4, random_state=1)
     labels = world.gold.iloc[::-1]  # the rows to learn from come in the order of the features
     weight = np.ones(len(labels))
     weight[2] = -1

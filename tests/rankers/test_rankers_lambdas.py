@@ -7,14 +7,14 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 import pytest
-import rankers_twins as twins
+import rankers_reference as twins
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm as normal
 
 from crowdrank.errors import InputError, UsageError
-from crowdrank.rankers.data import Floats, Lists, gather
 from crowdrank.rankers.lambdas import LambdaObjective
+from crowdrank.rankers.ranking_data import Floats, Lists, gather
 
 MEASURES = [None, "nDCG", "nDCG@3", "DCG", "DCG@4", "ERR", "ERR@3", "AP", "AP(rel=2)@4"]
 each_measure = pytest.mark.parametrize("measure", MEASURES)
@@ -61,7 +61,7 @@ def unweighted(lists: Lists) -> Lists:
 @each_measure
 @pytest.mark.parametrize("norm", [True, False])
 @settings(max_examples=10)
-@given(seed=st.integers(0, 10_000), truncation=st.sampled_from([1, 3, 30]), sigmoid=st.sampled_from([0.5, 2.0]))
+@given(random_state=st.integers(0, 10_000), truncation=st.sampled_from([1, 3, 30]), sigmoid=st.sampled_from([0.5, 2.0]))
 def test_forces_are_the_twins(measure: str | None, norm: bool, seed: int, truncation: int, sigmoid: float) -> None:
     lists, score = drawn(seed)
     options: dict[str, Any] = {"truncation": truncation, "sigmoid": sigmoid, "norm": norm}
@@ -71,7 +71,7 @@ def test_forces_are_the_twins(measure: str | None, norm: bool, seed: int, trunca
 
 @pytest.mark.parametrize("weighting", ["product", "left", "post"])
 @settings(max_examples=10)
-@given(seed=st.integers(0, 10_000))
+@given(random_state=st.integers(0, 10_000))
 def test_weighted_forces_are_the_twins(weighting: str, seed: int) -> None:
     lists, score = drawn(seed)
     ours = LambdaObjective(lists, weighting=weighting)(score)
@@ -81,7 +81,7 @@ def test_weighted_forces_are_the_twins(weighting: str, seed: int) -> None:
 @each_measure
 @pytest.mark.parametrize("weighting", ["product", "left"])
 @settings(max_examples=10)
-@given(seed=st.integers(0, 10_000))
+@given(random_state=st.integers(0, 10_000))
 def test_forces_within_a_query_sum_to_zero(measure: str | None, weighting: str, seed: int) -> None:
     lists, score = drawn(seed)
     slope, curve = LambdaObjective(lists, measure=measure, weighting=weighting)(score)
@@ -96,7 +96,7 @@ def test_post_weights_leave_a_sum() -> None:
 
 
 @settings(max_examples=20)
-@given(seed=st.integers(0, 10_000))
+@given(random_state=st.integers(0, 10_000))
 def test_by_product_a_document_of_weight_two_is_that_document_twice(seed: int) -> None:
     lists, score = drawn(seed, queries=1, most=8)
     n = len(score)
@@ -127,7 +127,7 @@ def test_a_weighted_query_is_that_query_twice(measure: str | None, weighting: st
 
 
 @settings(max_examples=10)
-@given(seed=st.integers(0, 10_000))
+@given(random_state=st.integers(0, 10_000))
 def test_the_slope_of_no_measure_is_that_of_the_log_loss(seed: int) -> None:
     lists, score = drawn(seed, queries=2, most=6)
 
@@ -239,7 +239,7 @@ def test_far_scores_do_not_overflow() -> None:
 
 def test_threads_change_nothing() -> None:
     lists, score = drawn(11, queries=50)
-    one, two = (LambdaObjective(lists, threads=threads)(score) for threads in (1, 2))
+    one, two = (LambdaObjective(lists, n_jobs=threads)(score) for threads in (1, 2))
     assert np.array_equal(one, two)
 
 

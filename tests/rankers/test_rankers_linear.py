@@ -10,8 +10,8 @@ from sklearn.linear_model import Ridge
 
 from crowdrank import GLS, RD
 from crowdrank.errors import UsageError
-from crowdrank.rankers.data import Floats
 from crowdrank.rankers.linear import folded
+from crowdrank.rankers.ranking_data import Floats
 
 
 def drawn(seed: int, n: int = 40, features: int = 5) -> tuple[Floats, Floats, Floats, Floats]:
@@ -34,7 +34,7 @@ def test_it_is_scikit_learns_ridge(mu: float) -> None:
 
 
 @settings(max_examples=25)
-@given(seed=st.integers(0, 10_000))
+@given(random_state=st.integers(0, 10_000))
 def test_a_weight_is_a_number_of_rows(seed: int) -> None:
     X, y, query, _ = drawn(seed)
     times = np.random.default_rng(seed).integers(0, 4, len(y))
@@ -46,7 +46,7 @@ def test_a_weight_is_a_number_of_rows(seed: int) -> None:
 
 
 @settings(max_examples=25)
-@given(seed=st.integers(0, 10_000))
+@given(random_state=st.integers(0, 10_000))
 def test_folding_leaves_the_same_equations(seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = rng.integers(0, 2, (30, 3)).astype(float)

@@ -10,15 +10,15 @@ import pytest
 
 from crowdrank import LambdaRankNet
 from crowdrank.errors import InputError, UsageError
-from crowdrank.rankers.data import Floats, gather
 from crowdrank.rankers.lambdas import LambdaObjective
+from crowdrank.rankers.ranking_data import Floats, gather
 from crowdrank.simulation.world import simulate
 
 Set = tuple[Floats, Floats, Any]
 
 
 def world(seed: int = 0, queries: int = 40) -> Set:
-    made = simulate(queries=queries, documents=10, seed=seed)
+    made = simulate(queries=queries, documents=10, random_state=seed)
     X = made.features.drop(columns=["query", "document"]).to_numpy()
     return X, made.gold["grade"].to_numpy(dtype=float), made.gold["query"].to_numpy()
 
@@ -70,7 +70,7 @@ class TestWithTorch:
     def test_it_leaves_global_state_alone(self, torch: Any) -> None:
         X, y, query = world(queries=5)
         before, threads = torch.random.get_rng_state(), torch.get_num_threads()
-        LambdaRankNet(epochs=2, threads=1).fit(X, y, query=query)
+        LambdaRankNet(epochs=2, n_jobs=1).fit(X, y, query=query)
         assert torch.equal(before, torch.random.get_rng_state())
         assert torch.get_num_threads() == threads
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from crowdrank import GLS, Ensemble, LambdaMART, LocalEngine, TreeFeatures, read_features
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.data import Floats, gather
-from crowdrank.rankers.ensemble import best_weights, standardised
+from crowdrank.rankers.ensemble import best_weights, standardized
 from crowdrank.rankers.lambdas import LambdaObjective
 from crowdrank.rankers.linear import Normal
+from crowdrank.rankers.ranking_data import Floats, gather
 from crowdrank.rankers.tree_features import cross_fitted, tree_outputs
 from crowdrank.rankers.validation import Validation
 from crowdrank.simulation.world import simulate
@@ -26,7 +26,7 @@ Set = tuple[Floats, Floats, Any]
 
 
 def world(seed: int = 0, queries: int = 60, **more: Any) -> Set:
-    made = simulate(queries=queries, documents=12, seed=seed, **more)
+    made = simulate(queries=queries, documents=12, random_state=seed, **more)
     X = made.features.drop(columns=["query", "document"]).to_numpy()
     return X, made.gold["grade"].to_numpy(dtype=float), made.gold["query"].to_numpy()
 
@@ -37,7 +37,7 @@ def ndcg(score: Floats, known: Set, measure: str = "nDCG@10") -> float:
 
 def test_whole_grades_and_no_weights_give_lightgbms_trees() -> None:
     X, y, query = world()
-    ours = LambdaMART(n_estimators=5, threads=1).fit(X, y, query=query)
+    ours = LambdaMART(n_estimators=5, n_jobs=1).fit(X, y, query=query)
     _, sizes = np.unique(gather(X, y, query).query, return_counts=True)
     settings = {"objective": "lambdarank", "verbosity": -1, "deterministic": True, "force_col_wise": True}
     theirs = lgb.train(settings, lgb.Dataset(X, y, group=sizes), 5)
@@ -176,17 +176,17 @@ def test_a_lone_document_gets_no_force_and_gives_none() -> None:
 
 def test_threads_change_nothing() -> None:
     X, y, query = world()
-    one, two = (LambdaMART(n_estimators=10, threads=n).fit(X, y, query=query).predict(X) for n in (1, 2))
+    one, two = (LambdaMART(n_estimators=10, n_jobs=n).fit(X, y, query=query).predict(X) for n in (1, 2))
     assert np.array_equal(one, two)
 
 
 # Ensembles.
 
 
-def test_scores_are_standardised_within_the_query() -> None:
+def test_scores_are_standardized_within_the_query() -> None:
     query = np.array([0, 1, 0, 1, 2, 0])
     score = np.array([1.0, 5.0, 2.0, 9.0, 4.0, 6.0])
-    found = standardised(score, query)
+    found = standardized(score, query)
     for q in (0, 1):
         assert found[query == q].mean() == pytest.approx(0)
         assert found[query == q].std() == pytest.approx(1)
@@ -199,7 +199,7 @@ def test_weights_are_found_on_the_simplex() -> None:
     rng = np.random.default_rng(0)
     codes = validation.query
     votes = np.stack(
-        [standardised(vote, codes) for vote in (y + rng.normal(0, 0.5, len(y)), rng.normal(size=len(y)), -y)]
+        [standardized(vote, codes) for vote in (y + rng.normal(0, 0.5, len(y)), rng.normal(size=len(y)), -y)]
     )
     weights, best = best_weights(votes, validation, 20)
     assert weights.sum() == pytest.approx(1)
@@ -214,9 +214,9 @@ def test_an_ensemble_is_the_mean_of_its_members() -> None:
     X, y, query = world()
     pair = Ensemble([LambdaMART(n_estimators=10), GLS()]).fit(X, y, query=query)
     codes = gather(X, y, query).query
-    by_hand = [standardised(m.fit(X, y, query=query).predict(X), codes) for m in (LambdaMART(n_estimators=10), GLS())]
+    by_hand = [standardized(m.fit(X, y, query=query).predict(X), codes) for m in (LambdaMART(n_estimators=10), GLS())]
     assert np.allclose(pair.predict(X, query), np.mean(by_hand, axis=0))
-    with pytest.raises(UsageError, match=r"standardises scores within each query: give predict\(X, query=...\)"):
+    with pytest.raises(UsageError, match=r"standardizes scores within each query: give predict\(X, query=...\)"):
         pair.predict(X)
 
 
@@ -245,7 +245,7 @@ def test_the_outputs_of_trees_sum_to_the_score() -> None:
 
 
 @settings(max_examples=8)
-@given(seed=st.integers(0, 1000))
+@given(random_state=st.integers(0, 1000))
 def test_proposition_1_training_error_is_never_worse(seed: int) -> None:
     X, y, query = world(seed, queries=12)
     weight = np.random.default_rng(seed).uniform(0.1, 2, len(y))
@@ -275,7 +275,7 @@ def test_cross_fitted_outputs_come_from_trees_that_did_not_see_the_query() -> No
         fits[folds] = np.corrcoef(ranker.predict(X), noise)[0, 1]
         trees = ranker.ranker_.importances_[X.shape[1] :].sum()
         assert 0 < trees < 1
-    outputs = cross_fitted(forest, gather(X, noise, query), 30, folds=4, seed=0)
+    outputs = cross_fitted(forest, gather(X, noise, query), 30, folds=4, random_state=0)
     in_sample = tree_outputs(forest.unfitted().fit(X, noise, query=query), X)
     assert np.corrcoef(in_sample.sum(axis=1), noise)[0, 1] > 0.5
     assert abs(np.corrcoef(outputs.sum(axis=1), noise)[0, 1]) < 0.2

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import crowdrank
-from crowdrank.reports.findings import Findings
+from crowdrank.reports.run_folder import Findings
 
 HOSTILE = (
     "<script>document.title='stolen'</script>",
@@ -40,7 +40,7 @@ def _folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with experts, a test, and both remappers."""
     folder = _folder(tmp_path_factory, "whole")
-    world = crowdrank.simulate(queries=40, documents=10, gold_queries=18, seed=1)
+    world = crowdrank.simulate(queries=40, documents=10, gold_queries=18, random_state=1)
     brief = {"n_iter": 3, "ridge": 0.1}
     crowdrank.run(
         world.judgments,
@@ -59,7 +59,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run without experts, on votes, with families of assessors."""
     folder = _folder(tmp_path_factory, "alone")
-    world = crowdrank.simulate(queries=20, documents=6, families=3, honeypots=0, seed=2)
+    world = crowdrank.simulate(queries=20, documents=6, families=3, honeypots=0, random_state=2)
     judgments = world.judgments.drop(columns=["duration", "cost", "honeypot"])
     crowdrank.run(judgments, world.features, output=folder, candidates=["gls"], method="majority")
     return folder
@@ -76,7 +76,7 @@ def renamed(column: pd.Series[str]) -> pd.Series[str]:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose queries, documents, assessors and families are scripts, markup and worse."""
     folder = _folder(tmp_path_factory, "hostile")
-    world = crowdrank.simulate(queries=24, documents=6, families=4, gold_queries=16, seed=3)
+    world = crowdrank.simulate(queries=24, documents=6, families=4, gold_queries=16, random_state=3)
     judgments = world.judgments.assign(
         assessor=renamed(world.judgments["assessor"]), family=renamed(world.judgments["family"])
     )

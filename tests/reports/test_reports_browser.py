@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from crowdrank.reports.findings import Findings
+from crowdrank.reports.formatting import plain_id
 from crowdrank.reports.page import in_script, write_report
-from crowdrank.reports.words import plain_id
+from crowdrank.reports.run_folder import Findings
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need Playwright (extra dev)")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -85,7 +85,7 @@ def test_charts_are_drawn(report: Opened) -> None:
     for picture in pictures.all():
         assert picture.evaluate("async one => { await one.decode(); return one.naturalWidth; }") > 150
         assert picture.get_attribute("alt")
-    # Ink, not a blank sheet: some pixels of the first chart are neither white nor one colour.
+    # Ink, not a blank sheet: some pixels of the first chart are neither white nor one color.
     ink = pictures.first.evaluate(
         """one => { const canvas = document.createElement('canvas'); canvas.width = 200; canvas.height = 200;
         const pen = canvas.getContext('2d'); pen.drawImage(one, 0, 0, 200, 200);

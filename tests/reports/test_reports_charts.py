@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crowdrank
-from crowdrank.consensus.trace import trace
+from crowdrank.consensus.replay import trace
 from crowdrank.errors import InputError, UsageError
 from crowdrank.reports import charts
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.assessors import agreement_of_families
-from crowdrank.reports.findings import Findings
-from crowdrank.reports.words import plain_ids
+from crowdrank.reports.formatting import plain_ids
+from crowdrank.reports.run_folder import Findings
 
 vl_convert = pytest.importorskip("vl_convert")
 
@@ -47,7 +47,7 @@ def test_every_chart_is_drawn_from_a_run(found: Findings) -> None:
     remapping = found.remapping
     steps = trace(model, model.judgments_, found.documents["document"][0], found.documents["query"][0])
     hard = crowdrank.GDA(difficulty=True, n_iter=5, tol=1.0).fit(model.judgments_).consensus_.documents
-    judged = crowdrank.read_judgments(crowdrank.simulate(queries=8, documents=5, families=3, seed=1).judgments)
+    judged = crowdrank.read_judgments(crowdrank.simulate(queries=8, documents=5, families=3, random_state=1).judgments)
     drawn = {
         "informativeness": charts.informativeness(found.assessors),
         "informativeness_by_agreement": charts.informativeness_by_agreement(found.assessors),
@@ -68,8 +68,8 @@ def test_every_chart_is_drawn_from_a_run(found: Findings) -> None:
             quality="AP",
             of="way",
         ),
-        "learnt_by_grade": charts.learnt_by_grade(remapping),
-        "learnt_by_feature": charts.learnt_by_feature(remapping, "ability"),
+        "learned_by_grade": charts.learned_by_grade(remapping),
+        "learned_by_feature": charts.learned_by_feature(remapping, "ability"),
         "importance_of_features": charts.importance_of_features(remapping),
     }
     assert set(drawn) == set(charts.__all__)
@@ -79,7 +79,7 @@ def test_every_chart_is_drawn_from_a_run(found: Findings) -> None:
         assert chart.to_dict()["title"]["text"] in words, name
 
 
-def test_colours_are_okabe_and_ito() -> None:
+def test_colors_are_okabe_and_ito() -> None:
     known = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7"}
     assert {*theme.FLAGS.values(), *theme.GRADES} <= known | {theme.GREY}
 
@@ -153,7 +153,7 @@ def test_drawn_ids_are_inert(name: str) -> None:
 
 
 def test_agreement_of_families_equals_counting_pairs() -> None:
-    world = crowdrank.simulate(queries=6, documents=5, families=3, seed=4)
+    world = crowdrank.simulate(queries=6, documents=5, families=3, random_state=4)
     judged = crowdrank.read_judgments(world.judgments)
     same, pairs, names = agreement_of_families(judged)
     frame = judged.frame.merge(world.judgments[["assessor", "family"]].drop_duplicates(), on="assessor")
@@ -186,7 +186,7 @@ def test_bad_input_is_a_sentence(found: Findings) -> None:
     with pytest.raises(InputError, match="no ranker 'x'"):
         charts.differences_by_query(found.per_query, "x", "majority")
     with pytest.raises(InputError, match="label feature 'x'"):
-        charts.learnt_by_feature(found.remapping, "x")
+        charts.learned_by_feature(found.remapping, "x")
     with pytest.raises(UsageError, match="nothing to hold informativeness against"):
         charts.informativeness_by_agreement(found.assessors[["assessor", "judgments", "informativeness", "flag"]])
 
@@ -198,11 +198,11 @@ def test_frames_of_other_libraries_are_taken(found: Findings) -> None:
 
 
 def test_remappers_show_their_convergence() -> None:
-    world = crowdrank.simulate(queries=24, documents=6, seed=5)
+    world = crowdrank.simulate(queries=24, documents=6, random_state=5)
     remapper = crowdrank.LinearRemapper(n_iter=3, ridge=0.1).fit(world.judgments, world.features, world.gold)
     told = rows(charts.convergence(remapper))
     assert {row["on"] for row in told} == {"training", "validation"}
-    charts.learnt_by_feature(remapper.dependence("label"), "label").to_dict()
+    charts.learned_by_feature(remapper.dependence("label"), "label").to_dict()
 
 
 @given(st.floats(-2, 2), st.floats(0, 3))

@@ -27,14 +27,13 @@ from crowdrank.consensus import METHODS, model_class
 from crowdrank.consensus.latent import NODES
 from crowdrank.errors import ConvergenceWarning, InputError, OutputError
 from crowdrank.evaluation.comparison import Comparison
-from crowdrank.pipeline.report import SHOWN
-from crowdrank.reports import charts, figures
-from crowdrank.reports.answered import Answered
-from crowdrank.reports.answers import Answer, answers, better, how_much, trust, weighted_kappa, what_next
-from crowdrank.reports.findings import Findings
+from crowdrank.pipeline.markdown import SHOWN
+from crowdrank.reports import charts, embedded_charts
+from crowdrank.reports.cards import Answer, answers, better, how_much, trust, weighted_kappa, what_next
+from crowdrank.reports.formatting import plain_id, real_minus, signed
 from crowdrank.reports.page import again, in_script, render, write_report
-from crowdrank.reports.tables import assessor_sheet, document_sheet, ranker_sheet
-from crowdrank.reports.words import plain_id, real_minus, signed
+from crowdrank.reports.run_folder import Findings
+from crowdrank.reports.tables import Answered, assessor_sheet, document_sheet, ranker_sheet
 
 LARGEST = 6_000_000
 
@@ -47,7 +46,7 @@ def page(found: Findings) -> str:
 @pytest.fixture
 def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Charts take their time, and not every test is about them."""
-    monkeypatch.setattr(figures, "find_spec", lambda name: None)
+    monkeypatch.setattr(embedded_charts, "find_spec", lambda name: None)
 
 
 def embedded(page: str, name: str) -> Any:
@@ -247,12 +246,12 @@ def test_every_number_of_documents_is_explained(found: Findings, page: str) -> N
     judged, planted = counts["judged by the crowd"], counts["honeypots among them"]
     assert found.model is not None
     assert planted == judged - found.model.judgments_.n_items > 0
-    assert counts["labelled"] == judged - planted
-    assert counts["learnt from"] == counts["labelled"], "every judged document of this world has features"
-    assert counts["labelled and graded"] == len(found.against_experts)
+    assert counts["labeled"] == judged - planted
+    assert counts["learned from"] == counts["labeled"], "every judged document of this world has features"
+    assert counts["labeled and graded"] == len(found.against_experts)
     text = " ".join(unescape(page).split())
     assert f"on {judged:,} documents ({planted:,} of them honeypots)" in text
-    assert f"{counts['labelled']:,} documents are labelled: the {judged:,} that were judged, less {planted:,}" in text
+    assert f"{counts['labeled']:,} documents are labeled: the {judged:,} that were judged, less {planted:,}" in text
 
 
 def test_the_call_of_a_run_from_frames_is_told(page: str, found: Findings) -> None:
@@ -423,7 +422,7 @@ def test_the_same_run_gives_the_same_page(whole: Path) -> None:
 
 def test_the_same_chart_gives_the_same_picture() -> None:
     chart = charts.confusion([0, 1, 1], [0, 0, 1])
-    assert figures.drawn("documents", chart) == figures.drawn("documents", chart)
+    assert embedded_charts.drawn("documents", chart) == embedded_charts.drawn("documents", chart)
 
 
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
@@ -451,7 +450,7 @@ def test_notebooks_show_our_objects_and_ids_stay_text(names: tuple[str, ...]) ->
     model = crowdrank.DawidSkene()
     assert "not fitted yet" in model._repr_html_()
     model.fit(votes)
-    world = crowdrank.simulate(queries=12, documents=6, seed=1)
+    world = crowdrank.simulate(queries=12, documents=6, random_state=1)
     runs = {names[1]: world.gold.assign(score=1.0), "b": world.gold.assign(score=world.gold["grade"])}
     comparison: Comparison = crowdrank.compare(runs, world.gold, "AP")
     done = crowdrank.run(world.judgments, world.features, candidates=["gls"])
@@ -472,7 +471,7 @@ def test_notebooks_show_our_objects_and_ids_stay_text(names: tuple[str, ...]) ->
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_model_shows_itself_in_a_notebook(method: str) -> None:
-    world = crowdrank.simulate(queries=6, documents=5, families=2, seed=1)
+    world = crowdrank.simulate(queries=6, documents=5, families=2, random_state=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         shown = model_class(method)().fit(world.judgments)._repr_html_()
@@ -481,7 +480,7 @@ def test_every_model_shows_itself_in_a_notebook(method: str) -> None:
 
 
 def test_remappers_show_themselves_in_a_notebook() -> None:
-    world = crowdrank.simulate(queries=24, documents=6, seed=5)
+    world = crowdrank.simulate(queries=24, documents=6, random_state=5)
     remapper = crowdrank.LinearRemapper(n_iter=2, ridge=0.1)
     assert "not fitted yet" in remapper._repr_html_()
     shown = remapper.fit(world.judgments, world.features, world.gold)._repr_html_()
@@ -507,7 +506,7 @@ def test_simple_ways_stand_on_the_first_screen(found: Findings) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_scale_of_relevance_is_that_of_the_numbers(method: str) -> None:
-    world = crowdrank.simulate(queries=12, documents=6, families=2, honeypots=0, seed=1)
+    world = crowdrank.simulate(queries=12, documents=6, families=2, honeypots=0, random_state=1)
     frame = world.judgments[["query", "document", "assessor", "family"]].assign(grade=world.judgments["grade"] + 10)
     model = model_class(method)()
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""That the crowd behaves as its kinds are described: noise, rigour, spam, reversal, honeypots."""
+"""That the crowd behaves as its kinds are described: noise, rigor, spam, reversal, honeypots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def joined(world: World) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def judged() -> pd.DataFrame:
-    return joined(simulate(queries=300, assessors=150, seed=11))
+    return joined(simulate(queries=300, assessors=150, random_state=11))
 
 
 def of_kind(judged: pd.DataFrame, *kinds: str) -> pd.DataFrame:
@@ -52,8 +52,8 @@ def test_honest_assessors_tell_something(judged: pd.DataFrame) -> None:
 def test_spammers_have_their_habits(judged: pd.DataFrame) -> None:
     constant = of_kind(judged, "constant-spammer")
     assert (constant["grade"] == constant["favourite"]).all()
-    centred = of_kind(judged, "centre-spammer")["grade"]
-    assert (centred == 2).mean() > 0.5
+    centered = of_kind(judged, "center-spammer")["grade"]
+    assert (centered == 2).mean() > 0.5
     assert of_kind(judged, "random-spammer")["grade"].value_counts(normalize=True).between(0.15, 0.25).all()
 
 
@@ -62,7 +62,7 @@ def test_adversaries_turn_the_scale_round(judged: pd.DataFrame) -> None:
 
 
 def test_care_shows_in_agreement(judged: pd.DataFrame) -> None:
-    # Correlation leaves out what is a matter of rigour.
+    # Correlation leaves out what is a matter of rigor.
     careful, ordinary, careless = (correlation(of_kind(judged, kind)) for kind in HONEST)
     assert careful > ordinary + 0.05
     assert ordinary > careless + 0.05
@@ -75,9 +75,9 @@ def test_difficult_documents_are_agreed_on_less(judged: pd.DataFrame) -> None:
     assert agreement(honest[~hard]) > agreement(honest[hard]) + 0.05
 
 
-def test_rigour_lowers_grades(judged: pd.DataFrame) -> None:
+def test_rigor_lowers_grades(judged: pd.DataFrame) -> None:
     honest = of_kind(judged, *HONEST)
-    excess = (honest["grade"] - honest["expert"]).groupby(honest["rigour"]).mean()
+    excess = (honest["grade"] - honest["expert"]).groupby(honest["rigor"]).mean()
     assert excess.index.tolist() == [0, 1, 2, 3]
     assert excess.is_monotonic_decreasing
     assert excess.iloc[0] > excess.iloc[-1] + 0.3
@@ -115,17 +115,17 @@ def test_a_binary_crowd_answers_honeypots_in_its_own_grades() -> None:
 def test_a_binary_label_without_noise_follows_equation_11(grades: int) -> None:
     judged = joined(simulate(queries=60, grades=grades, label_grades=2, noise=0, spammers=0.2, adversaries=0.1))
     honest = of_kind(judged, *HONEST)
-    assert honest["rigour"].nunique() == grades - 1
-    assert (honest["grade"] == (honest["expert"] > honest["rigour"])).all()
+    assert honest["rigor"].nunique() == grades - 1
+    assert (honest["grade"] == (honest["expert"] > honest["rigor"])).all()
     reversed_ = of_kind(judged, "adversary")
-    assert (reversed_["grade"] == (reversed_["expert"] <= reversed_["rigour"])).all()
+    assert (reversed_["grade"] == (reversed_["expert"] <= reversed_["rigor"])).all()
 
 
-def test_without_noise_only_rigour_parts_assessors_from_experts() -> None:
+def test_without_noise_only_rigor_parts_assessors_from_experts() -> None:
     judged = joined(simulate(queries=60, grades=5, noise=0, spammers=0, adversaries=0))
     assert (abs(judged["grade"] - judged["expert"]) <= 1).all()
-    by_rigour = judged.groupby(["document", "rigour"])["grade"]
-    assert (by_rigour.max() == by_rigour.min()).all()
+    by_rigor = judged.groupby(["document", "rigor"])["grade"]
+    assert (by_rigor.max() == by_rigor.min()).all()
 
 
 def test_kinds_come_in_the_shares_asked_for() -> None:

@@ -71,11 +71,11 @@ def test_the_shared_error_grows_with_difficulty_so_that_honeypots_stay_clear() -
     assert (careful["grade"] == careful["honeypot"]).mean() > 0.95
 
 
-def test_without_noise_a_family_of_one_rigour_gives_one_grade() -> None:
+def test_without_noise_a_family_of_one_rigor_gives_one_grade() -> None:
     world = simulate(**HONEST_CROWD, families=2, noise=0)
-    judged = world.judgments.merge(world.assessors[["assessor", "rigour"]], on="assessor")
-    assert (judged.groupby(["document", "family", "rigour"])["grade"].nunique() == 1).all()
-    assert (judged.groupby(["document", "rigour"])["grade"].nunique() > 1).any()
+    judged = world.judgments.merge(world.assessors[["assessor", "rigor"]], on="assessor")
+    assert (judged.groupby(["document", "family", "rigor"])["grade"].nunique() == 1).all()
+    assert (judged.groupby(["document", "rigor"])["grade"].nunique() > 1).any()
 
 
 def test_honest_assessors_are_dealt_out_evenly_and_others_stay_outside() -> None:
@@ -126,7 +126,7 @@ def test_a_copy_has_the_qualities_of_its_original_but_its_own_activity() -> None
     assessors = simulate(queries=2, copies=0.5, families=2).assessors.set_index("assessor")
     copies = assessors.dropna(subset="copy_of")
     originals = assessors.loc[copies["copy_of"]]
-    for quality in ("kind", "rigour", "noise", "favourite", "seconds", "price", "family"):
+    for quality in ("kind", "rigor", "noise", "favourite", "seconds", "price", "family"):
         same = copies[quality].to_numpy() == originals[quality].to_numpy()
         assert (same | copies[quality].isna().to_numpy()).all(), quality
     assert (copies["activity"].to_numpy() != originals["activity"].to_numpy()).all()

@@ -58,7 +58,7 @@ def test_ids_grades_and_features_are_those_of_the_file(letor: Path) -> None:
 
 
 def test_files_hold_what_the_source_held(letor: Path, tmp_path: Path) -> None:
-    simulate(source=str(letor), assessors=7, seed=3).write(tmp_path / "world")
+    simulate(source=str(letor), assessors=7, random_state=3).write(tmp_path / "world")
     again = simulate(source=tmp_path / "world" / "features.letor")
     same_as(again, read_features(letor, format="letor"))
     settings = json.loads((tmp_path / "world" / "world.json").read_text())
@@ -67,7 +67,7 @@ def test_files_hold_what_the_source_held(letor: Path, tmp_path: Path) -> None:
 
 def test_the_same_seed_makes_the_same_bytes(letor: Path, tmp_path: Path) -> None:
     for name in ("first", "again"):
-        simulate(source=letor, families=2, copies=0.2, seed=9).write(tmp_path / name)
+        simulate(source=letor, families=2, copies=0.2, random_state=9).write(tmp_path / name)
     for path in (tmp_path / "first").iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 
@@ -105,7 +105,7 @@ def test_the_crowd_obeys_its_settings_as_over_invented_documents(letor: Path) ->
     assert set(world.judgments["grade"]) <= {0, 1}
     assert world.gold["query"].unique().tolist() == ["10"]
     assert len(world.assessors) == 9
-    assert world.assessors["rigour"].max() <= 1
+    assert world.assessors["rigor"].max() <= 1
 
 
 def graded(grade: list[int]) -> Features:
@@ -152,7 +152,7 @@ def test_honeypots_do_not_change_the_other_documents() -> None:
     copies=st.floats(0, 1),
     honeypots=st.floats(0, 0.5),
     label_grades=st.none() | st.integers(2, 11),
-    seed=st.integers(0, 2**40),
+    random_state=st.integers(0, 2**40),
 )
 def test_any_grades_are_sound(grade: list[int], queries: int | None, **sizes: Any) -> None:
     world = simulate(source=graded(grade), queries=queries, **sizes)

@@ -33,15 +33,15 @@ def written(world: World, folder: Path) -> dict[str, bytes]:
 
 
 def test_same_seed_same_bytes(tmp_path: Path) -> None:
-    first = written(simulate(**SMALL, seed=3), tmp_path / "first")
-    again = written(simulate(**SMALL, seed=3), tmp_path / "again")
+    first = written(simulate(**SMALL, random_state=3), tmp_path / "first")
+    again = written(simulate(**SMALL, random_state=3), tmp_path / "again")
     assert first == again
     assert set(first) == FILES
 
 
 def test_another_seed_gives_another_world(tmp_path: Path) -> None:
-    first = written(simulate(**SMALL, seed=3), tmp_path / "first")
-    other = written(simulate(**SMALL, seed=4), tmp_path / "other")
+    first = written(simulate(**SMALL, random_state=3), tmp_path / "first")
+    other = written(simulate(**SMALL, random_state=4), tmp_path / "other")
     assert all(first[name] != other[name] for name in FILES)
 
 
@@ -88,7 +88,7 @@ def test_honeypots_do_not_change_the_other_documents() -> None:
     family_error=st.floats(0, 5),
     copies=st.floats(0, 1),
     price=st.floats(0, 1e6),
-    seed=st.integers(0, 2**40),
+    random_state=st.integers(0, 2**40),
 )
 def test_any_size_is_sound(**sizes: Any) -> None:
     world = simulate(**sizes)
@@ -166,25 +166,25 @@ def test_letor_holds_grades_queries_values_and_documents(tmp_path: Path) -> None
 
 def test_writing_again_replaces_the_files_and_leaves_others(tmp_path: Path) -> None:
     folder = tmp_path / "world"
-    simulate(**SMALL, seed=1).write(folder)
-    simulate(**SMALL, seed=2).write(folder)
+    simulate(**SMALL, random_state=1).write(folder)
+    simulate(**SMALL, random_state=2).write(folder)
     assert {path.name for path in folder.iterdir()} == FILES
     assert json.loads((folder / "world.json").read_text())["seed"] == 2
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match=r"notes\.txt"):
-        simulate(**SMALL, seed=3).write(folder)
+        simulate(**SMALL, random_state=3).write(folder)
     assert json.loads((folder / "world.json").read_text())["seed"] == 2
 
 
 def test_a_write_that_fails_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = written(simulate(**SMALL, seed=1), tmp_path)
+    old = written(simulate(**SMALL, random_state=1), tmp_path)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("crowdrank.simulation.world._write_settings", full)
     with pytest.raises(OutputError, match="No space left"):
-        simulate(**SMALL, seed=2).write(tmp_path)
+        simulate(**SMALL, random_state=2).write(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == old
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from crowdrank.consensus.inputs import as_judgments
+from crowdrank._base import require_one_of
+from crowdrank.consensus._coerce import as_judgments
 from crowdrank.errors import UsageError
 from crowdrank.judgments import frames
-from crowdrank.judgments.grades import one_of
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
 Floats = NDArray[np.float64]
@@ -48,7 +48,7 @@ class Alpha:
 
 
 def krippendorff_alpha(
-    judgments: Any, metric: str = "ordinal", *, level: float = 0.95, resamples: int = 1000, seed: int = 0
+    judgments: Any, metric: str = "ordinal", *, level: float = 0.95, resamples: int = 1000, random_state: int = 0
 ) -> Alpha:
     """Krippendorff's alpha of judgments, with a bootstrap interval over documents.
 
@@ -59,7 +59,7 @@ def krippendorff_alpha(
         metric: how far apart two grades are: nominal, ordinal, or interval (by the values of the grades).
         level: the level of the interval.
         resamples: how often documents are drawn with replacement.
-        seed: the same seed gives the same interval.
+        random_state: the same seed gives the same interval.
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "b", "b", "c", "c"], "assessor": ["x", "y"] * 3,
@@ -78,7 +78,7 @@ def krippendorff_alpha(
         return Alpha(np.nan, np.nan, np.nan, metric, level, 0)
     coincidences = pattern_coincidences(patterns)
     value = float(alpha_of(_summed(often[None], coincidences), values, metric)[0])
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_state)
     drawn = [
         alpha_of(_summed(rng.multinomial(documents, often / documents, size), coincidences), values, metric)
         for size in _sizes(resamples, len(often))
@@ -145,7 +145,7 @@ def distances(margin: Floats, values: Floats, metric: str) -> Floats:
     >>> distances(np.array([[2.0, 2.0, 2.0]]), np.array([0.0, 1.0, 2.0]), "ordinal")[0].tolist()
     [[0.0, 4.0, 16.0], [4.0, 0.0, 4.0], [16.0, 4.0, 0.0]]
     """
-    one_of(METRICS, metric, "metric")
+    require_one_of("metric", metric, METRICS)
     if metric == "nominal":
         return np.broadcast_to(1 - np.eye(len(values)), (len(margin), len(values), len(values)))
     # Between two grades lie all judgments from the middle of the one to the middle of the other.
@@ -162,7 +162,7 @@ def weighted_kappa(one: ArrayLike, other: ArrayLike, n_grades: int, weights: str
     >>> weighted_kappa([0, 1, 2, 2], [0, 1, 1, 2], 3, "linear")
     0.7142857142857143
     """
-    one_of(WEIGHTS, weights, "weights")
+    require_one_of("weights", weights, WEIGHTS)
     cells = np.asarray(one, np.int64) * n_grades + np.asarray(other, np.int64)
     counts = np.bincount(cells, minlength=n_grades**2).reshape(n_grades, n_grades)
     code = np.arange(n_grades)
@@ -186,7 +186,7 @@ def pair_kappas(judgments: Any, weights: str = "quadratic", *, pairs: int = 10) 
       assessor other  documents     kappa
     0        x     y          3  0.666667
     """
-    one_of(WEIGHTS, weights, "weights")
+    require_one_of("weights", weights, WEIGHTS)
     table = as_judgments(judgments).on_main_scale()
     active = np.argsort(-np.bincount(table.assessor, minlength=table.n_assessors), kind="stable")[:_ACTIVE]
     answers = _answers_of(table, active)

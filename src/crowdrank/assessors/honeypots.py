@@ -25,9 +25,9 @@ def wilson(successes: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Flo
     z2 = float(ndtri((1 + level) / 2)) ** 2
     asked = np.where(trials > 0, trials, np.nan)
     share = right / asked
-    centre = (share + z2 / (2 * asked)) / (1 + z2 / asked)
+    center = (share + z2 / (2 * asked)) / (1 + z2 / asked)
     reach = np.sqrt(z2 * (share * (1 - share) / asked + z2 / (4 * asked**2))) / (1 + z2 / asked)
-    lower, upper = np.maximum(centre - reach, 0.0), np.minimum(centre + reach, 1.0)
+    lower, upper = np.maximum(center - reach, 0.0), np.minimum(center + reach, 1.0)
     return np.where(right == 0, np.minimum(lower, 0.0), lower), np.where(right == trials, np.maximum(upper, 1.0), upper)
 
 

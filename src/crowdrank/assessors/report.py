@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank._notebook import ROWS, heading, panel, rows_of
+from crowdrank._text import counted
 from crowdrank.assessors.flags import FLAGS, Evidence, flag, sentences
 from crowdrank.assessors.honeypots import accuracy, honeypot_accuracy
-from crowdrank.assessors.others import States, crowd_curve, what_others_say
+from crowdrank.assessors.leave_one_out import States, crowd_curve, leave_one_out_consensus
 from crowdrank.assessors.trend import (
     independence,
     joint_counts,
@@ -22,16 +24,15 @@ from crowdrank.assessors.trend import (
     measured_information,
     spread_of_information,
 )
+from crowdrank.consensus._coerce import as_gold, as_judgments
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.information import information
-from crowdrank.consensus.inputs import as_gold, as_judgments
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import InputError, NotFittedError
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.grades import Scale
-from crowdrank.judgments.table import NO_HONEYPOT, Judgments, counted
-from crowdrank.notebook import ROWS, heading, panel, rows_of
+from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 
 Floats = NDArray[np.float64]
 Columns = dict[str, Any]
@@ -58,7 +59,7 @@ class AssessorReport:
     method: str
     table: pa.Table
     scale: Scale
-    modelled: bool  # whether informativeness comes from the model, or else is measured on the judgments
+    modeled: bool  # whether informativeness comes from the model, or else is measured on the judgments
     backend: str = "pandas"
 
     def __repr__(self) -> str:
@@ -92,7 +93,7 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
         gold: expert grades; those of the fit unless given.
 
     >>> import crowdrank
-    >>> world = crowdrank.simulate(queries=20, documents=10, assessors=8, spammers=0.25, seed=3)
+    >>> world = crowdrank.simulate(queries=20, documents=10, assessors=8, spammers=0.25, random_state=3)
     >>> report = assess(crowdrank.GDA().fit(world.judgments))
     >>> world.assessors.query("kind.str.endswith('spammer')")["assessor"].tolist()
     ['worker-2', 'worker-6']
@@ -158,9 +159,9 @@ def _on_main_scale(given: Judgments, states: States | None) -> States | None:
 
 def _quality(table: Judgments, states: States | None) -> Columns:
     """Informativeness, slope and bias, and what they say."""
-    others = what_others_say(table, states)
+    others = leave_one_out_consensus(table, states)
     trend, counts = measure_trend(table, others), joint_counts(table, others)
-    total, parts, error = _measured(counts) if states is None else _modelled(table, states)
+    total, parts, error = _measured(counts) if states is None else _modeled(table, states)
     evidence = Evidence(trend, independence(counts), total, error)
     lower, upper = evidence.rise_interval
     return {
@@ -176,7 +177,7 @@ def _quality(table: Judgments, states: States | None) -> Columns:
     }
 
 
-def _modelled(table: Judgments, states: States) -> tuple[Floats, Floats, Floats]:
+def _modeled(table: Judgments, states: States) -> tuple[Floats, Floats, Floats]:
     total, parts = information(*states)
     n = np.bincount(table.assessor, minlength=table.n_assessors)
     return total, parts, spread_of_information(states[1] * states[0]) / np.sqrt(n)

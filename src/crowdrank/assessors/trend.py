@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
-from crowdrank.assessors.others import Others
+from crowdrank.assessors.leave_one_out import LeaveOneOutConsensus
 from crowdrank.consensus.information import entropy
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
@@ -27,16 +27,16 @@ class Trend:
     error: Floats  # standard error of the rise, infinite where unknown
 
 
-def measure_trend(judgments: Judgments, others: Others) -> Trend:
+def measure_trend(judgments: Judgments, others: LeaveOneOutConsensus) -> Trend:
     """The regression of each assessor's answers on what the crowd is expected to say.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
-    >>> from crowdrank.assessors.others import what_others_say
+    >>> from crowdrank.assessors.leave_one_out import leave_one_out_consensus
     >>> grades = {"x": [0, 1, 2] * 10, "y": [0, 1, 2] * 10, "z": [0, 1, 2] * 10, "upside": [2, 1, 0] * 10}
     >>> rows = [(f"d{number}", who, grade) for who in grades for number, grade in enumerate(grades[who])]
     >>> table = read_judgments(pd.DataFrame(rows, columns=["document", "assessor", "grade"]))
-    >>> measure_trend(table, what_others_say(table)).rise.round(2).tolist()
+    >>> measure_trend(table, leave_one_out_consensus(table)).rise.round(2).tolist()
     [1.0, 1.0, 1.0, -0.33]
     """
     used = others.known & (judgments.grade != UNJUDGEABLE)
@@ -100,14 +100,14 @@ def _means(values: Floats, who: NDArray[np.int32], n: NDArray[np.int64]) -> Floa
     return _sums(values, who, n) / np.where(n > 0, n, np.nan)
 
 
-def joint_counts(judgments: Judgments, others: Others) -> NDArray[np.int64]:
+def joint_counts(judgments: Judgments, others: LeaveOneOutConsensus) -> NDArray[np.int64]:
     """How often each assessor gave each answer where the others' consensus was each grade: [assessor, answer, grade].
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
-    >>> from crowdrank.assessors.others import what_others_say
+    >>> from crowdrank.assessors.leave_one_out import leave_one_out_consensus
     >>> table = read_judgments(pd.DataFrame({"document": ["a", "a"], "assessor": ["x", "y"], "grade": [0, 1]}))
-    >>> joint_counts(table, what_others_say(table)).tolist()
+    >>> joint_counts(table, leave_one_out_consensus(table)).tolist()
     [[[0, 1], [0, 0]], [[0, 0], [1, 0]]]
     """
     size = len(judgments.scale)

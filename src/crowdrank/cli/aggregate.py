@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.folders import aggregate_folder, refuse_for_folders
-from crowdrank.cli.screen import complain, note_unjudged, say, say_json, show_cells, show_table
+from crowdrank.cli.console import complain, note_unjudged, say, say_json, show_cells, show_table
+from crowdrank.cli.partitioned import aggregate_folder, refuse_for_folders
 from crowdrank.consensus import model_class
 from crowdrank.errors import UsageError
 
@@ -80,8 +80,8 @@ def aggregate(
     from crowdrank.consensus.base import MODEL
     from crowdrank.consensus.checkpoints import CHECKPOINT
     from crowdrank.judgments.addresses import is_folder
-    from crowdrank.judgments.inspect import scale_in_doubt
     from crowdrank.judgments.read import read_gold, read_judgments
+    from crowdrank.judgments.summary import scale_in_doubt
     from crowdrank.judgments.write import check_outputs
 
     model = _model(method, setting or [], unjudgeable_as)
@@ -223,7 +223,7 @@ def _families_found(model: Aggregator) -> dict[str, Any]:
 
 
 def _say_summary(summary: dict[str, Any], what: str) -> None:
-    from crowdrank.judgments.table import counted
+    from crowdrank._text import counted
 
     left_out = [f"{counted(n, 'row')} skipped ({reason})" for reason, n in summary["skipped"].items()]
     left_out += [f"{summary[name]:,} {name}" for name in ("repeats", "excluded") if summary[name]]

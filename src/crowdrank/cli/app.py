@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 import crowdrank
+from crowdrank._progress import be_quiet
 from crowdrank._text import visible
 from crowdrank.cli import (
     aggregate,
@@ -27,15 +28,14 @@ from crowdrank.cli import (
     report,
     run,
     simulate,
-    study,
     trace,
     train,
     validate,
 )
-from crowdrank.cli.pointers import help_for
-from crowdrank.cli.screen import complain, never_fail_to_encode, refuse
-from crowdrank.errors import CrowdrankError, interrupt_in
-from crowdrank.progress import be_quiet
+from crowdrank.cli.console import complain, never_fail_to_encode, refuse
+from crowdrank.cli.help_links import help_for
+from crowdrank.cli.messages import Command, render
+from crowdrank.errors import CrowdrankError, CrowdrankWarning, interrupt_in
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 """Exit codes after Ctrl-C and after SIGTERM, as shells have them."""
@@ -99,12 +99,11 @@ VERBS = (
     rank.rank,
     evaluate.evaluate,
     compare.compare,
-    study.study,
     datasets.datasets,
     demo.demo,
 )
 for verb in VERBS:
-    app.command()(verb)
+    app.command(cls=Command)(verb)
 app.add_typer(collect.collect)
 
 
@@ -128,7 +127,8 @@ def options(
 
 
 def _warn(message: Warning | str, *place: Any, **more: Any) -> None:
-    complain(f"Warning: {' '.join(str(message).splitlines())}")  # a warning of another package may have several lines
+    text = render(message.message) if isinstance(message, CrowdrankWarning) else str(message)
+    complain(f"Warning: {' '.join(text.splitlines())}")  # a warning of another package may have several lines
 
 
 def _interrupted(problem: KeyboardInterrupt) -> int:
@@ -142,7 +142,12 @@ def _terminate(number: int, frame: Any) -> None:
 
 
 def main() -> None:
-    """Run the command line; an error of the user is one message and exit code 2."""
+    """Run the command `crowdrank`."""
+    run_app(app)
+
+
+def run_app(app: typer.Typer) -> None:
+    """Run a command line; an error of the user is one message and exit code 2."""
     never_fail_to_encode()
     warnings.showwarning = _warn
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -152,7 +157,7 @@ def main() -> None:
     except KeyboardInterrupt as problem:  # outside of a command
         sys.exit(_interrupted(problem))
     except CrowdrankError as problem:
-        refuse(f"Error: {problem}")
+        refuse(f"Error: {render(problem.message)}")
         if sys.stderr.isatty():  # a person; programs get the one line
             refuse(f"Help: {help_for(problem, sys.argv[1:])}")
         sys.exit(2)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import note_unjudged, say, say_json, show_table
+from crowdrank.cli.console import note_unjudged, say, say_json, show_table
 from crowdrank.consensus import model_class
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | N
     agreement = {name: None if value != value else value for name, value in asdict(alpha).items()}  # JSON has no NaN
     return {
         "method": method,
-        "informativeness": "modelled" if report.modelled else "measured",
+        "informativeness": "modeled" if report.modeled else "measured",
         "flags": {name or "none": number for name, number in report.flags.items()},
         "alpha": agreement,
         "assessors": report.table.to_pylist(),
@@ -89,7 +89,7 @@ def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | N
 
 
 def _say_summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | None) -> None:
-    if not report.modelled:
+    if not report.modeled:
         say(f"{method} has no model of assessors: informativeness is measured against the votes of the others.")
     flags = ", ".join(f"{number:,} {name or 'without a flag'}" for name, number in report.flags.items())
     written = "" if output is None else f"; written to {output}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import note_left_out, say, say_json, show_table
+from crowdrank.cli.console import note_left_out, say, say_json, show_table
 from crowdrank.consensus import model_class
 
 
@@ -15,7 +15,7 @@ def check(
     json: o.AsJson = False,
 ) -> None:
     """Hold a model against the judgments: what it expects, what is there, and what it cannot explain."""
-    from crowdrank.consensus.check import check as compare_with_model
+    from crowdrank.consensus.posterior_check import check as compare_with_model
     from crowdrank.judgments.read import read_judgments
 
     model = model_class(method)()

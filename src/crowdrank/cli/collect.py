@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from crowdrank.cli import collect_add, collect_disagreements, collect_next, collect_simulate, collect_status
+from crowdrank.cli.messages import Command
 
 collect = typer.Typer(
     name="collect",
@@ -14,8 +15,8 @@ collect = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-collect.command("next")(collect_next.collect_next)
-collect.command("add")(collect_add.collect_add)
-collect.command("status")(collect_status.collect_status)
-collect.command("disagreements")(collect_disagreements.collect_disagreements)
-collect.command("simulate")(collect_simulate.collect_simulate)
+collect.command("next", cls=Command)(collect_next.collect_next)
+collect.command("add", cls=Command)(collect_add.collect_add)
+collect.command("status", cls=Command)(collect_status.collect_status)
+collect.command("disagreements", cls=Command)(collect_disagreements.collect_disagreements)
+collect.command("simulate", cls=Command)(collect_simulate.collect_simulate)

@@ -9,7 +9,7 @@ import typer
 
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import complain, say, say_json
+from crowdrank.cli.console import complain, say, say_json
 
 if TYPE_CHECKING:
     from crowdrank.judgments.table import Judgments
@@ -49,13 +49,13 @@ def collect_add(
     What stands in JUDGMENTS stays as it is; new judgments come after it, and one given anew takes the old one's line.
     """
     from crowdrank._files import locked
-    from crowdrank.collection.keeping import Home, batch_is_zoned, start
+    from crowdrank._text import counted
+    from crowdrank.collection.judgment_file import JudgmentFile, batch_is_zoned, start
+    from crowdrank.collection.merge_batch import add, read_round, scale_of
     from crowdrank.collection.pool import Pool
-    from crowdrank.collection.rounds import add, read_round, scale_of
-    from crowdrank.collection.waiting import Waiting, back_told, ledger_of
-    from crowdrank.judgments.combine import combine
+    from crowdrank.collection.request_ledger import OutstandingRequests, back_told, ledger_of
+    from crowdrank.judgments.merge import combine
     from crowdrank.judgments.read import excluded_ids, read_judgments
-    from crowdrank.judgments.table import counted
     from crowdrank.judgments.write import check_outputs
 
     target = judgments if output is None else output
@@ -63,7 +63,7 @@ def collect_add(
     with locked(target):
         reading = {"format": format, "columns": columns, "separator": separator}
         before = so_far = read_round(judgments, **reading, grades=grades, unjudgeable=unjudgeable)
-        home = Home.of(judgments, **reading) if judgments.exists() and output is None else None
+        home = JudgmentFile.of(judgments, **reading) if judgments.exists() and output is None else None
         pool = None if pairs is None else Pool.read(pairs)
         barred = excluded_ids(exclude)
         steps = []
@@ -105,7 +105,7 @@ def collect_add(
             home.keep(news, changed=any(step.changed for _, step in steps), utc=utc)
         elif so_far is not None and (news is not None or output is not None):
             start(target, so_far, utc=utc)
-    asked = Waiting.read(ledger_of(judgments))
+    asked = OutstandingRequests.read(ledger_of(judgments))
     was_out, is_out = (int(asked.out(one).sum()) for one in (before, so_far))
     if json:
         counts = ("added", "changed", "known", "older", "unknown", "excluded")

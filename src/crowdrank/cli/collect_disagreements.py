@@ -9,7 +9,7 @@ import typer
 
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import note_left_out, say, say_json, show_table
+from crowdrank.cli.console import note_left_out, say, say_json, show_table
 
 
 @o.reads_judgments()
@@ -27,9 +27,9 @@ def collect_disagreements(
     json: o.AsJson = False,
 ) -> None:
     """List the documents that their judges disagree on, and which grades they mix up: for a talk about guidelines."""
-    from crowdrank.collection.rounds import confusions, disagreements
+    from crowdrank._text import counted
+    from crowdrank.collection.disagreements import confusions, disagreements
     from crowdrank.judgments.read import read_judgments
-    from crowdrank.judgments.table import counted
     from crowdrank.judgments.write import check_outputs, write_table
 
     check_outputs({"-o": output}, [judgments, reading["exclude"], reading["scales"]])

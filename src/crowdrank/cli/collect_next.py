@@ -10,7 +10,7 @@ import typer
 
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import complain, note_left_out, say, say_json, show_table
+from crowdrank.cli.console import complain, note_left_out, say, say_json, show_table
 from crowdrank.errors import UsageError
 
 
@@ -57,12 +57,12 @@ def collect_next(
     NAME.requests.csv.
     """
     from crowdrank._files import check_output_file, locked, one_step, recover
+    from crowdrank._text import counted
+    from crowdrank.collection.merge_batch import costs_told, read_round
     from crowdrank.collection.platforms import check_requests, write_requests
     from crowdrank.collection.pool import parse_prices
+    from crowdrank.collection.request_ledger import OutstandingRequests, ledger_of
     from crowdrank.collection.requests import Budget
-    from crowdrank.collection.rounds import costs_told, read_round
-    from crowdrank.collection.waiting import Waiting, ledger_of
-    from crowdrank.judgments.table import counted
     from crowdrank.judgments.write import check_distinct
 
     wanted = c.policy_of(policy, settled=settled, good=good, seed=seed).checked()
@@ -83,7 +83,7 @@ def collect_next(
     note_left_out(so_far)
     model = c.fitted(method, so_far, unjudgeable_as) if so_far is not None and wanted.takes_model else None
     with nullcontext() if output is None else locked(ledger):
-        listed = Waiting.read(ledger)
+        listed = OutstandingRequests.read(ledger)
         out = listed.out(so_far)
         if again:
             listed, out = listed.where(~out), out[~out]
@@ -93,7 +93,7 @@ def collect_next(
             with one_step(ledger):
                 write_requests(asked, output, to, csv_safe=csv_safe)
                 if len(asked) or again:
-                    listed.and_then(Waiting.of(asked, so_far)).write(ledger)
+                    listed.and_then(OutstandingRequests.of(asked, so_far)).write(ledger)
     summary = {
         "policy": policy,
         "requests": len(asked),

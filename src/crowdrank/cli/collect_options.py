@@ -67,7 +67,7 @@ def policy_of(name: str, *, settled: float | None = None, good: float | None = N
     from crowdrank.collection import policy_named
 
     policy = policy_named(name)
-    told = {"settled": settled, "good": good, "seed": seed}
+    told = {"settled": settled, "good": good, "random_state": seed}
     known = policy.get_params()
     return policy.set_params(**{one: value for one, value in told.items() if one in known and value is not None})
 

@@ -9,7 +9,7 @@ import typer
 
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import complain, say, say_json, show_cells
+from crowdrank.cli.console import complain, say, say_json, show_cells
 from crowdrank.errors import UsageError
 
 
@@ -57,7 +57,7 @@ def collect_simulate(
         raise UsageError(f"The budget is {budget:g}; give a number above 0.")
     known: Any
     if source is None:
-        world = simulate(queries=queries, labels=labels, seed=seed)
+        world = simulate(queries=queries, labels=labels, random_state=seed)
         full, known = read_judgments(world.judgments), world.gold
     else:
         if gold is None:

@@ -10,10 +10,10 @@ import typer
 
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import note_left_out, say, say_json
+from crowdrank.cli.console import note_left_out, say, say_json
 
 if TYPE_CHECKING:
-    from crowdrank.collection.waiting import Waiting
+    from crowdrank.collection.request_ledger import OutstandingRequests
 
 
 @o.reads_judgments()
@@ -41,10 +41,11 @@ def collect_status(
 ) -> None:
     """Say how many documents are settled, what was spent, and what the rest may cost."""
     from crowdrank.collection.grades import grades_of
+    from crowdrank.collection.merge_batch import read_round
     from crowdrank.collection.platforms import check_labels, write_labels
     from crowdrank.collection.pool import Pool
-    from crowdrank.collection.rounds import read_round, status
-    from crowdrank.collection.waiting import Waiting, ledger_of
+    from crowdrank.collection.request_ledger import OutstandingRequests, ledger_of
+    from crowdrank.collection.status import status
     from crowdrank.judgments.write import check_distinct
 
     if labels is not None:
@@ -55,7 +56,7 @@ def collect_status(
     pool = None if pairs is None else Pool.read(pairs)
     so_far = read_round(judgments, **reading)
     note_left_out(so_far)
-    listed = Waiting.read(ledger_of(judgments))
+    listed = OutstandingRequests.read(ledger_of(judgments))
     waiting = listed.where(listed.out(so_far))
     if so_far is None:
         first = "" if pool is None else f" {len(pool):,} documents wait for their first."
@@ -83,7 +84,7 @@ def collect_status(
         say(grades.told(labels))
 
 
-def _say_out(waiting: Waiting) -> None:
+def _say_out(waiting: OutstandingRequests) -> None:
     if len(waiting):
         told = ", ".join(f"{number:,} by {kind}" for kind, number in waiting.by_kind().items())
         say(f"Asked for and not come back: {waiting.told()}, {told}.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import say, say_json, show_cells
+from crowdrank.cli.console import say, say_json, show_cells
 from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def compare(
     baseline: Annotated[
         str | None, typer.Option(help="The run to test the others against; the first by default.")
     ] = None,
-    test: Annotated[str, typer.Option(help="fisher (randomisation) or t (paired).")] = "fisher",
-    seed: Annotated[int, typer.Option(help="Seed of randomisation and bootstrap.")] = 0,
+    test: Annotated[str, typer.Option(help="fisher (randomization) or t (paired).")] = "fisher",
+    seed: Annotated[int, typer.Option(help="Seed of randomization and bootstrap.")] = 0,
     gains: o.Gains = "exponential",
     ties: o.Ties = "expected",
     unjudged: o.Unjudged = "skip",
@@ -63,7 +63,7 @@ def compare(
         asked,
         baseline=baseline,
         test=test,
-        seed=seed,
+        random_state=seed,
         gains=gains,
         ties=ties,
         unjudged=unjudged,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from crowdrank.cli.console import say, say_json, show_cells
 from crowdrank.cli.options import AsJson
-from crowdrank.cli.screen import say, say_json, show_cells
 
 
 def datasets(json: AsJson = False) -> None:

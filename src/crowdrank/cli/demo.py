@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
+from crowdrank.cli.console import complain, say
 from crowdrank.cli.report import written
 from crowdrank.cli.run import options_of, show_run
-from crowdrank.cli.screen import complain, say
 from crowdrank.errors import OutputError
 
 QUERIES = 150
@@ -31,12 +31,12 @@ def demo(
 ) -> None:
     """Simulate a crowd, make a ranker of its judgments, and say what came of it."""
     from crowdrank._files import MANIFEST
-    from crowdrank.pipeline.origin import Origin
+    from crowdrank.pipeline.provenance import Origin
     from crowdrank.pipeline.run import run
     from crowdrank.simulation.world import simulate
 
     _check_output(output)
-    world = simulate(queries=queries, gold_queries=min(EXPERT_QUERIES, queries), seed=seed)
+    world = simulate(queries=queries, gold_queries=min(EXPERT_QUERIES, queries), random_state=seed)
     output.mkdir(exist_ok=True)
     world.write(output / "world")
     if not json:
@@ -59,7 +59,7 @@ def demo(
         progress=True,
         origin=origin,
         report=report,
-        seed=seed,
+        random_state=seed,
     )
     show_run(done, place, json=json)
 

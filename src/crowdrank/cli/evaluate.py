@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import say, say_json, show_cells
+from crowdrank.cli.console import say, say_json, show_cells
 
 
 @o.limits_size

@@ -230,8 +230,8 @@ Dashboard = Annotated[
 @contextmanager
 def engine(name: str, threads: int | None, dashboard: bool = False) -> Iterator[Any]:
     """Open the engine of that name for a block; of a cluster, say where it is."""
-    from crowdrank.cli.screen import complain
-    from crowdrank.engine.named import engine_named
+    from crowdrank.cli.console import complain
+    from crowdrank.engine.registry import engine_named
 
     with engine_named(name, threads, dashboard) as running:
         if running.about:

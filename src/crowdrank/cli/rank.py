@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import complain, say, say_json, show_table
+from crowdrank.cli.console import complain, say, say_json, show_table
 
 
 @o.limits_size
@@ -37,22 +37,22 @@ def rank(
     json: o.AsJson = False,
 ) -> None:
     """Score documents with a trained ranker and put the best of each query first."""
-    from crowdrank.judgments.table import counted
+    from crowdrank._text import counted
     from crowdrank.judgments.write import check_distinct
     from crowdrank.rankers.base import Ranker
-    from crowdrank.rankers.run import check_run, join_features, padded, rank_documents, write_run
+    from crowdrank.rankers.trec_run import check_run, join_features, padded, rank_documents, write_run
 
     if output is not None:
         check_run(output)
         check_distinct({"-o": output}, features)
     ranker = Ranker.load(model)
     told = join_features(features, format, columns)
-    known = padded(told, ranker.feature_names_)
-    absent = [] if known is told else [name for name in ranker.feature_names_ if name not in set(told.names)]
+    known = padded(told, ranker.feature_names_in_)
+    absent = [] if known is told else [name for name in ranker.feature_names_in_ if name not in set(told.names)]
     if absent:
         named = f"{', '.join(absent[:3])}{', ...' if len(absent) > 3 else ''}"
         complain(
-            f"Warning: {len(absent)} of {len(ranker.feature_names_)} features are in no row ({named}): taken as 0."
+            f"Warning: {len(absent)} of {len(ranker.feature_names_in_)} features are in no row ({named}): taken as 0."
         )
     run = rank_documents(ranker, known)
     if output is not None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import complain, say, say_json
+from crowdrank.cli.console import complain, say, say_json
 
 
 def report(
@@ -31,7 +31,7 @@ def report(
 
 def written(folder: Path, output: Path | None = None, *, shown_as: Path | None = None) -> Path:
     """Write the report of a run, with a note if it has no charts."""
-    from crowdrank.reports.figures import can_draw
+    from crowdrank.reports.embedded_charts import can_draw
     from crowdrank.reports.page import write_report
 
     place = write_report(folder, output, shown_as=shown_as)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
+from crowdrank.cli.console import say, say_json, show_cells
 from crowdrank.cli.report import written
-from crowdrank.cli.screen import say, say_json, show_cells
 from crowdrank.errors import UsageError, interrupt_in
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def run(
     """From judgments, features and some expert grades to a ranker, compared with every control."""
     from crowdrank._folders import check_output_folder
     from crowdrank.pipeline.config import Files, read_config
-    from crowdrank.pipeline.estimate import plan
-    from crowdrank.pipeline.origin import Origin
+    from crowdrank.pipeline.dry_run import plan
+    from crowdrank.pipeline.provenance import Origin
     from crowdrank.pipeline.run import RUN
     from crowdrank.pipeline.run import run as run_all
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from crowdrank.cli.console import say, say_json
 from crowdrank.cli.options import AsJson
-from crowdrank.cli.screen import say, say_json
 from crowdrank.errors import UsageError
 
 
@@ -89,7 +89,7 @@ def simulate(
         price=price,
         expert_price=expert_price,
         gold_queries=gold_queries,
-        seed=seed,
+        random_state=seed,
     )
     there = (output / "world.json").exists() and not overwrite
     if there and not world.is_in(output):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import note_left_out, say, say_json, show_table
+from crowdrank.cli.console import note_left_out, say, say_json, show_table
 from crowdrank.consensus import model_class
 
 
@@ -24,9 +24,9 @@ def trace(
     json: o.AsJson = False,
 ) -> None:
     """Replay a document's judgments one by one: what is known after each, and how surely."""
-    from crowdrank.consensus.trace import trace as replay
+    from crowdrank._text import counted
+    from crowdrank.consensus.replay import trace as replay
     from crowdrank.judgments.read import read_judgments
-    from crowdrank.judgments.table import counted
     from crowdrank.judgments.write import check_outputs, write_table
 
     model = model_class(method)()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.screen import say, say_json, show_cells
+from crowdrank.cli.console import say, say_json, show_cells
 from crowdrank.errors import UsageError
 from crowdrank.rankers import RANKERS, ranker_class
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from crowdrank.rankers.base import Ranker
     from crowdrank.rankers.instances import Instances
 
-LABELLED = "Labels"
+LABELED = "Labels"
 CERTAINTY = "certainty"
 MOST_SHOWN = 10
 """How many features, or validation queries, the terminal shows."""
@@ -51,21 +51,21 @@ def train(
         typer.Option(
             help="A model that `aggregate -m gda-pairwise --save` wrote: gda-pairwise-mart explains its judgments. "
             "Without --labels, its consensus is the labels.",
-            rich_help_panel=LABELLED,
+            rich_help_panel=LABELED,
         ),
     ] = None,
     target: Annotated[
         str,
         typer.Option(
             help="Of a consensus: probabilities (expected gains), expected-grade, grade, relevance.",
-            rich_help_panel=LABELLED,
+            rich_help_panel=LABELED,
         ),
     ] = "probabilities",
     weights: Annotated[
         str | None,
         typer.Option(
             help="A table of query, document, weight; or certainty: what a consensus is unsure of counts less.",
-            rich_help_panel=LABELLED,
+            rich_help_panel=LABELED,
         ),
     ] = None,
     validation: Annotated[
@@ -98,26 +98,26 @@ def train(
     ] = None,
     columns: Annotated[str | None, typer.Option(help="Which column of the features is query and document.")] = None,
     labels_format: Annotated[
-        str | None, typer.Option(help="The format of the labels.", rich_help_panel=LABELLED)
+        str | None, typer.Option(help="The format of the labels.", rich_help_panel=LABELED)
     ] = None,
     labels_columns: Annotated[
-        str | None, typer.Option(help="Which column of the labels is what.", rich_help_panel=LABELLED)
+        str | None, typer.Option(help="Which column of the labels is what.", rich_help_panel=LABELED)
     ] = None,
     labels_grades: Annotated[
-        str | None, typer.Option(help="The scale of expert grades, as 0-4 or Bad,Fair,Good.", rich_help_panel=LABELLED)
+        str | None, typer.Option(help="The scale of expert grades, as 0-4 or Bad,Fair,Good.", rich_help_panel=LABELED)
     ] = None,
     missing: Annotated[
         str,
         typer.Option(
-            help="Labelled documents without features: skip (and count them) or error.", rich_help_panel=LABELLED
+            help="Labeled documents without features: skip (and count them) or error.", rich_help_panel=LABELED
         ),
     ] = "skip",
     json: o.AsJson = False,
 ) -> None:
     """Train a ranker on features and labels."""
     from crowdrank._folders import check_output_folder
-    from crowdrank.rankers.run import join_features, padded
     from crowdrank.rankers.store import RANKER
+    from crowdrank.rankers.trec_run import join_features, padded
 
     model = _ranker(ranker, setting or [], seed, threads)
     judged = None if consensus is None else _consensus(consensus)
@@ -149,7 +149,7 @@ def train(
             model.fit(**told, engine=running)
     model.save(output)
     summary = _summary(ranker, model, rows, held_out, output)
-    if threads is not None and "threads" not in model.get_params():
+    if threads is not None and "n_jobs" not in model.get_params():
         summary["notes"].append(f"{ranker} has no threads of its own; --threads was not used.")
     if json:
         say_json(summary)
@@ -163,9 +163,9 @@ def train(
 def _ranker(name: str, settings: list[str], seed: int, threads: int | None) -> Ranker:
     if threads is not None and threads < 1:
         raise UsageError(f"--threads is a whole number from 1 up, not {threads}.")
-    model = ranker_class(name)().set_params(seed=seed)
-    if "threads" in model.get_params():
-        model.set_params(threads=threads)
+    model = ranker_class(name)().set_params(random_state=seed)
+    if "n_jobs" in model.get_params():
+        model.set_params(n_jobs=threads)
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
@@ -217,8 +217,8 @@ def _share(text: str) -> float | None:
 
 
 def _refuse_shared(rows: Instances, held_out: Instances) -> None:
+    from crowdrank._text import counted
     from crowdrank.judgments import ids
-    from crowdrank.judgments.table import counted
 
     theirs = held_out.features.query.unique()
     shared = int((ids.match(rows.features.query.unique(), theirs) >= 0).sum())
@@ -233,7 +233,7 @@ def _refuse_labels(model: Ranker, rows: Instances, held_out: Instances | None) -
     """Refuse labels that have no gain, by the names of their documents; a ranker knows only rows."""
     from crowdrank.errors import shown
     from crowdrank.evaluation.measures import parse_gains
-    from crowdrank.rankers.data import require_gains
+    from crowdrank.rankers.ranking_data import require_gains
 
     settings = model.get_params()
     gains = parse_gains(settings.get("gains", "exponential"))
@@ -250,12 +250,12 @@ def _refuse_labels(model: Ranker, rows: Instances, held_out: Instances | None) -
 
 
 def _summary(name: str, model: Ranker, rows: Instances, held_out: Instances | None, output: Path) -> dict[str, Any]:
-    order = sorted(zip(model.importances_.tolist(), model.feature_names_, strict=True), key=lambda pair: -pair[0])
+    order = sorted(zip(model.importances_.tolist(), model.feature_names_in_, strict=True), key=lambda pair: -pair[0])
     return {
         "ranker": name,
         "rows": len(rows),
         "queries": len(rows.features.query.unique()),
-        "features": len(model.feature_names_),
+        "features": len(model.feature_names_in_),
         "validation_queries": 0 if held_out is None else len(held_out.features.query.unique()),
         "validation_query_ids": list(model.validation_queries_),
         "validated_by": getattr(model, "validate_by", "nDCG@10"),
@@ -278,7 +278,7 @@ def _validated(model: Ranker) -> list[str]:
 
 
 def _sentence(summary: dict[str, Any]) -> str:
-    from crowdrank.judgments.table import counted
+    from crowdrank._text import counted
 
     rows, queries = counted(summary["rows"], "row"), counted(summary["queries"], "query")
     parts = [f"{summary['ranker']} on {rows} in {queries}, {counted(summary['features'], 'feature')}"]
@@ -292,7 +292,7 @@ def _sentence(summary: dict[str, Any]) -> str:
 
 def _show(model: Ranker) -> None:
     order = model.importances_.argsort(kind="stable")[::-1][:MOST_SHOWN]
-    cells = [[model.feature_names_[place], f"{model.importances_[place]:.3f}"] for place in order]
+    cells = [[model.feature_names_in_[place], f"{model.importances_[place]:.3f}"] for place in order]
     show_cells(["feature", "importance"], cells, [True, False])
-    if len(model.feature_names_) > MOST_SHOWN:
-        say(f"... and {len(model.feature_names_) - MOST_SHOWN:,} features more")
+    if len(model.feature_names_in_) > MOST_SHOWN:
+        say(f"... and {len(model.feature_names_in_) - MOST_SHOWN:,} features more")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.folders import read_folder
-from crowdrank.cli.screen import say, say_json, show_cells
+from crowdrank.cli.console import say, say_json, show_cells
+from crowdrank.cli.partitioned import read_folder
 
 
 @o.reads_judgments(without=("on_bad_rows",))
@@ -18,8 +18,8 @@ def validate(
     """Say what is in a file or folder of judgments, and what is wrong with it (exit code 2 if rows cannot be used)."""
     from crowdrank.engine.local import LocalEngine
     from crowdrank.judgments.addresses import is_folder
-    from crowdrank.judgments.inspect import inspect
     from crowdrank.judgments.read import read_judgments
+    from crowdrank.judgments.summary import inspect
 
     options = {**reading, "on_bad_rows": "skip"}
     found = inspect(

@@ -23,10 +23,10 @@ POLICIES = {
     "if-good-k": "schemes.IfGood",
     "good-till-bad": "schemes.GoodTillBad",
     "if-good-xk": "schemes.IfGoodTimes",
-    "random": "driven.Random",
-    "widest-interval": "driven.WidestInterval",
-    "entropy": "driven.EntropyDrop",
-    "ndcg@k": "driven.TopGain",
+    "random": "model_policies.Random",
+    "widest-interval": "model_policies.WidestInterval",
+    "entropy": "model_policies.EntropyDrop",
+    "ndcg@k": "model_policies.TopGain",
 }
 """The names of the policies on the command line, and where each lives (loaded when asked for); k is a number."""
 

@@ -29,7 +29,7 @@ class Account:
 
     documents: int
     labels: int
-    labelling: float  # labels bought by documents
+    labeling: float  # labels bought by documents
     training: float  # what a ranker learns from, by documents; a label that counts k times counts k times
     rest_to_good: float  # of what a ranker learns from
     expected: float | None  # labels by the formula, where the scheme has one
@@ -52,12 +52,12 @@ def account(scheme: Scheme, sampled: Judgments, first_good: float | None = None,
 
     >>> import crowdrank
     >>> from crowdrank.collection.schemes import Overlap
-    >>> world = crowdrank.simulate(queries=5, documents=4, labels=5, seed=1)
-    >>> account(Overlap(2), Overlap(2).sample(world.judgments)).labelling
+    >>> world = crowdrank.simulate(queries=5, documents=4, labels=5, random_state=1)
+    >>> account(Overlap(2), Overlap(2).sample(world.judgments)).labeling
     2.0
     """
     n = sampled.n_items
-    value, weight = _learnt(scheme, sampled)
+    value, weight = _learned(scheme, sampled)
     good = value >= scheme.good
     count = weight[good].sum()
     cost = sampled.extras.get("cost")
@@ -66,7 +66,7 @@ def account(scheme: Scheme, sampled: Judgments, first_good: float | None = None,
     return Account(
         documents=n,
         labels=len(sampled),
-        labelling=len(sampled) / n,
+        labeling=len(sampled) / n,
         training=float(weight.sum()) / n,
         rest_to_good=float(weight[~good].sum() / count) if count else float("inf"),
         expected=expected_cost(n, first_good, scheme.most) if formula and first_good is not None else None,
@@ -74,14 +74,14 @@ def account(scheme: Scheme, sampled: Judgments, first_good: float | None = None,
     )
 
 
-def first_ratio(scheme: Scheme, judgments: Judgments, seed: int) -> float:
+def first_ratio(scheme: Scheme, judgments: Judgments, random_state: int) -> float:
     """The ratio of good to other labels among the first of each document, as the scheme's sample with a seed has it."""
     first = type(scheme)().set_params(**{**scheme.get_params(), **({"k": 1} if "k" in scheme.get_params() else {})})
-    good = good_labels(first.sample(judgments, seed), scheme.good)
+    good = good_labels(first.sample(judgments, random_state), scheme.good)
     return float(good.sum() / max((~good).sum(), 1))
 
 
-def _learnt(scheme: Scheme, sampled: Judgments) -> tuple[Any, Any]:
+def _learned(scheme: Scheme, sampled: Judgments) -> tuple[Any, Any]:
     """The grades that a ranker learns from, and what each counts."""
     table = sampled.on_one_scale().with_unjudgeable("lowest")
     values = np.array(table.scale.values)

@@ -12,19 +12,20 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._base import Parametrized
+from crowdrank._text import counted
 from crowdrank.collection import kernels
 from crowdrank.collection.pool import ANYONE, Floats, Integers, Pool, as_pool, find_pairs
+from crowdrank.collection.request_ledger import OutstandingRequests
 from crowdrank.collection.requests import Budget, Requests
-from crowdrank.collection.waiting import Waiting
+from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.base import Aggregator
-from crowdrank.consensus.inputs import as_judgments
 from crowdrank.errors import DataWarning, InputError, UsageError, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.table import Judgments, counted
-from crowdrank.parameters import Parametrised
+from crowdrank.judgments.table import Judgments
 
 BLOCK = 4096
-"""Wishes that are looked at together, where each has merits of assessors of its own."""
+"""RankedRequests that are looked at together, where each has merits of assessors of its own."""
 NOTHING = np.empty(0, np.int64)
 
 
@@ -36,10 +37,10 @@ class State:
     judgments: Judgments | None
     item: Integers  # (n,) place among the items of the judgments, or -1
     count: Integers  # (n,) judgments so far
-    waiting: Waiting | None = None  # requests that are out
+    waiting: OutstandingRequests | None = None  # requests that are out
 
     @classmethod
-    def of(cls, pool: Pool, judgments: Judgments | None, waiting: Waiting | None = None) -> State:
+    def of(cls, pool: Pool, judgments: Judgments | None, waiting: OutstandingRequests | None = None) -> State:
         """Look up the pairs of a pool among judgments."""
         waiting = waiting if waiting is not None and len(waiting) else None
         if judgments is None:
@@ -95,7 +96,7 @@ class State:
 
 
 @dataclass(frozen=True, eq=False)
-class Wishes:
+class RankedRequests:
     """Labels that a policy wants, one row each: a pair may stand there several times.
 
     Where `exact` is given, `worth` is only as much as a row can be worth: what it is worth is worked out for those rows
@@ -115,13 +116,13 @@ class Wishes:
         """Why the labels of some rows are wanted."""
         return np.array([*self.reasons, ""], object)[self.reason[rows]]
 
-    def resolved(self) -> Wishes:
+    def resolved(self) -> RankedRequests:
         """The same, with what every row is worth."""
         if self.exact is None:
             return self
         worth = self.exact(np.arange(len(self)))
         keep = ~np.isnan(worth)
-        return Wishes(self.pair[keep], worth[keep], self.reason[keep], self.reasons)
+        return RankedRequests(self.pair[keep], worth[keep], self.reason[keep], self.reasons)
 
     def in_order(self, first: int) -> Iterator[Integers]:
         """Blocks of rows, the most wanted first; the first block has about `first` rows, without sorting the others."""
@@ -159,7 +160,7 @@ def _blocks(rows: Integers, worth: Floats, size: int) -> Iterator[Integers]:
         yield order[start : start + size]
 
 
-class Policy(Parametrised, ABC):
+class Policy(Parametrized, ABC):
     """What to label next. The constructor only stores.
 
     A policy states `wishes`: the labels that it wants, and how much; `next` keeps to the budget, to who may judge
@@ -170,10 +171,10 @@ class Policy(Parametrised, ABC):
     """Whether it asks what a fitted model knows."""
     first: ClassVar[bool] = False
     """Whether all it ever wants is a first label."""
-    seed: int | None
+    random_state: int | None
 
     @abstractmethod
-    def wishes(self, state: State, model: Aggregator | None) -> Wishes:
+    def wishes(self, state: State, model: Aggregator | None) -> RankedRequests:
         """The labels wanted of pairs that are no honeypots."""
 
     def merit(self, state: State, model: Aggregator | None, pair: Integers) -> Floats | None:
@@ -181,9 +182,9 @@ class Policy(Parametrised, ABC):
 
         With a seed whoever is drawn; otherwise all alike, and whoever has the least to do is asked.
         """
-        if self.seed is None or state.pool.roster is None:
+        if self.random_state is None or state.pool.roster is None:
             return None
-        drawn = np.random.default_rng([self.seed, int(state.count.sum()), len(pair), int(pair[0])])
+        drawn = np.random.default_rng([self.random_state, int(state.count.sum()), len(pair), int(pair[0])])
         return 1.0 - drawn.random((len(pair), len(state.pool.roster)))
 
     def checked(self) -> Self:
@@ -196,7 +197,7 @@ class Policy(Parametrised, ABC):
         judgments: Any = None,
         consensus: Any = None,
         budget: Budget | float = 100,
-        waiting: Waiting | None = None,
+        waiting: OutstandingRequests | None = None,
     ) -> Requests:
         """The labels to ask for now.
 
@@ -215,7 +216,7 @@ class Policy(Parametrised, ABC):
         wishes, model, notes = self._wishes(state, consensus)
         return _Round(self, state, model, terms).allotted(wishes, notes)
 
-    def _wishes(self, state: State, consensus: Any) -> tuple[Wishes, Aggregator | None, list[str]]:
+    def _wishes(self, state: State, consensus: Any) -> tuple[RankedRequests, Aggregator | None, list[str]]:
         if state.judgments is None or not (state.item >= 0).any():
             if not self.first:
                 told = (
@@ -224,7 +225,7 @@ class Policy(Parametrised, ABC):
                 warnings.warn(
                     f"{told}: one label of every pair is asked for first (single).", DataWarning, stacklevel=4
                 )
-            return first_labels(state, self.seed), None, []
+            return first_labels(state, self.random_state), None, []
         notes = []
         if state.unknown:
             notes.append(f"{counted(state.unknown, 'judged document')} not in the pool: nothing is asked of them.")
@@ -243,16 +244,16 @@ class Policy(Parametrised, ABC):
         return consensus
 
 
-def first_labels(state: State, seed: int | None) -> Wishes:
+def first_labels(state: State, random_state: int | None) -> RankedRequests:
     """One label of every pair that has none, in the order of the pool, or drawn."""
     wanted = (state.count == 0) & ~state.pool.planted
-    pair = in_turn(np.flatnonzero(wanted if state.out is None else wanted & (state.out == 0)), seed)
-    return Wishes(pair, np.zeros(len(pair)), np.zeros(len(pair), np.int8), ("no label so far",))
+    pair = in_turn(np.flatnonzero(wanted if state.out is None else wanted & (state.out == 0)), random_state)
+    return RankedRequests(pair, np.zeros(len(pair)), np.zeros(len(pair), np.int8), ("no label so far",))
 
 
-def in_turn(pair: Integers, seed: int | None) -> Integers:
+def in_turn(pair: Integers, random_state: int | None) -> Integers:
     """Pairs as they stand, or shuffled."""
-    return pair if seed is None else np.random.default_rng(seed).permutation(pair)
+    return pair if random_state is None else np.random.default_rng(random_state).permutation(pair)
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +265,7 @@ class _Round:
     model: Aggregator | None
     budget: Budget
 
-    def allotted(self, wishes: Wishes, notes: list[str]) -> Requests:
+    def allotted(self, wishes: RankedRequests, notes: list[str]) -> Requests:
         """The wishes that can be met, the most wanted first, and honeypots for their share."""
         planted = self._planted()
         for_honeypots = self.budget.money * self.budget.honeypots if len(planted) else 0.0
@@ -277,9 +278,9 @@ class _Round:
             who = np.full(len(more), ANYONE)
             price = np.full(len(pair) + len(more), self.budget.price)
         else:
-            desk = _Desk.of(self.state, self.budget, self.policy.seed)
+            desk = _Allocator.of(self.state, self.budget, self.policy.random_state)
             pair, assessor, reason, unmet = desk.serve(wishes, money, self._merit)
-            extra = Wishes(planted, np.zeros(len(planted)), np.zeros(len(planted), np.int8), ("honeypot",))
+            extra = RankedRequests(planted, np.zeros(len(planted)), np.zeros(len(planted), np.int8), ("honeypot",))
             more, who, _, _ = desk.serve(extra, for_honeypots, None) if len(planted) else (NOTHING, NOTHING, None, 0)
             price = self.state.pool.roster.price[np.concatenate([assessor, who])]
         self._refuse_nothing(wishes, pair, unmet)
@@ -299,9 +300,9 @@ class _Round:
         """Honeypots, drawn: each time others."""
         pair = np.flatnonzero(self.state.pool.planted)
         so_far = 0 if self.state.judgments is None else len(self.state.judgments)
-        return np.random.default_rng([self.policy.seed or 0, so_far]).permutation(pair)
+        return np.random.default_rng([self.policy.random_state or 0, so_far]).permutation(pair)
 
-    def _for_anyone(self, wishes: Wishes, money: float) -> tuple[Integers, Integers, NDArray[np.object_], int]:
+    def _for_anyone(self, wishes: RankedRequests, money: float) -> tuple[Integers, Integers, NDArray[np.object_], int]:
         n = len(wishes) if self.budget.price == 0 else int(money / self.budget.price + 1e-9)
         n = min(n, len(wishes))
         rows = NOTHING
@@ -314,7 +315,7 @@ class _Round:
     def _merit(self, pair: Integers) -> Floats | None:
         return self.policy.merit(self.state, self.model, pair)
 
-    def _refuse_nothing(self, wishes: Wishes, pair: Integers, unmet: int) -> None:
+    def _refuse_nothing(self, wishes: RankedRequests, pair: Integers, unmet: int) -> None:
         """Refuse a round in which labels are wanted and none can be had."""
         if len(pair):
             return
@@ -327,7 +328,7 @@ class _Round:
             raise InputError(
                 f"nobody is left who may judge any of {counted(len(np.unique(wishes.pair)), 'pair')} that need labels "
                 f"(the first is {shown(name)} of query {shown(query)})",
-                remedy="add assessors with --assessors, or let each give more with --most",
+                fix="add assessors with --assessors, or let each give more with --most",
             )
         roster = self.state.pool.roster
         least = self.budget.price if roster is None else float(roster.price.min())
@@ -335,7 +336,7 @@ class _Round:
 
 
 @dataclass(frozen=True, eq=False)
-class _Desk:
+class _Allocator:
     """Gives wishes to the assessors of a roster."""
 
     state: State
@@ -346,18 +347,20 @@ class _Desk:
     last: Integers  # (n_pairs,) the last wish met of each pair, or -1
 
     @classmethod
-    def of(cls, state: State, budget: Budget, seed: int | None) -> _Desk:
+    def of(cls, state: State, budget: Budget, random_state: int | None) -> _Allocator:
         assert state.pool.roster is not None
         roster, judgments = state.pool.roster, state.judgments
         n = len(roster)
         if not n:
-            raise InputError("nobody may be asked", remedy="name assessors with --assessors")
+            raise InputError("nobody may be asked", fix="name assessors with --assessors")
         place = np.array([-1]) if judgments is None else ids.match(roster.assessors, judgments.assessors)
-        turn = np.arange(n) if seed is None else np.random.default_rng(seed).permutation(n)
+        turn = np.arange(n) if random_state is None else np.random.default_rng(random_state).permutation(n)
         most = np.iinfo(np.int64).max if budget.most is None else int(budget.most)
         return cls(state, place, state.load.copy(), most, turn, np.full(len(state.pool), -1))
 
-    def serve(self, wishes: Wishes, money: float, merit: Any) -> tuple[Integers, Integers, NDArray[np.object_], int]:
+    def serve(
+        self, wishes: RankedRequests, money: float, merit: Any
+    ) -> tuple[Integers, Integers, NDArray[np.object_], int]:
         """Meet wishes in order till the money is spent: pairs, assessors, reasons; how many nobody can meet."""
         roster, judgments = self.state.pool.roster, self.state.judgments
         assert roster is not None

@@ -263,7 +263,7 @@ class Belief:
 
 
 def on_nodes(mean: Floats, sd: Floats) -> Floats:
-    """A normal on the nodes, (n_nodes, n); one narrower than they lie apart is shared between its neighbours."""
+    """A normal on the nodes, (n_nodes, n); one narrower than they lie apart is shared between its neighbors."""
     off = (NODES[:, None] - mean) / np.maximum(sd, 0.4 * STEP)
     shares = np.exp(-0.5 * off * off)
     return np.asarray(shares / shares.sum(axis=0))

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from crowdrank._base import require_one_of
 from crowdrank._files import check_output_file, write_file
+from crowdrank._text import counted
 from crowdrank.collection.requests import Requests
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import OutputError, UsageError, shown
-from crowdrank.judgments.grades import one_of
-from crowdrank.judgments.table import counted
 from crowdrank.judgments.write import check_output, write_table
 
 PLATFORMS = ("csv", "label-studio", "toloka", "mturk", "quepid")
@@ -24,7 +24,7 @@ PLATFORMS = ("csv", "label-studio", "toloka", "mturk", "quepid")
 
 def check_requests(path: str | Path, platform: str) -> None:
     """Refuse a file that cannot be written, before any work is done."""
-    one_of(PLATFORMS, platform, "--to")
+    require_one_of("to", platform, PLATFORMS)
     suffix = {"label-studio": ".json", "toloka": ".tsv", "mturk": ".csv", "quepid": ".csv"}.get(platform)
     if suffix is None:
         check_output(path)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
@@ -19,7 +20,7 @@ from crowdrank.judgments.columns import ALIASES, parse_map, refuse_doubled, reso
 from crowdrank.judgments.encode import as_floats
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.sources import Source, no_rows
-from crowdrank.judgments.table import NO_QUERY, Judgments, counted
+from crowdrank.judgments.table import NO_QUERY, Judgments
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -208,7 +209,7 @@ def _coded(table: pa.Table, found: Mapping[str, str], role: str, source: Source)
     if (codes < 0).any():
         place = source.place(int(np.argmax(codes < 0)))
         raise InputError(
-            f"the {role} is missing", source=source.name, place=place, column=found[role], remedy="fill it in"
+            f"the {role} is missing", source=source.name, place=place, column=found[role], fix="fill it in"
         )
     return codes, names
 
@@ -250,7 +251,7 @@ def read_roster(source: Any, prices: Mapping[str, float] | None = None, separato
             source=opened.name,
             place=opened.place(row),
             column=found["assessor"],
-            remedy="give each a row",
+            fix="give each a row",
         )
     kinds = (
         [str(kind or "crowd").strip().lower() or "crowd" for kind in table["kind"].to_pylist()] if kind_column else []
@@ -262,7 +263,7 @@ def read_roster(source: Any, prices: Mapping[str, float] | None = None, separato
                 source=opened.name,
                 place=opened.place(row),
                 column="kind",
-                remedy=f"the kinds are: {', '.join(KINDS)}",
+                fix=f"the kinds are: {', '.join(KINDS)}",
             )
     roster = Roster.of(names, kinds or "crowd", prices or {})
     return roster if "cost" not in found else replace(roster, price=_prices(roster, table[found["cost"]], opened))
@@ -286,7 +287,7 @@ def _prices(roster: Roster, column: pa.ChunkedArray, source: Source) -> Floats:
             f"{shown(column[row].as_py())} is not a price",
             source=source.name,
             place=source.place(row),
-            remedy="write a number from 0 up",
+            fix="write a number from 0 up",
         )
     return np.where(np.isnan(told), roster.price, told)
 

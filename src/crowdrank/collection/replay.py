@@ -29,7 +29,8 @@ class Crowd:
     """Judgments that answer requests: each pair may be judged by those who judged it.
 
     >>> import crowdrank
-    >>> judged = crowdrank.read_judgments(crowdrank.simulate(queries=2, documents=3, labels=4, seed=1).judgments)
+    >>> world = crowdrank.simulate(queries=2, documents=3, labels=4, random_state=1)
+    >>> judged = crowdrank.read_judgments(world.judgments)
     >>> crowd = Crowd.of(judged)
     >>> asked = crowdrank.collection.policy_named("single").next(crowd.pool, None, None, 100)
     >>> len(crowd.rows(asked)) == judged.n_items

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank._text import counted
 from crowdrank.collection.pool import ANYONE, KINDS, Flags, Floats, Integers, Pool, require_kind
 from crowdrank.errors import UsageError
 from crowdrank.judgments import frames
-from crowdrank.judgments.table import counted
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Labelling schemes (Yang, Mityagin, Svore, Markov 2010): which pairs get how many labels, by simple rules.
+"""Labeling schemes (Yang, Mityagin, Svore, Markov 2010): which pairs get how many labels, by simple rules.
 
-Each is a policy (what to ask next) and a sampler (which labels of a fully labelled set it would have bought), and says
+Each is a policy (what to ask next) and a sampler (which labels of a fully labeled set it would have bought), and says
 what a ranker learns from.
 """
 
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank.collection import kernels
-from crowdrank.collection.base import Policy, State, Wishes, in_turn
+from crowdrank.collection.base import Policy, RankedRequests, State, in_turn
 from crowdrank.collection.pool import Flags, Floats, Integers
+from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.base import Aggregator
-from crowdrank.consensus.inputs import as_judgments
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.instances import Instances
@@ -54,7 +54,7 @@ class Scheme(Policy):
         """How often a good label counts."""
         return 1.0
 
-    def wishes(self, state: State, model: Aggregator | None) -> Wishes:
+    def wishes(self, state: State, model: Aggregator | None) -> RankedRequests:
         """First labels first, then second ones, and so on."""
         assert state.judgments is not None
         first_good, all_good = self._goodness(state)
@@ -62,12 +62,12 @@ class Scheme(Policy):
         if state.out is not None:
             needed = np.maximum(needed - state.out, 0)
         needed[state.pool.planted] = 0
-        pair = in_turn(np.flatnonzero(needed > 0), self.seed)
+        pair = in_turn(np.flatnonzero(needed > 0), self.random_state)
         wanted = np.repeat(pair, needed[pair])
         number = np.arange(len(wanted)) - np.repeat(np.cumsum(needed[pair]) - needed[pair], needed[pair])
         number += state.count[wanted] if state.out is None else (state.count + state.out)[wanted]
         why = (self.why(first=True), self.why(first=False))
-        return Wishes(wanted, -number.astype(np.float64), (number > 0).astype(np.int8), why)
+        return RankedRequests(wanted, -number.astype(np.float64), (number > 0).astype(np.int8), why)
 
     def _goodness(self, state: State) -> tuple[Flags, Flags]:
         assert state.judgments is not None
@@ -79,12 +79,12 @@ class Scheme(Policy):
         item, judged = np.maximum(state.item, 0), state.item >= 0
         return first[item] & judged, every[item] & judged
 
-    def sample(self, judgments: Any, seed: int = 0) -> Judgments:
-        """The labels of a fully labelled set that the scheme would have bought, asking in an order that is drawn."""
+    def sample(self, judgments: Any, random_state: int = 0) -> Judgments:
+        """The labels of a fully labeled set that the scheme would have bought, asking in an order that is drawn."""
         self.checked()
         table = as_judgments(judgments)
         item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
-        order = np.lexsort((np.random.default_rng(seed).random(len(item)), item))
+        order = np.lexsort((np.random.default_rng(random_state).random(len(item)), item))
         number = np.arange(len(item)) - table.offsets[item]
         flags = np.zeros(len(item), bool) if not self.selective else good_labels(table, self.good)[order]
         kept = np.zeros(len(item), bool)
@@ -135,7 +135,7 @@ class Single(Scheme):
     """One label of every document.
 
     >>> import crowdrank
-    >>> world = crowdrank.simulate(queries=2, documents=3, labels=5, seed=1)
+    >>> world = crowdrank.simulate(queries=2, documents=3, labels=5, random_state=1)
     >>> len(Single().sample(world.judgments)) == len(world.documents)
     True
     """
@@ -144,9 +144,9 @@ class Single(Scheme):
     selective: ClassVar[bool] = False
     first: ClassVar[bool] = True
 
-    def __init__(self, *, good: float = GOOD, seed: int | None = None) -> None:
+    def __init__(self, *, good: float = GOOD, random_state: int | None = None) -> None:
         self.good = good
-        self.seed = seed
+        self.random_state = random_state
 
     def needed(self, count: Integers, first_good: Flags, all_good: Flags) -> Integers:
         """One, where there is none."""
@@ -161,17 +161,17 @@ class Overlap(_Counted):
     """k labels of every document, each a training row of its own.
 
     >>> import crowdrank
-    >>> world = crowdrank.simulate(queries=2, documents=3, labels=5, seed=1)
+    >>> world = crowdrank.simulate(queries=2, documents=3, labels=5, random_state=1)
     >>> len(Overlap(3).sample(world.judgments)) == 3 * len(world.documents)
     True
     """
 
     selective: ClassVar[bool] = False
 
-    def __init__(self, k: int = 3, *, good: float = GOOD, seed: int | None = None) -> None:
+    def __init__(self, k: int = 3, *, good: float = GOOD, random_state: int | None = None) -> None:
         self.k = k
         self.good = good
-        self.seed = seed
+        self.random_state = random_state
 
     def needed(self, count: Integers, first_good: Flags, all_good: Flags) -> Integers:
         """K in all."""
@@ -205,10 +205,10 @@ class IfGood(_Counted):
     [['a', 'the first label is good'], ['a', 'the first label is good']]
     """
 
-    def __init__(self, k: int = 3, *, good: float = GOOD, seed: int | None = None) -> None:
+    def __init__(self, k: int = 3, *, good: float = GOOD, random_state: int | None = None) -> None:
         self.k = k
         self.good = good
-        self.seed = seed
+        self.random_state = random_state
 
     def needed(self, count: Integers, first_good: Flags, all_good: Flags) -> Integers:
         """One, or k where the first is good."""
@@ -223,10 +223,10 @@ class IfGood(_Counted):
 class GoodTillBad(_Counted):
     """One label after the other until the first that is not good, at most k."""
 
-    def __init__(self, k: int = MOST, *, good: float = GOOD, seed: int | None = None) -> None:
+    def __init__(self, k: int = MOST, *, good: float = GOOD, random_state: int | None = None) -> None:
         self.k = k
         self.good = good
-        self.seed = seed
+        self.random_state = random_state
 
     def needed(self, count: Integers, first_good: Flags, all_good: Flags) -> Integers:
         """One more, where all so far are good and fewer than k."""
@@ -245,10 +245,10 @@ class IfGoodTimes(_Counted):
     selective: ClassVar[bool] = False
     first: ClassVar[bool] = True
 
-    def __init__(self, k: int = 3, *, good: float = GOOD, seed: int | None = None) -> None:
+    def __init__(self, k: int = 3, *, good: float = GOOD, random_state: int | None = None) -> None:
         self.k = k
         self.good = good
-        self.seed = seed
+        self.random_state = random_state
 
     @property
     def most(self) -> int:

@@ -16,21 +16,23 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank._folders import write_folder
+from crowdrank._progress import Report, reporting
 from crowdrank._saved import Fields, require
-from crowdrank.consensus import METHODS, held_out, model_class
+from crowdrank._text import counted
+from crowdrank._typing import Arrays
+from crowdrank.consensus import METHODS, model_class, scoring
+from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.base import Aggregator, Table
 from crowdrank.consensus.checkpoints import Checkpoint
-from crowdrank.consensus.inputs import as_judgments
+from crowdrank.consensus.on_disk import ASSESSORS, CONSENSUS, DOCUMENTS, StoredConsensus, output_of, write_about
 from crowdrank.consensus.result import Consensus
-from crowdrank.consensus.stored import ASSESSORS, CONSENSUS, DOCUMENTS, StoredConsensus, output_of, write_about
-from crowdrank.engine.base import Arrays, Engine
+from crowdrank.engine.base import Engine
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, UsageError, near
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.table import UNJUDGEABLE, Judgments, counted
-from crowdrank.progress import Report, reporting
+from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
 LEAST = 50
 """With fewer held-out judgments than this on documents that others judged too, nothing is chosen."""
@@ -92,7 +94,7 @@ class Trial:
         """Judgments dealt out to at most `n_folds` folds."""
         answer = judgments.with_unjudgeable("lowest").grade
         item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
-        fold = held_out.folds(judgments, n_folds)
+        fold = scoring.folds(judgments, n_folds)
         held = np.zeros((fold.max() + 1, judgments.n_items))
         np.add.at(held, (fold, item), 1)
         return cls(judgments, answer, item, fold, held.sum(axis=0)[item] > held[fold, item])
@@ -135,19 +137,19 @@ class Trial:
         for fold in self.folds:
             rows, shares, grade = self._read(make(), fold, engine)
             assessor, answer = judgments.assessor[rows], self.answer[rows]
-            answers += held_out.answer_counts(assessor, answer, grade, judgments.n_assessors, n_answers)
+            answers += scoring.answer_counts(assessor, answer, grade, judgments.n_assessors, n_answers)
             _, first, group = np.unique(self.group[rows], return_index=True, return_inverse=True)
-            pairs.append(held_out.pair_counts(group, self.item[rows], answer, shares, n_answers))
+            pairs.append(scoring.pair_counts(group, self.item[rows], answer, shares, n_answers))
             folds.append(np.full(len(first), fold))
             families.append(family[assessor[first]])
         answered = answers.sum(axis=(1, 2))
         heard = answered > 0
-        by_grade = held_out.score_grades(answers[heard], balanced(family[heard], answered[heard]))
+        by_grade = scoring.score_grades(answers[heard], balanced(family[heard], answered[heard]))
         if not self.ranks:
             return float("nan"), by_grade
         compared = np.concatenate(pairs)
         weights = balanced(np.concatenate(families), compared.sum(axis=1))
-        return held_out.score_pairs(compared, np.concatenate(folds), weights), by_grade
+        return scoring.score_pairs(compared, np.concatenate(folds), weights), by_grade
 
     def _read(
         self, model: Aggregator, fold: int, engine: Engine | None
@@ -163,7 +165,7 @@ class Trial:
         place[np.unique(self.item[keep])] = np.arange(train.n_items)
         rows = np.flatnonzero(self.predictable & ~keep)
         at, table = place[self.item[rows]], consensus.document_table
-        shares = held_out.rank_shares(table["relevance"].to_numpy(), train.item_query)
+        shares = scoring.rank_shares(table["relevance"].to_numpy(), train.item_query)
         grade = pc.index_in(table["grade"].combine_chunks(), pa.array(consensus.labels)).to_numpy()
         return rows, shares[at], grade[at]
 
@@ -172,7 +174,7 @@ class Auto(Aggregator):
     """The candidate that best predicts held-out judgments: one for the ranking, one for the grades. No gold is used.
 
     Assessors are held out whole, in a few folds, and with families whole families, so that copies cannot vote for
-    themselves. Every candidate is fitted to the others, and read by one yardstick (`held_out.py`): for the ranking, the
+    themselves. Every candidate is fitted to the others, and read by one yardstick (`scoring.py`): for the ranking, the
     log probability of which of two documents of a query a held-out assessor prefers, given how far apart they are
     ranked; for grades, that of an answer, given the grade of the document. Where there are families, each weighs the
     same. The winners are then fitted to everything: relevance, sd, lower and upper come from the one, grade and
@@ -193,7 +195,8 @@ class Auto(Aggregator):
         history_: the score by rank of each candidate in turn.
 
     >>> from crowdrank import simulate
-    >>> model = Auto(candidates=("average", "dawid-skene")).fit(simulate(queries=30, documents=10, seed=1).judgments)
+    >>> world = simulate(queries=30, documents=10, random_state=1)
+    >>> model = Auto(candidates=("average", "dawid-skene")).fit(world.judgments)
     >>> model.choice_[["method", "chosen_for"]].to_dict("list")
     {'method': ['average', 'dawid-skene'], 'chosen_for': ['', 'ranking and grades']}
     >>> model.reason_
@@ -382,9 +385,9 @@ class Auto(Aggregator):
         """As the winner does."""
         return self.assessing.accumulate(shard, local, theta)
 
-    def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """As the winner does."""
-        return self.assessing.maximise(theta, statistics)
+        return self.assessing.maximize(theta, statistics)
 
     def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """As the winner does."""
@@ -448,7 +451,7 @@ def pointless(candidate: Candidate, judgments: Judgments) -> str:
 def nobody(notes: dict[str, str]) -> InputError:
     """What is said where no candidate is left."""
     told = "; ".join(f"{name}: {note}" for name, note in notes.items())
-    return InputError(f"no candidate can be fitted to these judgments ({told})", remedy="name others")
+    return InputError(f"no candidate can be fitted to these judgments ({told})", fix="name others")
 
 
 def too_little(trial: Trial) -> str:

@@ -16,24 +16,20 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import crowdrank
+from crowdrank._array_io import arrays_to_table, read_arrays
+from crowdrank._base import Parametrized
 from crowdrank._folders import FolderKind, check_output_folder, open_folder, write_folder
+from crowdrank._notebook import heading, panel, words
+from crowdrank._progress import ProgressBar, Report, reporting
 from crowdrank._saved import LARGEST, Fields, loading, read_parquet, require, require_array, require_range
-from crowdrank.consensus import METHODS, caution, crowdkit, kernels, model_class
+from crowdrank._text import counted
+from crowdrank._typing import Arrays
+from crowdrank.consensus import METHODS, crowdkit, diagnostics, kernels, model_class
+from crowdrank.consensus._coerce import as_gold, as_judgments, gold_of
 from crowdrank.consensus.checkpoints import Checkpoint, State, fingerprint
 from crowdrank.consensus.information import information
-from crowdrank.consensus.inputs import as_gold, as_judgments, gold_of
 from crowdrank.consensus.latent import NODES
-from crowdrank.consensus.result import (
-    TIE,
-    Consensus,
-    check_consensus,
-    document_table,
-    grade_labels,
-    item_ids,
-    share_names,
-)
-from crowdrank.consensus.store import arrays_to_table, read_arrays
-from crowdrank.consensus.stored import (
+from crowdrank.consensus.on_disk import (
     ASSESSORS,
     CONSENSUS,
     DOCUMENTS,
@@ -43,7 +39,16 @@ from crowdrank.consensus.stored import (
     summed,
     write_about,
 )
-from crowdrank.engine.base import Arrays, Engine, Passes
+from crowdrank.consensus.result import (
+    TIE,
+    Consensus,
+    check_consensus,
+    document_table,
+    grade_labels,
+    item_ids,
+    share_names,
+)
+from crowdrank.engine.base import Engine, Passes
 from crowdrank.engine.blas import single_blas_thread
 from crowdrank.engine.local import LocalEngine
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, Shard, shards_of
@@ -57,14 +62,12 @@ from crowdrank.errors import (
     interrupt_in,
     shown,
 )
-from crowdrank.judgments import combine, frames, ids
+from crowdrank.judgments import frames, ids, storage
 from crowdrank.judgments.gold import Gold, ShardGold
-from crowdrank.judgments.grades import Scale
+from crowdrank.judgments.merge import combine
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.table import Judgments, counted
-from crowdrank.notebook import heading, panel, words
-from crowdrank.parameters import Parametrised
-from crowdrank.progress import ProgressBar, Report, reporting
+from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,10 +83,10 @@ Table = TypeVar("Table", Judgments, ShardedJudgments)
 """Judgments in memory or on disk."""
 
 
-class Aggregator(Parametrised, ABC):
-    """Judgments in, consensus out. The constructor only stores; what is learnt ends in an underscore.
+class Aggregator(Parametrized, ABC):
+    """Judgments in, consensus out. The constructor only stores; what is learned ends in an underscore.
 
-    A model states four functions (see `engine/base.py`): `start`, `accumulate`, `maximise`, `finish`; the loop,
+    A model states four functions (see `engine/base.py`): `start`, `accumulate`, `maximize`, `finish`; the loop,
     convergence, progress, checkpoints, gold, warm starts and storage are here.
 
     Attributes:
@@ -142,7 +145,7 @@ class Aggregator(Parametrised, ABC):
         return self.start(shard)
 
     @abstractmethod
-    def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """New parameters from the summed statistics."""
 
     @abstractmethod
@@ -234,7 +237,7 @@ class Aggregator(Parametrised, ABC):
         self._require_fitted()
         if rounds is not None and rounds < 0:
             raise UsageError(f"rounds is a number from 0 up, or None for as many as it takes, not {rounds}.")
-        table = combine.combine(as_judgments(self.judgments_), as_judgments(judgments, self.judgments_))
+        table = combine(as_judgments(self.judgments_), as_judgments(judgments, self.judgments_))
         theta = self.adopted(self, table)
         return self._fit(table, self.gold_, theta, engine, progress, None, None if theta is None else rounds)
 
@@ -262,7 +265,7 @@ class Aggregator(Parametrised, ABC):
             if isinstance(report, ProgressBar):
                 report.stage(type(self).__name__, most)
                 passes.watch(report.within)
-            self._threads = passes.threads
+            self._threads = passes.n_jobs
             try:
                 theta, statistics = self._iterate(passes, theta, len(prepared), keeper, resumed, report, most)
             finally:
@@ -293,9 +296,9 @@ class Aggregator(Parametrised, ABC):
         told = self._cautions(
             prepared.assessors,
             overlapping=lambda: bool((np.diff(prepared.offsets) > 1).any()),
-            groups=lambda: caution.groups_of(prepared, gold),
-            by_relevance=lambda: caution.moments(caution.mean_grades(prepared), rows["relevance"]),
-            by_experts=None if gold is None else lambda: caution.by_experts(prepared, gold),
+            groups=lambda: diagnostics.groups_of(prepared, gold),
+            by_relevance=lambda: diagnostics.moments(diagnostics.mean_grades(prepared), rows["relevance"]),
+            by_experts=None if gold is None else lambda: diagnostics.by_experts(prepared, gold),
         )
         return self._consensus(prepared, rows, theta, statistics, gold), told
 
@@ -333,13 +336,13 @@ class Aggregator(Parametrised, ABC):
         told: list[str | None] = []
         alone = by_experts is None and bool(self.assessor_arrays) and not overlapping()
         if alone:
-            told.append(caution.NO_OVERLAP)
+            told.append(diagnostics.NO_OVERLAP)
         elif self.on_a_line:
-            told.append(caution.told_of_groups(groups()[:-1], assessors))
+            told.append(diagnostics.told_of_groups(groups()[:-1], assessors))
         if by_experts is not None:
-            told.append(caution.AGAINST_EXPERTS if caution.against(by_experts()) else None)
+            told.append(diagnostics.AGAINST_EXPERTS if diagnostics.against(by_experts()) else None)
         elif self.assessor_arrays:
-            told.append(caution.REVERSED if caution.against(by_relevance()) else None)
+            told.append(diagnostics.REVERSED if diagnostics.against(by_relevance()) else None)
         return [sentence for sentence in told if sentence is not None]
 
     def _iterate(
@@ -352,7 +355,7 @@ class Aggregator(Parametrised, ABC):
         report: Report,
         most: int,
     ) -> tuple[Arrays, Arrays]:
-        """Maximise, then pass: the local state is always that of the last theta, so `predict` equals `fit_predict`."""
+        """Maximize, then pass: the local state is always that of the last theta, so `predict` equals `fit_predict`."""
         self.history_, self.n_iter_, self.converged_ = [], 0, False
         if resumed is None:
             statistics = passes.accumulate(theta)
@@ -362,7 +365,7 @@ class Aggregator(Parametrised, ABC):
             passes.restore(resumed.local)
         try:
             while self.n_iter_ < most and not self.converged_:
-                new_theta = self.maximise(theta, statistics)
+                new_theta = self.maximize(theta, statistics)
                 statistics = passes.accumulate(new_theta)
                 theta = new_theta
                 self.history_.append(self.objective(theta, statistics, n))
@@ -535,7 +538,7 @@ class Aggregator(Parametrised, ABC):
         if assessor is not None:
             rows = ids.match(names, pa.array([assessor]).cast(names.type))
             if rows[0] < 0:
-                raise InputError(f"there is no assessor {shown(assessor)}", remedy="name one that judged")
+                raise InputError(f"there is no assessor {shown(assessor)}", fix="name one that judged")
         at = NODES if self.on_a_line and states[1].shape[2] >= len(NODES) else np.array(scale.values)
         curves = states[1][rows][:, : len(scale), : len(at)].transpose(0, 2, 1).reshape(-1, len(scale))
         table = {"assessor": names.take(pa.array(np.repeat(rows, len(at)))), "relevance": np.tile(at, len(rows))}
@@ -579,7 +582,7 @@ class Aggregator(Parametrised, ABC):
     def discrete_rows(self, posterior: NDArray[np.float64], values: NDArray[np.float64]) -> Arrays:
         """The rows of a result whose truth is one of the grades, from its posterior (n_items, n_grades)."""
         tail = (1 - self.interval) / 2
-        relevance, sd, lower, upper, grade = kernels.summarise(posterior, values, tail, TIE)
+        relevance, sd, lower, upper, grade = kernels.summarize(posterior, values, tail, TIE)
         return {"relevance": relevance, "sd": sd, "lower": lower, "upper": upper, "grade": grade, "p": posterior}
 
     def _repr_html_(self) -> str:
@@ -611,9 +614,9 @@ class Aggregator(Parametrised, ABC):
             pq.write_table(self.consensus_.document_table, folder / "documents.parquet")
             pq.write_table(self.consensus_.assessor_table, folder / "assessors.parquet")
             pq.write_table(arrays_to_table(self.theta_), folder / "theta.parquet")
-            combine.save(self.judgments_, folder / "judgments.parquet")
+            storage.save(self.judgments_, folder / "judgments.parquet")
             if self.gold_ is not None:
-                combine.save(self.gold_.as_judgments(), folder / "gold.parquet")
+                storage.save(self.gold_.as_judgments(), folder / "gold.parquet")
 
     def keep(self, folder: Path) -> dict[str, Any]:
         """Write what this kind has beside the tables into the folder; what is returned goes to model.json."""
@@ -660,7 +663,7 @@ class Aggregator(Parametrised, ABC):
             assessor_scale=scale_of,
         )
         passes = LocalEngine().open(self, judgments)
-        theta = self.maximise(None, passes.accumulate(None))
+        theta = self.maximize(None, passes.accumulate(None))
         return theta, passes.accumulate(theta)
 
     def _assessor_names(self, theta: Arrays, statistics: Arrays) -> set[str]:
@@ -684,7 +687,7 @@ class Aggregator(Parametrised, ABC):
             model.set_params(**_tuples(about.object("parameters")))._check()
             model.history_, model.converged_ = about.numbers("history"), about.flag("converged")
             model.n_iter_ = len(model.history_)
-            model.judgments_ = combine.load(folder / "judgments.parquet")
+            model.judgments_ = storage.load(folder / "judgments.parquet")
             gold = "gold.parquet" in manifest.entries
             model.gold_ = _load_gold(folder / "gold.parquet") if gold else None
             with np.errstate(all="ignore"):
@@ -701,7 +704,7 @@ class Aggregator(Parametrised, ABC):
 
 
 def _load_gold(path: Path) -> Gold:
-    judged = combine.load(path)
+    judged = storage.load(path)
     require(len(judged) == judged.n_items and not judged.n_unjudgeable, "an expert grade occurs twice or is missing")
     return Gold.of(judged)
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from scipy.special import digamma, gammaln, ndtr, ndtri, polygamma
 
 from crowdrank._saved import LARGEST, POSITIVE
+from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.latent import NODES, PRIOR
 from crowdrank.consensus.result import modal_grades
-from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import UsageError
 
@@ -35,7 +35,7 @@ class BWA(Aggregator):
     Relevance is then the mean of the grades less their biases, weighted by precision and drawn to the mean of all
     documents. Documents vary as if all grades were equally frequent: were that learned too, assessors who always give
     the same grade would seem precise and all documents alike. Biases are normal and precisions Gamma, with learned
-    priors; all are estimated by variational expectation-maximisation, which never lowers the bound of the log
+    priors; all are estimated by variational expectation-maximization, which never lowers the bound of the log
     likelihood. Biases and precisions are in steps of the scale.
 
     Args:
@@ -114,7 +114,7 @@ class BWA(Aggregator):
             "worth": len(mean) * worth,  # statistics add up: their mean over items is what each shard says
         }
 
-    def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """Each assessor's posterior, then the priors."""
         judged, first = statistics["judged"], statistics["first"]
         if theta is None:

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from crowdrank._array_io import arrays_to_table, read_arrays
 from crowdrank._files import recover
 from crowdrank._folders import FolderKind, open_folder, remove_folder, write_folder
 from crowdrank._saved import Fields, loading, require, require_array
 from crowdrank._source import source_digest
-from crowdrank.consensus.store import arrays_to_table, read_arrays
-from crowdrank.engine.base import Arrays, ShardModel
+from crowdrank._typing import Arrays
+from crowdrank.engine.base import ShardModel
 from crowdrank.engine.shards import Shards, StoredShards
 from crowdrank.errors import InputError
 from crowdrank.judgments.sharded import ShardedJudgments
@@ -69,7 +70,7 @@ class Checkpoint:
                 raise InputError(
                     "it is the checkpoint of other judgments, another model or another version of crowdrank",
                     source=str(self.path),
-                    remedy="name another folder, or delete it",
+                    fix="name another folder, or delete it",
                 )
             theta, statistics = (read_arrays(self.path / f"{name}.parquet") for name in ("theta", "statistics"))
             history = about.numbers("history")
@@ -80,7 +81,7 @@ class Checkpoint:
                 model.check_theta(theta, example, judgments.n_assessors)
                 first = shards.load(0)
                 require_alike(statistics, model.accumulate(first, model.start(first), theta)[1])
-                model.maximise(theta, statistics)  # raises an error where its matrices cannot be solved
+                model.maximize(theta, statistics)  # raises an error where its matrices cannot be solved
         return State(theta, statistics, _StoredLocals(self.path, model, shards, theta), history)
 
     def offer(

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.grades import whole_number
 from crowdrank.judgments.read import read_gold, read_judgments
+from crowdrank.judgments.scale import whole_number
 from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def read_tasks(frame: Any, known: Judgments | None = None) -> Judgments:
     """Judgments from a task-worker-label frame, with its labels as they are, or as those `known` before."""
     task, worker, label = (frames.column_to_arrow(frame, name) for name in COLUMNS)
     if not len(label):
-        raise InputError("there are no rows", source="the frame", remedy="give it some")
+        raise InputError("there are no rows", source="the frame", fix="give it some")
     if label.null_count:
         row = int(np.argmax(np.asarray(label.is_null())))
         raise InputError(
@@ -46,7 +46,7 @@ def read_tasks(frame: Any, known: Judgments | None = None) -> Judgments:
             source="the frame",
             place=f"row {row + 1}",
             column="label",
-            remedy="fill it in, or leave the row out",
+            fix="fill it in, or leave the row out",
         )
     found = pc.unique(label).to_pylist()
     labels, grades = _in_order(found)

@@ -90,7 +90,7 @@ def newton_step(
     precision: NDArray[np.float64],
     missing: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """One Newton step of every assessor's penalised multinomial regression, and the Laplace covariances.
+    """One Newton step of every assessor's penalized multinomial regression, and the Laplace covariances.
 
     The problem is concave; a step that would lower it is halved until it does not.
     """
@@ -125,16 +125,16 @@ def _newton_step(
     spread = np.asarray(np.linalg.inv(curvature + precision), np.float64)
     step = (spread @ slope[:, :, None])[:, :, 0]
 
-    def penalised(tried: NDArray[np.float64], tried_shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    def penalized(tried: NDArray[np.float64], tried_shares: NDArray[np.float64]) -> NDArray[np.float64]:
         away = (tried - mean)[:, :, None]
         penalty = 0.5 * (away.transpose(0, 2, 1) @ precision @ away)[:, 0, 0]
         gain = (counts * np.log(np.maximum(tried_shares, 1e-300))).sum(axis=(1, 2))
         return cast(NDArray[np.float64], gain - penalty)
 
-    before, size = penalised(curves, shares), np.ones((len(curves), 1))
+    before, size = penalized(curves, shares), np.ones((len(curves), 1))
     for _ in range(8):
         tried = curves + size * step
-        worse = penalised(tried, answer_curves(tried, states, missing)) < before - 1e-9
+        worse = penalized(tried, answer_curves(tried, states, missing)) < before - 1e-9
         if not worse.any():
             break
         size[worse] /= 2

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._saved import LARGEST, PROBABILITY
+from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
-from crowdrank.engine.base import Arrays
 from crowdrank.engine.local import in_order
 from crowdrank.engine.shards import Shard
-from crowdrank.engine.sums import tree_sum
+from crowdrank.engine.tree_reduce import tree_sum
 from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ ASSESSORS_AT_ONCE = 1 << 13
 
 
 def learn_pseudo_counts(
-    counts: NDArray[np.float64], before: NDArray[np.float64], right: int = 0, threads: int = 1
+    counts: NDArray[np.float64], before: NDArray[np.float64], right: int = 0, n_jobs: int = 1
 ) -> NDArray[np.float64]:
     """The Dirichlet from which the assessors' answers are drawn, by Minka's fixed point from a guess.
 
-    Maximises the likelihood of counts[a, :, c] under Dirichlet-multinomials with parameters [:, c], one assessor of
+    Maximizes the likelihood of counts[a, :, c] under Dirichlet-multinomials with parameters [:, c], one assessor of
     weak answers among them so that a few assessors who agree do not make the prior infinitely strong. `right` is the
     answer that is right for the first true state; the next one is right for the next state, and so on.
     """
@@ -57,7 +57,7 @@ def learn_pseudo_counts(
     counts = np.concatenate([counts, prior_matrix(WEAK, n_answers)[None, :, right : right + n_true]])
     pseudo = np.clip(before, 1e-3, 1e3)
     for _ in range(20):
-        seen, asked = _dirichlet_sums(counts, pseudo, threads)
+        seen, asked = _dirichlet_sums(counts, pseudo, n_jobs)
         after = np.clip(pseudo * seen / asked, 1e-3, 1e3)
         at_rest = np.abs(after / pseudo - 1).max() < 1e-3
         pseudo = after
@@ -67,7 +67,7 @@ def learn_pseudo_counts(
 
 
 def _dirichlet_sums(
-    counts: NDArray[np.float64], pseudo: NDArray[np.float64], threads: int
+    counts: NDArray[np.float64], pseudo: NDArray[np.float64], n_jobs: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Minka's two sums over the assessors, who may be very many: most of the work between two passes."""
     n_parts = -(-len(counts) // ASSESSORS_AT_ONCE)
@@ -76,12 +76,12 @@ def _dirichlet_sums(
         some = counts[part * ASSESSORS_AT_ONCE : (part + 1) * ASSESSORS_AT_ONCE]
         return dict(zip(("seen", "asked"), kernels.dirichlet_sums(some, pseudo), strict=True))
 
-    total = tree_sum(in_order(one, n_parts, min(threads, n_parts)), n_parts)
+    total = tree_sum(in_order(one, n_parts, min(n_jobs, n_parts)), n_parts)
     return total["seen"], total["asked"]
 
 
 class DawidSkene(Aggregator):
-    """Expectation-maximisation over true grades and the assessors' confusion matrices.
+    """Expectation-maximization over true grades and the assessors' confusion matrices.
 
     Args:
         n_iter, tol: the loop ends after `n_iter` iterations, or when the mean log posterior per judgment changes by
@@ -90,7 +90,7 @@ class DawidSkene(Aggregator):
             crowd as a whole does, by as much as the assessors are alike (empirical Bayes). It is better on whole data
             sets; with three labels a document its grades, not its ranking, were less steady than with 0 on web-5grade.
             Or fixed: (on the diagonal, off it), or one number for both. 0 is plain maximum likelihood, with a floor of
-            1e-10 and each assessor's rows normalised over the grades that assessor used, as in crowd-kit.
+            1e-10 and each assessor's rows normalized over the grades that assessor used, as in crowd-kit.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: the level of `lower` and `upper`.
 
@@ -161,7 +161,7 @@ class DawidSkene(Aggregator):
         """Room for the posterior: a pass with a theta writes it and does not read it."""
         return {"posterior": np.empty((shard.n_items, shard.n_grades))}
 
-    def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """Shares of the true grades, and each assessor's confusions."""
         classes = statistics["classes"]
         shares = np.maximum(classes / classes.sum(), FLOOR)
@@ -172,7 +172,7 @@ class DawidSkene(Aggregator):
         """The Dirichlet prior of an assessor's answers g to true grade c, as [g, c]."""
         if self.prior == "learned":
             before = prior_matrix(WEAK, counts.shape[1]) if theta is None else theta["pseudo"]
-            return learn_pseudo_counts(counts, before, threads=self._threads)
+            return learn_pseudo_counts(counts, before, n_jobs=self._threads)
         assert not isinstance(self.prior, str)
         return prior_matrix(self.prior, counts.shape[1])
 
@@ -258,7 +258,7 @@ class OneCoinDawidSkene(DawidSkene):
         right = np.trace(counts, axis1=1, axis2=2)
         answers = np.stack([right, counts.sum(axis=(1, 2)) - right], axis=1)[:, :, None]  # as of one true grade
         before = np.array([[1.0], [0.5]]) if theta is None else _right_and_wrong(theta["pseudo"])[:, None]
-        right_and_wrong = learn_pseudo_counts(answers, before, threads=self._threads)[:, 0]
+        right_and_wrong = learn_pseudo_counts(answers, before, n_jobs=self._threads)[:, 0]
         own = np.eye(n_grades, dtype=bool)
         right_share, wrong_share = right_and_wrong[0] / n_grades, right_and_wrong[1] / (n_grades * (n_grades - 1))
         matrix: NDArray[np.float64] = np.where(own, right_share, wrong_share)

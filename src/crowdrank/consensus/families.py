@@ -38,7 +38,7 @@ def find_families(judgments: Judgments) -> NDArray[np.int32]:
     """The family of each assessor, numbered in the order of their first members; most are alone in theirs.
 
     >>> from crowdrank import read_judgments, simulate
-    >>> world = simulate(queries=30, documents=20, assessors=12, labels=12, families=2, seed=1)
+    >>> world = simulate(queries=30, documents=20, assessors=12, labels=12, families=2, random_state=1)
     >>> judgments = read_judgments(world.judgments)
     >>> found = find_families(judgments)
     >>> bool((np.bincount(found) > 1).any())

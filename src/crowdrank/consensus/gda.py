@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank._base import require_one_of
 from crowdrank._saved import LARGEST, PROBABILITY, require_range
+from crowdrank._typing import Arrays
 from crowdrank.consensus import curves as curves_of
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator, Table
@@ -29,11 +31,9 @@ from crowdrank.consensus.latent import (
     states_prior,
     use_of_answers,
 )
-from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import UsageError
 from crowdrank.judgments import ids
-from crowdrank.judgments.grades import one_of
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
@@ -201,7 +201,7 @@ class GDA(Aggregator):
         curves = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
         return np.pad(curves, ((0, 1), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
 
-    def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """Each assessor's curves by a Newton step, then the prior that the curves of each scale come from."""
         if theta is None:
             return self._initial(statistics)
@@ -296,7 +296,7 @@ class GDA(Aggregator):
         broken: NDArray[np.float64],
         there: NDArray[np.float64] | None,
     ) -> NDArray[np.float64]:
-        """P(answer | state), the last state being a document that cannot be judged, where these are modelled.
+        """P(answer | state), the last state being a document that cannot be judged, where these are modeled.
 
         What was answered `there` (n_assessors, n_answers, 1) adds to the pseudo-counts `broken`.
         """
@@ -411,8 +411,8 @@ class GDA(Aggregator):
 
     def _check(self) -> None:
         super()._check()
-        one_of(ESTIMATIONS, self.estimation, "estimation")
-        one_of(FAMILIES, self.families, "families")
+        require_one_of("estimation", self.estimation, ESTIMATIONS)
+        require_one_of("families", self.families, FAMILIES)
         for name in ("ordinal", "difficulty", "tied_variance"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise UsageError(f"{name} is True or False, not {getattr(self, name)!r}.")

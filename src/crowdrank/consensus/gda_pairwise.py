@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._saved import LARGEST, POSITIVE, PROBABILITY, require_range
+from crowdrank._typing import Arrays
 from crowdrank.consensus import pairwise_kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.curves import careful_curves
 from crowdrank.consensus.information import pair_information
 from crowdrank.consensus.latent import NODES, PRIOR, softmax, use_of_answers
 from crowdrank.consensus.result import modal_grades
-from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import UsageError, near
 from crowdrank.judgments.table import Judgments
@@ -73,7 +73,7 @@ class GDAPairwise(Aggregator):
         pairs: `all` pairs of judgments of two documents, or only those of the `same-assessor`.
         difficulty: let every document have a width eps of its own; the column `difficulty` then shows it, and higher
             is harder.
-        seed: of the partners.
+        random_state: of the partners.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: the level of `lower` and `upper`, by the normal approximation around the highest posterior. They are
             of relevance within the query; that the assessors' parameters are estimates too is not in them.
@@ -108,7 +108,7 @@ class GDAPairwise(Aggregator):
         partners: int = 20,
         pairs: str = "all",
         difficulty: bool = False,
-        seed: int = 0,
+        random_state: int = 0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
     ) -> None:
@@ -117,7 +117,7 @@ class GDAPairwise(Aggregator):
         self.partners = partners
         self.pairs = pairs
         self.difficulty = difficulty
-        self.seed = seed
+        self.random_state = random_state
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
 
@@ -135,7 +135,7 @@ class GDAPairwise(Aggregator):
         share = shard.grade / np.maximum(np.array(shard.scale_sizes)[shard.scale_of[shard.assessor]] - 1, 1)
         mean = np.bincount(item, share, minlength=shard.n_items) / np.maximum(sizes, 1)
         return {
-            "relevance": standardised(mean, query_items),
+            "relevance": standardized(mean, query_items),
             "hardness": np.zeros(shard.n_items),
             "item": item,
             "order": order,
@@ -190,7 +190,7 @@ class GDAPairwise(Aggregator):
             expert_lines(shard.n_grades) * np.array([[unit], [1.0]]),
             LOG_EPS_SD**-2 if self.difficulty else 0.0,
             self.partners,
-            self.seed,
+            self.random_state,
             n_steps,
             local["relevance"],
             local["hardness"],
@@ -200,7 +200,7 @@ class GDAPairwise(Aggregator):
         )
         return float(value), precision
 
-    def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """A Newton step of every assessor's parameters, bent by what came of the steps before.
 
         One that turns out to lower the posterior is taken back: the bent one for the plain, the plain by half.
@@ -297,7 +297,7 @@ class GDAPairwise(Aggregator):
 
     def _check(self) -> None:
         super()._check()
-        for name, low in (("partners", 1), ("seed", 0)):
+        for name, low in (("partners", 1), ("random_state", 0)):
             value = getattr(self, name)
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             if not whole or not low <= value < 2**63:
@@ -514,10 +514,10 @@ def query_levels(shard: Shard, local: Arrays, params: NDArray[np.float64]) -> ND
     return level[query]
 
 
-def standardised(values: NDArray[np.float64], bounds: NDArray[np.int64]) -> NDArray[np.float64]:
+def standardized(values: NDArray[np.float64], bounds: NDArray[np.int64]) -> NDArray[np.float64]:
     """Values within each stretch as standard deviations from its mean.
 
-    >>> standardised(np.array([0.0, 2.0, 5.0]), np.array([0, 2, 3])).tolist()
+    >>> standardized(np.array([0.0, 2.0, 5.0]), np.array([0, 2, 3])).tolist()
     [-1.0, 1.0, 0.0]
     """
     sizes = np.diff(bounds)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
-from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import UsageError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class GLAD(Aggregator):
     """P(right) = sigma(ability * exp(beta)), wrong answers alike; ability and beta have normal priors of mean 1.
 
-    The maximisation climbs a quadratic bound of the logistic terms, in closed form for the abilities: no iteration
+    The maximization climbs a quadratic bound of the logistic terms, in closed form for the abilities: no iteration
     lowers the posterior, and no step size is to be chosen. `difficulty` is exp(-beta): higher is harder.
 
     Args:
@@ -94,7 +94,7 @@ class GLAD(Aggregator):
             )
         return beta
 
-    def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """The top of the bound: a ridge towards 1."""
         pull = self.ability_sd**-2
         return {"ability": (statistics["linear"] + pull) / (statistics["quadratic"] + pull)}

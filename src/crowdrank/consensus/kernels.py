@@ -321,7 +321,7 @@ def dirichlet_sums(
 
 
 @njit(cache=True, nogil=True)
-def summarise(
+def summarize(
     posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tie: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]]:
     """Mean, standard deviation, lower and upper quantile and modal grade of each item's posterior."""

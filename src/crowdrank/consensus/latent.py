@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus.result import modal_grades
-from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
 
 N_NODES = 21
@@ -100,7 +100,7 @@ def expect_voices(
 def points(posterior: NDArray[np.float64], n_difficulties: int) -> NDArray[np.float64]:
     """Each posterior drawn together at its highest point, shared between the two nodes that it lies between.
 
-    A parabola through the highest node and its neighbours, in logarithms, tells where between the nodes it is.
+    A parabola through the highest node and its neighbors, in logarithms, tells where between the nodes it is.
 
     >>> at = points(PRIOR[None], 1)
     >>> float(at.max()), int(at.argmax())

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._saved import POSITIVE, PROBABILITY, require_range
+from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.curves import careful_curves
@@ -22,7 +23,6 @@ from crowdrank.consensus.latent import (
     states_prior,
     use_of_answers,
 )
-from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments
@@ -107,7 +107,7 @@ class Rasch(Aggregator):
         gold = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
         return expect_nodes(shard, theta["likelihood"], gold, theta["shares"])
 
-    def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """Thresholds and scale by a Newton step each, then the prior that the thresholds come from."""
         if theta is None:
             return self._initial(statistics)

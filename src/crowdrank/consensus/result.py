@@ -12,14 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank._notebook import ROWS, heading, panel, rows_of
 from crowdrank._saved import require
-from crowdrank.engine.base import Arrays
+from crowdrank._text import counted
+from crowdrank._typing import Arrays
 from crowdrank.judgments import frames
 from crowdrank.judgments.codes import check_ids
-from crowdrank.judgments.grades import Scale
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.table import Judgments, counted
-from crowdrank.notebook import ROWS, heading, panel, rows_of
+from crowdrank.judgments.table import Judgments
 
 TIE = 1e-9
 """Shares closer than this are tied: rounding must not choose a grade."""

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from crowdrank._saved import PROBABILITY
+from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.result import modal_grades
-from crowdrank.engine.base import Arrays
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import UsageError
 
@@ -70,7 +70,7 @@ class _Vote(Aggregator):
         kernels.count_agreements(shard.offsets, shard.assessor, shard.grade, voted, agreed, asked)
         return local, {"votes": local["votes"].sum(axis=0), "agreed": agreed, "asked": asked}
 
-    def maximise(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
         """The shares of the grades over all votes."""
         return {"shares": statistics["votes"] / statistics["votes"].sum()}
 

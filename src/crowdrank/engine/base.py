@@ -2,7 +2,7 @@
 
     start(shard) -> local
     accumulate(shard, local, theta) -> (local, statistics)
-    maximise(theta, statistics) -> theta
+    maximize(theta, statistics) -> theta
     finish(shard, local, theta) -> rows
 
 The first argument is always one shard, and nothing else touches data. An engine decides where the passes run.
@@ -15,14 +15,13 @@ from typing import Any, Protocol, Self, TypeVar
 
 from numpy.typing import NDArray
 
+from crowdrank._typing import Arrays
 from crowdrank.judgments.gold import ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
 S = TypeVar("S")
 T = TypeVar("T")
-Arrays = dict[str, NDArray[Any]]
-"""Named arrays: a shard's local state, statistics, a model's parameters (theta), rows of a result."""
 Sink = Callable[[int, Arrays], Arrays]
 """Takes the rows of the shard at a place where they are made, and returns little; picklable."""
 
@@ -61,11 +60,11 @@ class Passes(Protocol):
     """A model opened on judgments: the local state lives here, beside its shards.
 
     Attributes:
-        threads: how many threads there are for what is done between passes, when those of the passes rest.
+        n_jobs: how many threads there are for what is done between passes, when those of the passes rest.
 
     """
 
-    threads: int
+    n_jobs: int
 
     @property
     def shards(self) -> Sized:

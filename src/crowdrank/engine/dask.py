@@ -23,14 +23,16 @@ from typing import Any, ClassVar, Self, TypeVar
 from numpy.typing import NDArray
 
 import crowdrank
-from crowdrank.engine.base import Arrays, ShardModel, Sink
+from crowdrank._text import counted
+from crowdrank._typing import Arrays
+from crowdrank.engine.base import ShardModel, Sink
 from crowdrank.engine.local import LocalPasses, together
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, HeldShards, StoredShards, shards_of
-from crowdrank.engine.sums import Run, added, joined, parts, subtrees
+from crowdrank.engine.tree_reduce import Run, added, joined, parts, subtrees
 from crowdrank.errors import ClusterError, UsageError
 from crowdrank.judgments.gold import ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.table import Judgments, counted
+from crowdrank.judgments.table import Judgments
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -57,7 +59,7 @@ class DaskEngine:
     Args:
         address: of a scheduler, as in `tcp://10.0.0.1:8786`; by default a cluster of processes is started here.
         workers: how many processes to start here; as many as there are cores, unless said.
-        threads: of each of them.
+        n_jobs: of each of them.
         shard_size: judgments in a shard, about.
         dashboard: serve Dask's dashboard of a cluster started here, on a free port of this machine. Other users of this
             machine can look at it.
@@ -67,7 +69,7 @@ class DaskEngine:
     users of the machine cannot run code on it.
 
     >>> from crowdrank import DawidSkene, simulate
-    >>> world = simulate(queries=5, documents=6, seed=1)
+    >>> world = simulate(queries=5, documents=6, random_state=1)
     >>> with DaskEngine(workers=1) as engine:
     ...     there = DawidSkene().fit(world.judgments, engine=engine)
     >>> there.consensus_.documents.equals(DawidSkene().fit(world.judgments).consensus_.documents)
@@ -81,16 +83,16 @@ class DaskEngine:
         address: str | None = None,
         *,
         workers: int | None = None,
-        threads: int = 1,
+        n_jobs: int = 1,
         shard_size: int = JUDGMENTS_PER_SHARD,
         dashboard: bool = False,
     ) -> None:
-        for name, value in (("workers", workers), ("threads", threads), ("shard_size", shard_size)):
+        for name, value in (("workers", workers), ("n_jobs", n_jobs), ("shard_size", shard_size)):
             if value is not None and value < 1:
                 raise UsageError(f"{name} is a number from 1 up, not {value}.")
         if address is not None and workers is not None:
             raise UsageError(f"workers are started here only; those of {address} are what they are.")
-        self.address, self.workers, self.threads = address, workers, threads
+        self.address, self.workers, self.n_jobs = address, workers, n_jobs
         self.shard_size, self.dashboard = shard_size, dashboard
         self._client: Any = None
         self._cluster: Any = None
@@ -165,12 +167,12 @@ class DaskEngine:
         with dask.config.set(pages):
             self._cluster = distributed.LocalCluster(
                 n_workers=self.workers or os.cpu_count() or 1,
-                threads_per_worker=self.threads,
+                threads_per_worker=self.n_jobs,
                 host="127.0.0.1",
                 security=distributed.Security.temporary(),
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": self.dashboard},
-                preload=["crowdrank.engine.deaf"],
+                preload=["crowdrank.engine._dask_preload"],
                 config=copy.deepcopy(dask.config.config),  # of workers that are started later, too
                 silence_logs=logging.CRITICAL,  # what matters of it we say ourselves
             )
@@ -254,7 +256,7 @@ class DaskPasses:
         workers = sorted(cores)
         self.n_workers = len(workers)
         # Between passes the workers rest: where they are here, their cores are free; else this machine is ours.
-        self.threads = min(sum(cores.values()), os.cpu_count() or 1)
+        self.n_jobs = min(sum(cores.values()), os.cpu_count() or 1)
         self.runs = parts(len(shards), self.n_workers)
         # How the state came about: what it was, and the passes since.
         self.base: list[list[Arrays] | Future | None] = [None] * len(self.runs)
@@ -504,10 +506,10 @@ def _made(model: ShardModel, version: str, shards: list[Any], base: State | None
 
 def _pass(model: ShardModel, shards: list[Any], state: State, theta: Arrays | None, lengths: list[int]) -> State:
     """One pass over a part: new local state, and the sums of its subtrees."""
-    local, sums, first, threads = [], [], 0, _threads()
+    local, sums, first, n_jobs = [], [], 0, _threads()
     for length in lengths:
         last = first + length
-        passes = LocalPasses(model, shards[first:last], threads, state[0][first:last])
+        passes = LocalPasses(model, shards[first:last], n_jobs, state[0][first:last])
         sums.append(passes.accumulate(theta))
         local += passes.local
         first = last
@@ -586,7 +588,7 @@ def require_version(version: str | None, worker: str, wanted: str | None = None)
 
 
 def _bare(model: ShardModel) -> ShardModel:
-    """The model's settings alone: what it learnt ends in an underscore, and no pass reads it."""
+    """The model's settings alone: what it learned ends in an underscore, and no pass reads it."""
     bare = copy.copy(model)
     for name in [name for name in vars(bare) if name.endswith("_")]:
         delattr(bare, name)

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._disk import ScratchFolder
-from crowdrank.engine.base import Arrays, ShardModel, Sink
+from crowdrank._typing import Arrays
+from crowdrank.engine.base import ShardModel, Sink
 from crowdrank.engine.blas import single_blas_thread
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, HeldShards, Shard, Shards, shards_of
-from crowdrank.engine.sums import tree_sum
+from crowdrank.engine.tree_reduce import tree_sum
 from crowdrank.errors import UsageError
 from crowdrank.judgments.gold import ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
@@ -31,8 +32,8 @@ class LocalEngine:
     """Runs passes in `threads` threads; judgments on disk are streamed, a shard a thread at a time.
 
     >>> from crowdrank import DawidSkene, simulate
-    >>> world = simulate(queries=5, documents=6, seed=1)
-    >>> one, two = (DawidSkene().fit(world.judgments, engine=LocalEngine(threads=n)) for n in (1, 2))
+    >>> world = simulate(queries=5, documents=6, random_state=1)
+    >>> one, two = (DawidSkene().fit(world.judgments, engine=LocalEngine(n_jobs=n)) for n in (1, 2))
     >>> one.consensus_.documents.equals(two.consensus_.documents)
     True
     """
@@ -41,12 +42,12 @@ class LocalEngine:
     elsewhere: ClassVar[bool] = False
     about: ClassVar[str] = ""
 
-    threads: int = 1
+    n_jobs: int = 1
     shard_size: int = JUDGMENTS_PER_SHARD
 
     def __post_init__(self) -> None:
-        if self.threads < 1:
-            raise UsageError(f"--threads takes a number from 1 up, not {self.threads}.")
+        if self.n_jobs < 1:
+            raise UsageError(f"--threads takes a number from 1 up, not {self.n_jobs}.")
 
     def open(
         self, model: ShardModel, judgments: Judgments | ShardedJudgments, gold: NDArray[Any] | ShardGold | None = None
@@ -55,15 +56,15 @@ class LocalEngine:
         shards = shards_of(judgments, gold, model.locality, self.shard_size)
         if isinstance(shards, HeldShards):
             return self.passes(model, shards.shards)
-        return StreamedPasses(model, shards, self.threads, shards.judgments.folder)
+        return StreamedPasses(model, shards, self.n_jobs, shards.judgments.folder)
 
     def passes(self, model: ShardModel, shards: Sequence[Any]) -> LocalPasses:
         """Start a model on shards of any kind."""
-        return LocalPasses(model, shards, self.threads)
+        return LocalPasses(model, shards, self.n_jobs)
 
     def each(self, work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
         """`work` on every thing; results in order, as soon as each is there."""
-        return in_order(lambda place: work(things[place]), len(things), self.threads)
+        return in_order(lambda place: work(things[place]), len(things), self.n_jobs)
 
     def __enter__(self) -> Self:
         return self
@@ -76,9 +77,9 @@ class LocalPasses:
     """A model opened on shards in memory."""
 
     def __init__(
-        self, model: ShardModel, shards: Sequence[Any], threads: int, local: list[Arrays] | None = None
+        self, model: ShardModel, shards: Sequence[Any], n_jobs: int, local: list[Arrays] | None = None
     ) -> None:
-        self.model, self.shards, self.threads = model, shards, threads
+        self.model, self.shards, self.n_jobs = model, shards, n_jobs
         self.told: Callable[[float], None] | None = None
         if local is None:
             with single_blas_thread():
@@ -91,7 +92,7 @@ class LocalPasses:
 
     def _each(self, work: Callable[[int], T]) -> Iterator[T]:
         return watched(
-            in_order(work, len(self.shards), min(self.threads, len(self.shards))), len(self.shards), self.told
+            in_order(work, len(self.shards), min(self.n_jobs, len(self.shards))), len(self.shards), self.told
         )
 
     @single_blas_thread()
@@ -134,8 +135,8 @@ class StreamedPasses:
     What a model does not carry from pass to pass is not kept but made again.
     """
 
-    def __init__(self, model: ShardModel, shards: Shards, threads: int, folder: str | Path) -> None:
-        self.model, self.shards, self.threads = model, shards, threads
+    def __init__(self, model: ShardModel, shards: Shards, n_jobs: int, folder: str | Path) -> None:
+        self.model, self.shards, self.n_jobs = model, shards, n_jobs
         self.told: Callable[[float], None] | None = None
         self.carried = CarriedState(model, folder, len(shards))
 
@@ -145,7 +146,7 @@ class StreamedPasses:
 
     def _each(self, work: Callable[[int], T]) -> Iterator[T]:
         return watched(
-            in_order(work, len(self.shards), min(self.threads, len(self.shards))), len(self.shards), self.told
+            in_order(work, len(self.shards), min(self.n_jobs, len(self.shards))), len(self.shards), self.told
         )
 
     @single_blas_thread()
@@ -237,17 +238,17 @@ def finished(model: ShardModel, shard: Shard, carried: CarriedState, place: int,
     return model.finish(shard, local, theta)
 
 
-def in_order(work: Callable[[int], T], n: int, threads: int) -> Iterator[T]:
+def in_order(work: Callable[[int], T], n: int, n_jobs: int) -> Iterator[T]:
     """`work` on 0..n-1; results in that order as soon as each is there. Few wait: a result may be large."""
-    if threads == 1:
+    if n_jobs == 1:
         yield from map(work, range(n))
         return
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(n_jobs) as pool:
         waiting: deque[Future[T]] = deque()
         try:
             for place in range(n):
                 waiting.append(pool.submit(work, place))
-                if len(waiting) > threads:
+                if len(waiting) > n_jobs:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

@@ -14,7 +14,7 @@ from crowdrank.evaluation.measures import Gains, Measure, parse_gains, parse_mea
 from crowdrank.evaluation.significance import (
     bootstrap_interval,
     effect_size,
-    fisher_randomisation,
+    fisher_randomization,
     holm,
     paired_t,
 )
@@ -30,7 +30,7 @@ __all__ = [
     "compare",
     "effect_size",
     "evaluate",
-    "fisher_randomisation",
+    "fisher_randomization",
     "holm",
     "paired_t",
     "parse_gains",

@@ -155,7 +155,7 @@ def _require_columns(run: Any, gold: Any) -> str:
 def _require_column(source: str, has: list[str], name: str, problem: str = "") -> None:
     if name not in has:
         problem = problem or f"there is no column '{name}'"
-        raise InputError(problem, source=source, remedy=f"rename one of its columns ({', '.join(has)})")
+        raise InputError(problem, source=source, fix=f"rename one of its columns ({', '.join(has)})")
 
 
 def _query_codes(run: Any, gold: Any) -> tuple[pa.Array, Integers, Integers]:
@@ -170,7 +170,7 @@ def _shared_codes(run: Any, gold: Any, name: str) -> tuple[pa.Array, Integers, I
     """The ids of both frames in the order in which they appear, gold first, and the codes of each frame's rows."""
     gold_ids, run_ids = _ids(gold, name, "the gold"), _ids(run, name, "the run")
     if not len(gold_ids):
-        raise InputError("there are no rows", source="the gold", remedy="give at least one document with its grade")
+        raise InputError("there are no rows", source="the gold", fix="give at least one document with its grade")
     if not len(run_ids):
         run_ids = pa.chunked_array([], gold_ids.type)
     gold_ids, run_ids = _same_type(gold_ids, run_ids)
@@ -190,7 +190,7 @@ def _ids(frame: Any, name: str, source: str) -> pa.ChunkedArray:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return column.cast(pa.large_string())
     if pa.types.is_nested(kind):
-        raise InputError(f"values of type {kind} are not ids", source=source, column=name, remedy="use text or numbers")
+        raise InputError(f"values of type {kind} are not ids", source=source, column=name, fix="use text or numbers")
     return column
 
 
@@ -215,7 +215,7 @@ def _numbers(frame: Any, name: str, source: str) -> Floats:
             source=source,
             place=f"row {row + 1}",
             column=name,
-            remedy="use numbers, or drop the row",
+            fix="use numbers, or drop the row",
         ) from problem
     numbers: Floats = cast.to_numpy().astype(np.float64)
     return numbers
@@ -234,7 +234,7 @@ def _require_present(column: pa.ChunkedArray, name: str, source: str) -> None:
             source=source,
             place=f"row {row + 1}",
             column=name,
-            remedy="fill it in, or drop the row",
+            fix="fill it in, or drop the row",
         )
 
 
@@ -257,7 +257,7 @@ def _gold_grades(gold: Any) -> Floats:
             source="the gold",
             place=f"row {row + 1}",
             column="grade",
-            remedy="map such grades to 0 or above, or drop their rows, first",
+            fix="map such grades to 0 or above, or drop their rows, first",
         )
     return grades
 
@@ -276,7 +276,7 @@ def _refuse_repeated(source: str, keys: Integers, queries: pa.Array, documents: 
         source=source,
         place=f"row {row + 1}",
         column="document",
-        remedy="keep one row for each document of a query",
+        fix="keep one row for each document of a query",
     )
 
 
@@ -295,7 +295,7 @@ def _nothing_shared(queries: pa.Array, documents: pa.Array, run_key: Integers, g
     return InputError(
         f"no document of the run has gold (the run begins with {pair(run_key)}, the gold with {pair(gold_key)})",
         source="the run",
-        remedy="give both the same ids",
+        fix="give both the same ids",
     )
 
 

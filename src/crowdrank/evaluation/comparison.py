@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crowdrank._notebook import heading, panel, rows_of, words
 from crowdrank.errors import UsageError, near
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.evaluation.measures import Measure, parse_measures
@@ -23,11 +24,10 @@ from crowdrank.evaluation.significance import (
     paired_t,
 )
 from crowdrank.judgments.frames import from_arrow
-from crowdrank.notebook import heading, panel, rows_of, words
 
 _RESAMPLES = 10_000
 _TESTS = {
-    "fisher": f"Fisher's randomisation test, two-sided ({_RESAMPLES:,} random sign changes, all of them where fewer)",
+    "fisher": f"Fisher's randomization test, two-sided ({_RESAMPLES:,} random sign changes, all of them where fewer)",
     "t": "the paired t-test, two-sided",
 }
 
@@ -148,7 +148,7 @@ def compare(
     baseline: str | None = None,
     test: str = "fisher",
     alpha: float = 0.05,
-    seed: int = 0,
+    random_state: int = 0,
     ties: str = "expected",
     unjudged: str = "skip",
     no_relevant: str = "skip",
@@ -173,7 +173,7 @@ def compare(
         str(run): evaluate(frame, gold, asked, ties=ties, unjudged=unjudged, no_relevant=no_relevant, gains=gains)
         for run, frame in runs.items()
     }
-    return _tested(evaluations, base, test=test, alpha=alpha, seed=seed)
+    return _tested(evaluations, base, test=test, alpha=alpha, random_state=random_state)
 
 
 def compare_evaluations(
@@ -182,7 +182,7 @@ def compare_evaluations(
     baseline: str | None = None,
     test: str = "fisher",
     alpha: float = 0.05,
-    seed: int = 0,
+    random_state: int = 0,
 ) -> Comparison:
     """As :func:`compare`, of runs that are evaluated already, all against the same gold.
 
@@ -198,12 +198,12 @@ def compare_evaluations(
         alike = evaluation.measures == first.measures and evaluation.per_query["query"] == first.per_query["query"]
         if not alike:
             raise UsageError(f"The run '{run}' was evaluated by other measures or on other queries than the first.")
-    return _tested(dict(evaluations), base, test=test, alpha=alpha, seed=seed)
+    return _tested(dict(evaluations), base, test=test, alpha=alpha, random_state=random_state)
 
 
-def _tested(evaluations: dict[str, Evaluation], base: str, *, test: str, alpha: float, seed: int) -> Comparison:
+def _tested(evaluations: dict[str, Evaluation], base: str, *, test: str, alpha: float, random_state: int) -> Comparison:
     measures = next(iter(evaluations.values())).measures
-    rows = _details(evaluations, measures, base, test=test, alpha=alpha, seed=seed)
+    rows = _details(evaluations, measures, base, test=test, alpha=alpha, random_state=random_state)
     return Comparison(evaluations, measures, base, test, float(alpha), pa.Table.from_pylist(rows))
 
 
@@ -229,15 +229,15 @@ def _details(
     *,
     test: str,
     alpha: float,
-    seed: int,
+    random_state: int,
 ) -> list[dict[str, Any]]:
     others = [run for run in evaluations if run != baseline]
     pairs = [(measure, run) for measure in measures for run in others]
     differences = np.empty((evaluations[baseline].per_query.num_rows, len(pairs)))
     for column, (measure, run) in enumerate(pairs):
         differences[:, column] = evaluations[run].values(measure) - evaluations[baseline].values(measure)
-    p = _p_values(differences, test, seed)
-    intervals = _intervals(differences, 1 - alpha, seed)
+    p = _p_values(differences, test, random_state)
+    intervals = _intervals(differences, 1 - alpha, random_state)
     adjusted = np.concatenate([holm(part) for part in p.reshape(len(measures), len(others))]) if pairs else p
 
     rows = []
@@ -282,21 +282,21 @@ def _best(measure: Measure, evaluations: dict[str, Evaluation]) -> set[str]:
     return {run for run, mean in means.items() if mean == top}
 
 
-def _p_values(differences: Floats, test: str, seed: int) -> Floats:
+def _p_values(differences: Floats, test: str, random_state: int) -> Floats:
     if test == "t":
         nothing = np.zeros(differences.shape[0])
         return np.array([paired_t(column, nothing) for column in differences.T])
     p = np.ones(differences.shape[1])
     for columns, queries in _with_same_queries(differences):
-        p[columns] = fisher_p_values(differences[np.ix_(queries, columns)], n=_RESAMPLES, seed=seed)
+        p[columns] = fisher_p_values(differences[np.ix_(queries, columns)], n=_RESAMPLES, random_state=random_state)
     return p
 
 
-def _intervals(differences: Floats, level: float, seed: int) -> Floats:
+def _intervals(differences: Floats, level: float, random_state: int) -> Floats:
     intervals = np.full((differences.shape[1], 2), np.nan)
     for columns, queries in _with_same_queries(differences):
         part = differences[np.ix_(queries, columns)]
-        intervals[columns] = bootstrap_intervals(part, level=level, n=_RESAMPLES, seed=seed)
+        intervals[columns] = bootstrap_intervals(part, level=level, n=_RESAMPLES, random_state=random_state)
     return intervals
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError, near
 from crowdrank.evaluation import kernels
 from crowdrank.evaluation.alignment import Alignment, Booleans, Counts, Floats, Integers, align
@@ -28,7 +29,6 @@ from crowdrank.evaluation.measures import (
 from crowdrank.judgments.frames import backend_of, column_names, from_arrow
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold, read_run
-from crowdrank.judgments.table import counted
 
 _ALL_RANKS = int(np.iinfo(np.int32).max)
 _LARGEST_EXPONENT = 1023
@@ -422,7 +422,7 @@ def _gains(grades: Floats, gains: Gains, measure: Measure) -> Floats:
                 f"grade {highest:g} has no gain 2^grade - 1 that a computer can hold",
                 source="the gold",
                 column="grade",
-                remedy="use linear gains or smaller grades",
+                fix="use linear gains or smaller grades",
             )
         return np.exp2(grades) - 1
     if highest > len(gains) - 1 or np.any(grades != np.floor(grades)):

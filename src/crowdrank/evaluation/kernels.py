@@ -252,9 +252,9 @@ def spearman(scores: Floats, grades: Floats, offsets: Integers) -> Floats:
     values = np.zeros(offsets.size - 1)
     for query in range(values.size):
         begin, end = offsets[query], offsets[query + 1]
-        centre = (end - begin - 1) / 2
-        by_score = _mean_ranks(scores[begin:end]) - centre
-        by_grade = _mean_ranks(grades[begin:end]) - centre
+        center = (end - begin - 1) / 2
+        by_score = _mean_ranks(scores[begin:end]) - center
+        by_grade = _mean_ranks(grades[begin:end]) - center
         spread = (by_score * by_score).sum() * (by_grade * by_grade).sum()
         if spread > 0:
             values[query] = (by_score * by_grade).sum() / np.sqrt(spread)

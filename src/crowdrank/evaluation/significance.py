@@ -35,16 +35,16 @@ def written_p(p: float) -> str:
     return f"{p:.3f}" if p >= LEAST_P else "< 0.001"
 
 
-def fisher_randomisation(a: ArrayLike, b: ArrayLike, *, n: int = 10_000, seed: int = 0) -> float:
-    """Two-sided p of Fisher's randomisation test: how often random signs give a difference of means as large.
+def fisher_randomization(a: ArrayLike, b: ArrayLike, *, n: int = 10_000, random_state: int = 0) -> float:
+    """Two-sided p of Fisher's randomization test: how often random signs give a difference of means as large.
 
     All signs are tried where there are at most `n` of them (queries without a difference have none); otherwise `n`
     are drawn, and the observed one counts among them: (count + 1) / (n + 1).
 
-    >>> fisher_randomisation([0.9, 0.8, 0.7], [0.5, 0.6, 0.6])
+    >>> fisher_randomization([0.9, 0.8, 0.7], [0.5, 0.6, 0.6])
     0.25
     """
-    return float(fisher_p_values(_paired(a, b)[:, None], n=n, seed=seed)[0])
+    return float(fisher_p_values(_paired(a, b)[:, None], n=n, random_state=random_state)[0])
 
 
 def paired_t(a: ArrayLike, b: ArrayLike) -> float:
@@ -64,7 +64,7 @@ def paired_t(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def bootstrap_interval(
-    differences: ArrayLike, level: float = 0.95, n: int = 10_000, seed: int = 0
+    differences: ArrayLike, level: float = 0.95, n: int = 10_000, random_state: int = 0
 ) -> tuple[float, float]:
     """Percentile interval of the mean difference, queries drawn with replacement; NaN where there are no queries.
 
@@ -73,7 +73,7 @@ def bootstrap_interval(
     (0.125, 0.275)
     """
     column = np.asarray(differences, dtype=np.float64)
-    low, high = bootstrap_intervals(column[~np.isnan(column)][:, None], level=level, n=n, seed=seed)[0]
+    low, high = bootstrap_intervals(column[~np.isnan(column)][:, None], level=level, n=n, random_state=random_state)[0]
     return float(low), float(high)
 
 
@@ -106,8 +106,8 @@ def effect_size(a: ArrayLike, b: ArrayLike) -> float:
     return float(mean / spread) if spread > 0 else float(np.copysign(np.inf, mean))
 
 
-def fisher_p_values(differences: Floats, *, n: int = 10_000, seed: int = 0) -> Floats:
-    """`fisher_randomisation` for each column of differences (n_queries, n_columns), with the same signs for all.
+def fisher_p_values(differences: Floats, *, n: int = 10_000, random_state: int = 0) -> Floats:
+    """`fisher_randomization` for each column of differences (n_queries, n_columns), with the same signs for all.
 
     >>> fisher_p_values(np.array([[0.4, 0.0], [0.2, 0.0], [0.1, 0.0]]))
     array([0.25, 1.  ])
@@ -120,12 +120,12 @@ def fisher_p_values(differences: Floats, *, n: int = 10_000, seed: int = 0) -> F
         p[column] = _as_large(nonzero[:, None], _all_signs(nonzero.size))[0] / 2**nonzero.size
     many = ~few
     if many.any():
-        count = _as_large(differences[:, many], _random_signs(differences.shape[0], n, seed))
+        count = _as_large(differences[:, many], _random_signs(differences.shape[0], n, random_state))
         p[many] = (count + 1) / (n + 1)
     return p
 
 
-def bootstrap_intervals(differences: Floats, *, level: float = 0.95, n: int = 10_000, seed: int = 0) -> Floats:
+def bootstrap_intervals(differences: Floats, *, level: float = 0.95, n: int = 10_000, random_state: int = 0) -> Floats:
     """`bootstrap_interval` for each column of differences (n_queries, n_columns), with the same resamples for all.
 
     >>> bootstrap_intervals(np.array([[1.0, 2.0], [1.0, 2.0]]))
@@ -137,7 +137,7 @@ def bootstrap_intervals(differences: Floats, *, level: float = 0.95, n: int = 10
     n_queries, n_columns = differences.shape
     if n_queries == 0:
         return np.full((n_columns, 2), np.nan)
-    means = np.concatenate([weights @ differences for weights in _resamples(n_queries, n, seed)]) / n_queries
+    means = np.concatenate([weights @ differences for weights in _resamples(n_queries, n, random_state)]) / n_queries
     tail = (1 - level) / 2
     return np.asarray(np.quantile(means, [tail, 1 - tail], axis=0).T)
 
@@ -173,8 +173,8 @@ def _all_signs(n_queries: int) -> Iterator[Floats]:
         yield _as_signs((codes[:, None] >> np.arange(n_queries)) & 1)
 
 
-def _random_signs(n_queries: int, n: int, seed: int) -> Iterator[Floats]:
-    rng = np.random.default_rng(seed)
+def _random_signs(n_queries: int, n: int, random_state: int) -> Iterator[Floats]:
+    rng = np.random.default_rng(random_state)
     block, width = max(1, _BLOCK // n_queries), (n_queries + 7) // 8
     for start in range(0, n, block):
         rows = min(block, n - start)
@@ -186,9 +186,9 @@ def _as_signs(bits: NDArray[Any]) -> Floats:
     return 2 * bits.astype(np.float64) - 1
 
 
-def _resamples(n_queries: int, n: int, seed: int) -> Iterator[Floats]:
+def _resamples(n_queries: int, n: int, random_state: int) -> Iterator[Floats]:
     """How often each query is drawn, for `n` draws of as many queries: (rows, n_queries) at a time."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_state)
     block = max(1, _BLOCK // n_queries)
     for start in range(0, n, block):
         rows = min(block, n - start)

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from crowdrank._files import MANIFEST
+from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.sources import local_path, opened
-from crowdrank.judgments.table import counted
 
 SUFFIXES = (".parquet", ".pq")
 MOST_NAMED = 3
@@ -72,12 +72,10 @@ def partition_files(address: str | Path) -> tuple[list[str], list[str]]:
         raise InputError(
             f"a folder is read by its Parquet files, and there is none in it, only {listed(others)}",
             source=str(address),
-            remedy=f"name one of them itself, as in {others[0]}, or write them as Parquet",
+            fix=f"name one of them itself, as in {others[0]}, or write them as Parquet",
         )
     if not files:
-        raise InputError(
-            "there is no Parquet file in it", source=str(address), remedy="name a folder of .parquet files"
-        )
+        raise InputError("there is no Parquet file in it", source=str(address), fix="name a folder of .parquet files")
     return files, others
 
 
@@ -96,7 +94,7 @@ def _local_files(folder: Path) -> list[str]:
     if folder.is_file():
         return [str(folder)]
     if not folder.is_dir():
-        raise InputError("there is no such folder", source=str(folder), remedy="check the path")
+        raise InputError("there is no such folder", source=str(folder), fix="check the path")
     return [str(path) for path in folder.rglob("*") if path.is_file()]
 
 
@@ -107,7 +105,7 @@ def _remote_files(address: str) -> list[str]:
     except Exception as problem:  # every store has its own
         raise _unreachable(address, problem) from problem
     if not found:
-        raise InputError("there is no such folder", source=address, remedy="check the address")
+        raise InputError("there is no such folder", source=address, fix="check the address")
     return found
 
 
@@ -122,13 +120,13 @@ def _file_system(address: str) -> tuple[Any, str]:
         found: tuple[Any, str] = fsspec.core.url_to_fs(address)
     except Exception as problem:  # no such protocol, its package is missing, or it needs more than an address
         reason = _first_line(problem)
-        raise InputError(f"it cannot be reached ({reason})", source=address, remedy="check the address") from problem
+        raise InputError(f"it cannot be reached ({reason})", source=address, fix="check the address") from problem
     return found
 
 
 def _unreachable(address: str, problem: Exception) -> InputError:
     reason = _first_line(problem)
-    return InputError(f"it cannot be read ({reason})", source=address, remedy="check the address and your rights")
+    return InputError(f"it cannot be read ({reason})", source=address, fix="check the address and your rights")
 
 
 def _first_line(problem: Exception) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._base import require_one_of
 from crowdrank.errors import InputError
-from crowdrank.judgments.grades import one_of
 
 MALFORMED = "malformed line"
 
@@ -35,7 +35,7 @@ class BadRows:
     before_table: int = 0  # number of counted rows that are not in the table that a source returned
 
     def __post_init__(self) -> None:
-        one_of(("error", "skip"), self.on_bad_rows, "--on-bad-rows")
+        require_one_of("on_bad_rows", self.on_bad_rows, ("error", "skip"))
 
     @property
     def skip(self) -> bool:

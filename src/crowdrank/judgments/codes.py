@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crowdrank._saved import Fields, is_text, is_whole, require, require_array, require_range
-from crowdrank.judgments.grades import Scale
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
 
 EXTRAS = {

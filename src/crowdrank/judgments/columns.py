@@ -77,7 +77,7 @@ def resolve(
             raise InputError(
                 f"there is no column {shown(name)} for {role}",
                 source=source,
-                remedy=f"the columns are: {_listed(names)}",
+                fix=f"the columns are: {_listed(names)}",
             )
     found: dict[str, str] = {}
     for role in (*required, *optional):
@@ -91,7 +91,7 @@ def resolve(
         raise InputError(
             f"there is no column for {' and '.join(missing)}",
             source=source,
-            remedy=f"the columns are: {_listed(names) or 'none'}; say which with --columns "
+            fix=f"the columns are: {_listed(names) or 'none'}; say which with --columns "
             + ",".join(f"{role}=NAME" for role in missing),
         )
     return found
@@ -102,7 +102,7 @@ def refuse_doubled(names: Sequence[str], source: str) -> None:
     doubled = [name for name, count in Counter(names).items() if count > 1]
     if doubled:
         raise InputError(
-            f"the column {shown(doubled[0])} occurs twice", source=source, remedy=f"rename one of: {_listed(names)}"
+            f"the column {shown(doubled[0])} occurs twice", source=source, fix=f"rename one of: {_listed(names)}"
         )
 
 
@@ -115,7 +115,7 @@ def _by_name(role: str, names: Sequence[str], aliases: Mapping[str, tuple[str, .
         raise InputError(
             f"the columns {_listed(others)} could each be the {role}",
             source=source,
-            remedy=f"say which with --columns {role}={others[0]}",
+            fix=f"say which with --columns {role}={others[0]}",
         )
     return others[0] if others else None
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank._base import require_one_of
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids, kernels
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.grades import MOST_GRADES, Scale, one_of, whole_number
-from crowdrank.judgments.scales import ScaleRules
+from crowdrank.judgments.scale import MOST_GRADES, Scale, ScaleRules, whole_number
 from crowdrank.judgments.sources import Source, no_rows
 from crowdrank.judgments.table import NO_HONEYPOT, NO_QUERY, UNJUDGEABLE, Judgments, ReadReport
 
@@ -46,7 +46,7 @@ class Encoder:
 
     def encode(self, columns: Columns) -> Judgments:
         """Code, check, sort and thin out the rows."""
-        one_of(("last", "first", "error", "keep"), self.repeats, "--repeats")
+        require_one_of("repeats", self.repeats, ("last", "first", "error", "keep"))
         n = len(columns["grade"])
         if not n and not self.bad_rows.skipped:
             raise no_rows(self.source.name)
@@ -113,13 +113,13 @@ class Encoder:
         reasons = [f"{reason}: {count}" for reason, count in self.bad_rows.skipped.items()]
         reasons += ["assessors excluded"] if self.exclude else []
         raise InputError(
-            "no row can be used", source=self.source.name, remedy=f"every row was left out ({', '.join(reasons)})"
+            "no row can be used", source=self.source.name, fix=f"every row was left out ({', '.join(reasons)})"
         )
 
     def error(self, row: int, role: str, problem: str, remedy: str) -> InputError:
         """What is wrong with a cell, and where it stands."""
         return InputError(
-            problem, source=self.source.name, place=self.source.place(row), column=self.column_of(role), remedy=remedy
+            problem, source=self.source.name, place=self.source.place(row), column=self.column_of(role), fix=remedy
         )
 
     def coded_ids(
@@ -133,7 +133,7 @@ class Encoder:
         except pa.ArrowInvalid as problem:
             column_name = self.column_of(role)
             raise InputError(
-                "the text is not UTF-8", source=self.source.name, column=column_name, remedy="save it as UTF-8"
+                "the text is not UTF-8", source=self.source.name, column=column_name, fix="save it as UTF-8"
             ) from problem
         self.bad_rows.check(codes < 0, keep, f"no {role}", lambda row: self.missing(row, role))
         return codes, names
@@ -185,7 +185,7 @@ class Encoder:
             raise InputError(
                 f"no assessor's id matches {self.family_pattern.pattern!r}",
                 source=self.source.name,
-                remedy=f"the first is {shown(assessors[0].as_py())}",
+                fix=f"the first is {shown(assessors[0].as_py())}",
             )
         return families, family
 
@@ -399,7 +399,7 @@ class Encoder:
                 f"one assessor judged one document twice ({self.source.place(int(same[0]))} and "
                 f"{self.source.place(int(same[1]))})",
                 source=self.source.name,
-                remedy="use --repeats last, first or keep",
+                fix="use --repeats last, first or keep",
             )
         if not repeats or self.repeats == "keep":
             return order, offsets, repeats

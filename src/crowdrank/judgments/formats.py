@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crowdrank._base import require_one_of
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.grades import one_of
 from crowdrank.judgments.letor import LetorSource
 from crowdrank.judgments.limits import parse_bytes
 from crowdrank.judgments.platforms import JsonSource, MTurkSource, QuepidSource, TolokaSource, looks_like, platform_of
@@ -79,7 +79,7 @@ class TrecRF10Source(DelimitedSource):
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, "\t")
         if "gold" not in self.names:
-            raise InputError("there is no column 'gold'", source=self.name, remedy="use the file as it is published")
+            raise InputError("there is no column 'gold'", source=self.name, fix="use the file as it is published")
         self.names = [*self.names, "planted"]
         self._with_gold = np.empty(0, np.int64)
 
@@ -124,7 +124,7 @@ def open_source(
     A file of more than `max_bytes` bytes, when unpacked, is refused before it is parsed.
     """
     if format is not None:
-        one_of(FORMATS, format, "--format")
+        require_one_of("format", format, FORMATS)
     layout = LAYOUTS.get(format or "", Layout())
     if not isinstance(what, str | Path):
         if not frames.is_frame(what):
@@ -167,7 +167,7 @@ def _delimited(path: Path, format: str, separator: str) -> Source:
         raise InputError(
             f"it is not an export of {format}: its columns are others",
             source=plain.name,
-            remedy="leave --format out, or say --format csv",
+            fix="leave --format out, or say --format csv",
         )
     return plain if platform is None else kinds[platform](path, separator)
 

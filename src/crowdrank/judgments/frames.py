@@ -31,7 +31,7 @@ def _known(frame: Any) -> Any:
 
 def _doubled(names: list[str]) -> InputError:
     name = next(name for name, count in Counter(names).items() if count > 1)
-    return InputError(f"the column {shown(name)} occurs twice", source=SOURCE, remedy="rename one of them")
+    return InputError(f"the column {shown(name)} occurs twice", source=SOURCE, fix="rename one of them")
 
 
 def backend_of(frame: Any) -> str:
@@ -81,7 +81,7 @@ def collected(frame: Any, names: list[str]) -> Any:
 def _lazy_problem(problem: Exception) -> InputError:
     # A lazy frame fails when it is asked, with whatever its library raises.
     reason = str(problem).split("\n")[0].rstrip(".")
-    return InputError(f"it cannot be computed ({reason})", source=SOURCE, remedy="mend the query or file behind it")
+    return InputError(f"it cannot be computed ({reason})", source=SOURCE, fix="mend the query or file behind it")
 
 
 def column_to_arrow(frame: Any, name: str) -> pa.ChunkedArray:
@@ -135,7 +135,7 @@ def _no_one_type(present: list[tuple[int, Any]], name: str) -> InputError:
         source=SOURCE,
         place=f"row {row + 1}",
         column=name,
-        remedy="make the column all text or all numbers",
+        fix="make the column all text or all numbers",
     )
 
 
@@ -158,7 +158,7 @@ def as_cells(column: pa.ChunkedArray, source: str, name: str) -> pa.ChunkedArray
 
 
 def _no_cells(problem: str, source: str, name: str) -> InputError:
-    return InputError(problem, source=source, column=name, remedy="make the column all text or all numbers")
+    return InputError(problem, source=source, column=name, fix="make the column all text or all numbers")
 
 
 def from_arrow(table: pa.Table, backend: str = "pandas") -> Any:

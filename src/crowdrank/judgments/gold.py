@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank._text import counted
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames, ids, kernels
-from crowdrank.judgments.grades import Scale
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.table import Judgments, ReadReport, counted
+from crowdrank.judgments.table import Judgments, ReadReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +95,7 @@ class Gold:
             name = self.scale.names[self.code[int(np.argmax(off))]]
             raise InputError(
                 f"the expert grade {name} is not on the judgments' scale {judgments.main_scale}",
-                remedy="give both the same scale with --grades",
+                fix="give both the same scale with --grades",
             )
         found = np.full(judgments.n_items, -1, np.int8)
         found[position[position >= 0]] = codes[position >= 0]

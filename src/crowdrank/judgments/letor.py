@@ -78,7 +78,7 @@ class LetorSource(Source):
 
     def _malformed(self, number: int, problem: str) -> InputError:
         remedy = "a line reads: 2 qid:10 1:0.5 2:0.1 # docid = name"
-        return InputError(problem, source=self.name, place=f"line {number}", remedy=remedy)
+        return InputError(problem, source=self.name, place=f"line {number}", fix=remedy)
 
     def place(self, row: int) -> str:
         """The line of a row."""

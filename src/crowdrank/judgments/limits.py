@@ -87,7 +87,7 @@ def too_large(source: str, what: str, max_bytes: int) -> InputError:
     return InputError(
         f"{what} takes more than {max_bytes:,} bytes",
         source=source,
-        remedy="if it is the right file, raise the limit with --max-bytes, as in --max-bytes 32GB",
+        fix="if it is the right file, raise the limit with --max-bytes, as in --max-bytes 32GB",
     )
 
 
@@ -102,4 +102,4 @@ def lines_of(stream: BinaryIO, source: str) -> Iterator[tuple[int, bytes]]:
 def too_long(source: str, place: str) -> InputError:
     """Return the error for a line that is longer than any row."""
     problem = f"the line is longer than {LONGEST_ROW >> 20} MiB"
-    return InputError(problem, source=source, place=place, remedy="check that it is a text file in the format named")
+    return InputError(problem, source=source, place=place, fix="check that it is a text file in the format named")

@@ -24,17 +24,19 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from crowdrank._base import require_one_of
 from crowdrank._disk import ScratchFolder
 from crowdrank._files import recover
 from crowdrank._folders import check_output_folder, write_folder
+from crowdrank._progress import Report, reporting
+from crowdrank._text import counted
 from crowdrank.errors import DataWarning, InputError, UsageError, shown
 from crowdrank.judgments.addresses import address_of, is_within, listed, opened_at, partition_files, version_of
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES, parse_map, resolve
-from crowdrank.judgments.grades import Scale, one_of
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
 from crowdrank.judgments.read import excluded_ids, family_regex, unjudgeable_answers
-from crowdrank.judgments.scales import ScaleRules
+from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sharded import (
     ABOUT_FILE,
     SHARDS,
@@ -55,8 +57,7 @@ from crowdrank.judgments.shuffle import (
     of_two_types,
 )
 from crowdrank.judgments.sources import no_rows, require_parquet_rows
-from crowdrank.judgments.table import Judgments, ReadReport, counted
-from crowdrank.progress import Report, reporting
+from crowdrank.judgments.table import Judgments, ReadReport
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -99,7 +100,7 @@ def read_partitions(
     max_bytes: int | str | None = None,
     by: str | None = None,
     shard_size: int = JUDGMENTS_PER_STORED_SHARD,
-    threads: int = 1,
+    n_jobs: int = 1,
     engine: Workers | None = None,
     progress: bool | Report = False,
 ) -> ShardedJudgments:
@@ -118,7 +119,7 @@ def read_partitions(
             that; models that compare the documents of a query need the former. By default `query`, or `document` where
             there is no column for queries.
         shard_size: about how many judgments a shard has.
-        threads: how many parts are read, and shards made, at a time.
+        n_jobs: how many parts are read, and shards made, at a time.
         engine: an engine whose workers read the files and make the shards instead; `work` is then a folder that all of
             them see.
         progress: show bars when it takes long, or call a function with (done, of how many, NaN).
@@ -133,14 +134,14 @@ def read_partitions(
     >>> read_partitions(folder)
     <ShardedJudgments: 4 judgments of 2 documents by 2 assessors in 1 shard, grades 0,1>
     """
-    one_of(("last", "first", "error", "keep"), repeats, "--repeats")
-    one_of(("query", "document"), by or "query", "by")
-    if shard_size < 1 or threads < 1:
-        raise UsageError(f"shard_size and threads are numbers from 1 up, not {shard_size} and {threads}.")
+    require_one_of("repeats", repeats, ("last", "first", "error", "keep"))
+    require_one_of("by", by or "query", ("query", "document"))
+    if shard_size < 1 or n_jobs < 1:
+        raise UsageError(f"shard_size and threads are numbers from 1 up, not {shard_size} and {n_jobs}.")
     limit, address = parse_bytes(max_bytes), address_of(address)
     if work is not None and is_within(work, address):
         raise UsageError(f"The shards go to {work}, which is in the folder that is read; choose another place.")
-    _each = partial(_each_of, _workers(threads) if engine is None else engine.each)
+    _each = partial(_each_of, _workers(n_jobs) if engine is None else engine.each)
     files, others = partition_files(address)
     if others:
         warnings.warn(
@@ -237,7 +238,7 @@ def agree_on_columns(files: Iterable[FileAbout]) -> FileAbout:
                 raise InputError(
                     f"the {role} is {_named(here)} here and {_named(before)} in {first.address}",
                     source=file.address,
-                    remedy="give all files the same columns",
+                    fix="give all files the same columns",
                 )
         for role, kind in file.kinds.items():
             # A column with nothing but blanks has no type of its own.
@@ -286,7 +287,7 @@ def _made(
         examples |= {reason: told for reason, told in one.examples.items() if reason not in examples}
     if not shards:
         reasons = ", ".join(f"{reason}: {count}" for reason, count in skipped.items())
-        raise InputError("no row can be used", remedy=f"every row was left out ({reasons})")
+        raise InputError("no row can be used", fix=f"every row was left out ({reasons})")
     repeats = sum(one.repeats for one in gathered)
     report = replace(spent, skipped=dict(skipped), examples=examples, repeats=repeats)
     stored = replace(stored, report=report)
@@ -347,11 +348,11 @@ def _each_of(
         yield result
 
 
-def _workers(threads: int) -> Callable[[Callable[[S], T], Sequence[S]], Iterator[T]]:
+def _workers(n_jobs: int) -> Callable[[Callable[[S], T], Sequence[S]], Iterator[T]]:
     """Threads here."""
 
     def each(work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
-        pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
         try:
             yield from map(work, things) if pool is None else pool.map(work, things)
         finally:

@@ -1,9 +1,9 @@
 """What judging platforms export, read as they export it: Label Studio, Toloka, MTurk, Quepid, OpenSearch.
 
-Each is recognised by what only it has. The layouts are those of the platforms' own documentation and code:
+Each is recognized by what only it has. The layouts are those of the platforms' own documentation and code:
 
 - Label Studio (labelstud.io/guide/task_format): a list of tasks with `data` and `annotations`; each annotation has
-  `completed_by` (a number, or an object with an email), `was_cancelled`, `ground_truth`, `lead_time` in seconds, and a
+  `completed_by` (a number, or an object with an email), `was_canceled`, `ground_truth`, `lead_time` in seconds, and a
   `result` of regions whose `value` holds `choices` or a `rating`. JSON-MIN is a list of flat objects.
 - Toloka (assignments TSV): INPUT:, OUTPUT:, GOLDEN: and HINT: columns of the task, and ASSIGNMENT: columns
   (worker_id, status, started, submitted, reward, ...).
@@ -272,7 +272,7 @@ class JsonSource(Source):
         self.names = list(dict.fromkeys(name for row in self._rows for name in row)) or list(LABEL_STUDIO_NAMES)
         unusable = next((name for name in self.names if not is_text(name)), None)
         if unusable is not None:
-            raise InputError(f"the key {shown(unusable)} is not text", source=self.name, remedy="rename it")
+            raise InputError(f"the key {shown(unusable)} is not text", source=self.name, fix="rename it")
 
     def _understood(self, value: Any) -> tuple[list[dict[str, Any]], bool]:
         lists = list(self._judgment_lists(value))
@@ -289,14 +289,14 @@ class JsonSource(Source):
         raise InputError(
             "it is JSON, but neither Label Studio's tasks, nor OpenSearch's judgmentRatings, nor a list of objects",
             source=self.name,
-            remedy="export it as one of these, or as CSV",
+            fix="export it as one of these, or as CSV",
         )
 
     def _judgment_lists(self, value: Any, depth: int = 0) -> Iterator[Any]:
         """Yield every `judgmentRatings` of an import, or of the answer to a search for judgments."""
         if depth > MOST_DEPTH:
             problem = f"it is nested more than {MOST_DEPTH} levels deep"
-            raise InputError(problem, source=self.name, remedy="export it again, or as CSV")
+            raise InputError(problem, source=self.name, fix="export it again, or as CSV")
         if isinstance(value, dict):
             if "judgmentRatings" in value:
                 yield value["judgmentRatings"]
@@ -346,7 +346,7 @@ class JsonSource(Source):
             yield row
 
     def _used_annotations(self, where: str, task: dict[str, Any], annotations: list[Any]) -> list[dict[str, Any]]:
-        """Return the annotations that are objects and not cancelled; count the others, and the predictions."""
+        """Return the annotations that are objects and not canceled; count the others, and the predictions."""
         objects = [one for one in annotations if isinstance(one, dict)]
         self._malformed += [
             self._wrong(where, one, "an annotation is an object with completed_by and a result")
@@ -354,10 +354,10 @@ class JsonSource(Source):
             if not isinstance(one, dict)
         ]
         predictions = task.get("predictions")
-        used = [one for one in objects if not one.get("was_cancelled")]
+        used = [one for one in objects if not one.get("was_canceled")]
         self._left_out += Counter(
             {
-                "annotation cancelled": len(objects) - len(used),
+                "annotation canceled": len(objects) - len(used),
                 "task without annotations": int(not annotations),
                 "prediction": len(predictions) if isinstance(predictions, list) else 0,
             }
@@ -365,7 +365,7 @@ class JsonSource(Source):
         return used
 
     def _wrong(self, place: str, value: Any, remedy: str) -> InputError:
-        return InputError(f"{shown(value)} is not what belongs there", source=self.name, place=place, remedy=remedy)
+        return InputError(f"{shown(value)} is not what belongs there", source=self.name, place=place, fix=remedy)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns named, every cell as text."""
@@ -394,7 +394,7 @@ class JsonSource(Source):
         return cells
 
     def _unusable(self, row: int, name: str, problem: str, remedy: str) -> InputError:
-        return InputError(problem, source=self.name, place=self.place(row), column=name, remedy=remedy)
+        return InputError(problem, source=self.name, place=self.place(row), column=name, fix=remedy)
 
     def place(self, row: int) -> str:
         """The task or object that a row comes from."""
@@ -406,7 +406,7 @@ def _parsed(text: str, source: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as problem:
         remedy = "mend it; one object a line is JSON Lines (.jsonl)"
-        raise InputError("it is not JSON", source=source, remedy=remedy) from problem
+        raise InputError("it is not JSON", source=source, fix=remedy) from problem
 
 
 def _query_ratings(entry: Any) -> tuple[Any, Any]:

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank._base import require_one_of
+from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.bad_rows import BadRows
@@ -20,13 +22,12 @@ from crowdrank.judgments.columns import ALIASES, GOLD_ALIASES, parse_map, resolv
 from crowdrank.judgments.encode import Columns, Encoder, answer, as_floats
 from crowdrank.judgments.formats import Layout, open_source
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.grades import Scale, one_of
 from crowdrank.judgments.letor import LetorSource
 from crowdrank.judgments.limits import BYTES_PER_NUMBER, lines_of, parse_bytes, too_large
 from crowdrank.judgments.platforms import JsonSource
-from crowdrank.judgments.scales import ScaleRules
+from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sources import Source, check_size, no_rows, opened
-from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments, counted
+from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments
 
 OPTIONAL = ("query", "family", "time", "duration", "cost", "honeypot")
 
@@ -50,7 +51,7 @@ def read_judgments(
 
     Args:
         source: a path (CSV, TSV, Parquet, JSON Lines, qrels; gzip of each; exports of Label Studio, Toloka, MTurk,
-            Quepid and OpenSearch, which are recognised) or a DataFrame (pandas, polars, pyarrow).
+            Quepid and OpenSearch, which are recognized) or a DataFrame (pandas, polars, pyarrow).
         format: the format, where neither suffix nor content tells it: `trec-rf10`, `crowd-kit`, `qrels`, ...
         columns: which column plays which role, as in `query=topicID,document=docID,assessor=workerID,grade=label`.
             Names that the field uses (qid, docid, worker, label, ...) are known.
@@ -117,7 +118,7 @@ def read_gold(
     >>> read_gold(pd.DataFrame({"qid": [7, 7], "docid": ["a", "b"], "truth": [2, 0]}))
     <Gold: 2 documents in 1 query, grades 0-2>
     """
-    one_of(("lowest", "drop"), unjudgeable_as, "--unjudgeable-as")
+    require_one_of("unjudgeable_as", unjudgeable_as, ("lowest", "drop"))
     opened_source, layout = open_source(source, format, separator, max_bytes)
     bad_rows = BadRows(on_bad_rows)
     mapped = {**layout.gold_columns, **parse_map(columns)}
@@ -222,7 +223,7 @@ def read_features(
     )
     names = tuple(name for name in opened_source.names if name not in found.values())
     if not names:
-        raise InputError("there is no feature column", source=opened_source.name, remedy="add one number a column")
+        raise InputError("there is no feature column", source=opened_source.name, fix="add one number a column")
     table = _rows(opened_source, opened_source.names)
     matrix = np.column_stack([_floats(table[name], name, opened_source) for name in names])
     grade = _floats(table[found["grade"]], found["grade"], opened_source) if "grade" in found else None
@@ -320,7 +321,7 @@ def _pairs(table: pa.Table, found: Mapping[str, str], source: Source) -> tuple[p
         if (codes < 0).any():
             place = source.place(int(np.argmax(codes < 0)))
             problem, column = f"the {role} is missing", found[role]
-            raise InputError(problem, source=source.name, place=place, column=column, remedy="fill it in")
+            raise InputError(problem, source=source.name, place=place, column=column, fix="fill it in")
         columns.append(names.take(pa.array(codes)))
     return columns[0], columns[1]
 
@@ -372,7 +373,7 @@ def _refuse_contradictions(judged: Judgments, source: str) -> None:
     raise InputError(
         f"the document {shown(document)} of query {shown(query)} has the grades {names[0]} and {names[1]}",
         source=source,
-        remedy="leave one grade for each document",
+        fix="leave one grade for each document",
     )
 
 
@@ -398,5 +399,5 @@ def _floats(column: pa.ChunkedArray, name: str, source: Source, *, blanks: bool 
         source=source.name,
         place=source.place(row),
         column=name,
-        remedy="write a number",
+        fix="write a number",
     )

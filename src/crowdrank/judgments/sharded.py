@@ -20,13 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from crowdrank._base import require_one_of
 from crowdrank._folders import FolderKind, open_folder
 from crowdrank._saved import Fields, loading, read_array, read_ipc, read_parquet, require, require_range
+from crowdrank._text import counted
 from crowdrank.errors import InputError, OnDiskError
-from crowdrank.judgments import combine
+from crowdrank.judgments import storage
 from crowdrank.judgments.codes import check_assessors, check_codes, maps_from, report_from, scale_from
-from crowdrank.judgments.grades import Scale, one_of
-from crowdrank.judgments.table import UNJUDGEABLE, Judgments, ReadReport, counted
+from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.table import UNJUDGEABLE, Judgments, ReadReport
 
 ABOUT_FILE = "judgments.json"
 SHARDS = FolderKind("shards", 1, "folder of shards", "read_partitions with work=")
@@ -175,13 +177,13 @@ class ShardedJudgments:
 
     def with_unjudgeable(self, how: str) -> ShardedJudgments:
         """'Cannot judge' answers as the lowest grade (`lowest`), left out (`drop`), or as they are (`model`)."""
-        one_of(("lowest", "drop", "model"), how, "--unjudgeable-as")
+        require_one_of("unjudgeable_as", how, ("lowest", "drop", "model"))
         if how == "model" or not self.n_unjudgeable:
             return self
         if how == "lowest":
             return replace(self, steps=(*self.steps, "lowest"))
         if not self.counts[:, 1].any():
-            raise InputError("no judgment is left", remedy="loosen what is left out")
+            raise InputError("no judgment is left", fix="loosen what is left out")
         left = tuple(
             replace(shard, judgments=shard.judgeable, items=shard.judgeable_items)
             for shard in self.shards
@@ -326,9 +328,9 @@ class ShardedJudgments:
         pq.write_table(pa.table(columns), folder / "assessors.parquet")
         about = {
             "shards": [asdict(shard) for shard in self.shards],
-            "scales": [combine.scale_out(scale) for scale in stored.scales],
+            "scales": [storage.scale_out(scale) for scale in stored.scales],
             "scale_maps": stored.scale_maps,
-            "common_scale": combine.scale_out(stored.common_scale),
+            "common_scale": storage.scale_out(stored.common_scale),
             "families": None if stored.families is None else stored.families.to_pylist(),
             "unjudgeable": stored.unjudgeable,
             "report": asdict(stored.report),
@@ -404,7 +406,7 @@ def _check_counts(found: ShardedJudgments) -> None:
 
 
 def _damaged(path: str | Path, problem: str) -> InputError:
-    return InputError(f"{NO_SHARDS} ({problem})", source=str(path), remedy=AGAIN)
+    return InputError(f"{NO_SHARDS} ({problem})", source=str(path), fix=AGAIN)
 
 
 @contextmanager

@@ -28,8 +28,7 @@ from crowdrank.judgments import frames, ids, kernels
 from crowdrank.judgments.addresses import opened_at
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.encode import MISSING, OFF_SCALE, Encoder, distinct
-from crowdrank.judgments.grades import Scale
-from crowdrank.judgments.scales import ScaleRules
+from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sharded import (
     StoredShard,
     header,
@@ -150,7 +149,7 @@ def of_two_types(role: str, column: str, here: str, kind: str, there: str, other
         f"the {role} is of the type {kind} here and {other} in {there}",
         source=here,
         column=column,
-        remedy=f"write every {role} as one type in all files",
+        fix=f"write every {role} as one type in all files",
     )
 
 
@@ -219,7 +218,7 @@ def _looked_over(column: pa.ChunkedArray, role: str, encoder: Encoder, keep: NDA
     except pa.ArrowInvalid as problem:
         name = encoder.column_of(role)
         raise InputError(
-            "the text is not UTF-8", source=encoder.source.name, column=name, remedy="save it as UTF-8"
+            "the text is not UTF-8", source=encoder.source.name, column=name, fix="save it as UTF-8"
         ) from problem
     missing = np.zeros(len(array), dtype=bool)
     if array.null_count:
@@ -284,7 +283,7 @@ def agree(dealt: Iterable[Dealt], rules: Rules, makers: Scales, folder: Path) ->
         reasons = [f"{reason}: {count}" for reason, count in skipped.items()]
         reasons += ["assessors excluded"] if rules.exclude else []
         told = f"every row was left out ({', '.join(reasons)})"
-        raise InputError("no row can be used", source=str(Path(parts[0].address).parent), remedy=told)
+        raise InputError("no row can be used", source=str(Path(parts[0].address).parent), fix=told)
     families, family = roll.families, roll.family
     encoder = rules.encoder(parts[0], BadRows(rules.on_bad_rows))
     if families is None and makers.family_pattern is not None:
@@ -515,7 +514,7 @@ def _judged_twice(
     places = [_place(int(row[one]), parts) for one in rows[assessor[rows] == assessor[order[at]]][:2]]
     return InputError(
         f"one assessor judged one document twice ({places[0]} and {places[1]})",
-        remedy="use --repeats last, first or keep",
+        fix="use --repeats last, first or keep",
     )
 
 

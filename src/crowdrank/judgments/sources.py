@@ -95,7 +95,7 @@ class DelimitedSource(Source):
         if not self.names:
             raise no_rows(self.name)
         if any("\0" in name for name in self.names):
-            raise InputError("the text is not UTF-8 (is it UTF-16?)", source=self.name, remedy="save it as UTF-8")
+            raise InputError("the text is not UTF-8 (is it UTF-16?)", source=self.name, fix="save it as UTF-8")
         self._refuse_wrong_separator()
         self._last = self.names[-1]
         self._left_out = np.empty(0, dtype=np.int64)
@@ -129,7 +129,7 @@ class DelimitedSource(Source):
             raise InputError(
                 f"the header {shown(self.names[0])} is one column when split at {self._spoken()}",
                 source=self.name,
-                remedy=f"it looks separated by {GUESSED_SEPARATORS[others[0]]}: use --separator {others[0]!r}",
+                fix=f"it looks separated by {GUESSED_SEPARATORS[others[0]]}: use --separator {others[0]!r}",
             )
 
     def _spoken(self) -> str:
@@ -195,7 +195,7 @@ class DelimitedSource(Source):
             f"{_there_are(row.actual_columns, 'cell')} where the header has {row.expected_columns}",
             source=self.name,
             place=self._place_of_record(row.number - 2),
-            remedy=f"mend the line{spread}, check the separator ({self._spoken()}), or use --on-bad-rows skip",
+            fix=f"mend the line{spread}, check the separator ({self._spoken()}), or use --on-bad-rows skip",
         )
 
     def place(self, row: int) -> str:
@@ -307,7 +307,7 @@ def require_parquet_size(
 def damaged_rows(source: str) -> InputError:
     """Return the error for a Parquet file whose rows are not those that its footer announces."""
     problem = "it does not hold the rows that its footer announces"
-    return InputError(problem, source=source, remedy="it is damaged: fetch or write it again")
+    return InputError(problem, source=source, fix="it is damaged: fetch or write it again")
 
 
 class JsonLinesSource(Source):
@@ -334,7 +334,7 @@ class JsonLinesSource(Source):
                 yield number, value
             else:
                 remedy = "mend it, or use --on-bad-rows skip"
-                bad_rows.malformed(InputError(problem, source=self.name, place=f"line {number}", remedy=remedy))
+                bad_rows.malformed(InputError(problem, source=self.name, place=f"line {number}", fix=remedy))
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """The columns named; a key that a line lacks is a missing value."""
@@ -371,9 +371,7 @@ class JsonLinesSource(Source):
     def _no_cell(
         self, row: int, name: str, cell: Any, problem: str, remedy: str = "make the column all text or all numbers"
     ) -> InputError:
-        return InputError(
-            f"{shown(cell)} {problem}", source=self.name, place=self.place(row), column=name, remedy=remedy
-        )
+        return InputError(f"{shown(cell)} {problem}", source=self.name, place=self.place(row), column=name, fix=remedy)
 
     def place(self, row: int) -> str:
         """The row and its line in the file."""
@@ -450,7 +448,7 @@ class WhitespaceSource(Source):
             f"{_there_are(len(words), 'word')} where {len(self.names)} belong",
             source=self.name,
             place=f"line {number}",
-            remedy=f"a line reads: {' '.join(self.names)}",
+            fix=f"a line reads: {' '.join(self.names)}",
         )
 
     def place(self, row: int) -> str:
@@ -464,12 +462,12 @@ def _there_are(number: int, noun: str) -> str:
 
 def no_rows(name: str) -> InputError:
     """What is said of a file or frame with no row in it."""
-    return InputError("there are no rows", source=name, remedy="check that it is the one you mean")
+    return InputError("there are no rows", source=name, fix="check that it is the one you mean")
 
 
 def _open_quote(name: str, place: str) -> InputError:
     remedy = "close it, or write it twice inside a quoted cell"
-    return InputError("a quote is opened and never closed", source=name, place=place, remedy=remedy)
+    return InputError("a quote is opened and never closed", source=name, place=place, fix=remedy)
 
 
 def local_path(path: str | Path) -> Path:
@@ -515,11 +513,11 @@ def opened(path: str | Path, *, text: bool = True) -> Iterator[BinaryIO]:
     """Open a file's bytes, unpacked where the name ends in .gz; every problem with the file is an `InputError`."""
     path = local_path(path)
     if not _is_path(path):
-        raise InputError("there is no such file", source=repr(str(path)), remedy="check the path")
+        raise InputError("there is no such file", source=repr(str(path)), fix="check the path")
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             problem = "this is a pipe or a device, which cannot be read twice"
-            raise InputError(problem, source=str(path), remedy="save what it holds as a file first")
+            raise InputError(problem, source=str(path), fix="save what it holds as a file first")
         if _is_packed(path):
             with gzip.open(path) as packed:
                 yield cast(BinaryIO, packed)
@@ -529,11 +527,11 @@ def opened(path: str | Path, *, text: bool = True) -> Iterator[BinaryIO]:
     except InputError:
         raise
     except (FileNotFoundError, NotADirectoryError) as problem:
-        raise InputError("there is no such file", source=str(path), remedy="check the path") from problem
+        raise InputError("there is no such file", source=str(path), fix="check the path") from problem
     except IsADirectoryError as problem:
-        raise InputError("this is a folder", source=str(path), remedy="name the file in it") from problem
+        raise InputError("this is a folder", source=str(path), fix="name the file in it") from problem
     except PermissionError as problem:
-        raise InputError("it may not be read", source=str(path), remedy="check its permissions") from problem
+        raise InputError("it may not be read", source=str(path), fix="check its permissions") from problem
     except UnicodeDecodeError as problem:
         raise _not_utf8(path, text) from problem
     except pa.ArrowInvalid as problem:
@@ -542,11 +540,11 @@ def opened(path: str | Path, *, text: bool = True) -> Iterator[BinaryIO]:
         raise InputError(
             f"it cannot be read ({_reason(getattr(problem, 'strerror', None) or problem)})",
             source=str(path),
-            remedy="it may be cut off or damaged: fetch it again",
+            fix="it may be cut off or damaged: fetch it again",
         ) from problem
     except MemoryError as problem:
         remedy = "use a machine with more memory, or fetch it again if it is damaged"
-        raise InputError("the memory is too small for it", source=str(path), remedy=remedy) from problem
+        raise InputError("the memory is too small for it", source=str(path), fix=remedy) from problem
 
 
 def _arrow_problem(path: Path, problem: Exception, text: bool) -> InputError:
@@ -556,7 +554,7 @@ def _arrow_problem(path: Path, problem: Exception, text: bool) -> InputError:
     if "Empty CSV" in reason:
         return no_rows(str(path))
     return InputError(
-        f"it cannot be read ({reason})", source=str(path), remedy="it may be cut off, damaged or of another format"
+        f"it cannot be read ({reason})", source=str(path), fix="it may be cut off, damaged or of another format"
     )
 
 
@@ -569,7 +567,7 @@ def _not_utf8(path: Path, text: bool) -> InputError:
 
 
 def _not_utf8_at(path: Path, place: str) -> InputError:
-    return InputError("the text is not UTF-8", source=str(path), place=place, remedy="save it as UTF-8")
+    return InputError("the text is not UTF-8", source=str(path), place=place, fix="save it as UTF-8")
 
 
 def _first_undecodable(path: Path) -> str:

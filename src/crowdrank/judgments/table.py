@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank._base import require_one_of
+from crowdrank._text import counted
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames, ids
-from crowdrank.judgments.grades import Scale, one_of
+from crowdrank.judgments.scale import Scale
 
 UNJUDGEABLE = -1
 """The code of a 'cannot judge' answer: kept apart from the grades."""
@@ -127,7 +129,7 @@ class Judgments:
         if len(self.scales) > 1:
             raise InputError(
                 f"the assessors use {len(self.scales)} scales ({' / '.join(map(str, self.scales))})",
-                remedy="give each a map to one scale in the scales file (column maps_to), or use a model that "
+                fix="give each a map to one scale in the scales file (column maps_to), or use a model that "
                 "takes scales as they are",
             )
         return self.scales[0]
@@ -186,7 +188,7 @@ class Judgments:
 
     def with_unjudgeable(self, how: str) -> Judgments:
         """'Cannot judge' answers as the lowest grade (`lowest`), left out (`drop`), or as they are (`model`)."""
-        one_of(("lowest", "drop", "model"), how, "--unjudgeable-as")
+        require_one_of("unjudgeable_as", how, ("lowest", "drop", "model"))
         unjudgeable = self.grade == UNJUDGEABLE
         if how == "model":
             return self
@@ -230,7 +232,7 @@ class Judgments:
     def where(self, keep: NDArray[np.bool_]) -> Judgments:
         """Only the judgments that `keep` (n,) names; queries, documents and assessors left empty are gone."""
         if not keep.any():
-            raise InputError("no judgment is left", remedy="loosen what is left out")
+            raise InputError("no judgment is left", fix="loosen what is left out")
         rows = np.flatnonzero(keep)
         item = np.repeat(np.arange(self.n_items, dtype=np.int32), np.diff(self.offsets))[rows]
         items, counts = np.unique(item, return_counts=True)
@@ -305,16 +307,6 @@ class Judgments:
 
 NO_HONEYPOT = -2
 """In the honeypot column: this item is not one."""
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the plural where it should be.
-
-    >>> counted(1, "query"), counted(1200, "query"), counted(2, "assessor")
-    ('1 query', '1,200 queries', '2 assessors')
-    """
-    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
-    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def _compacted(codes: NDArray[np.int32], names: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:

@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._progress import Report
+from crowdrank._text import counted
 from crowdrank.consensus.gda_pairwise import GDAPairwise
 from crowdrank.errors import InputError, UsageError, near
-from crowdrank.judgments.table import counted
-from crowdrank.pipeline.material import Material
-from crowdrank.pipeline.opinions import Opinions
+from crowdrank.label_learning.boosted import BoostedRemapper
+from crowdrank.label_learning.label_features import LabelFeatures
+from crowdrank.label_learning.linear import LinearRemapper
+from crowdrank.label_learning.remapped_labels import Remapped, rescaled
+from crowdrank.label_learning.remapper import Remapper
+from crowdrank.pipeline.consensus_fits import Opinions
+from crowdrank.pipeline.run_data import Material
 from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stages import Stages, digest
-from crowdrank.progress import Report
+from crowdrank.pipeline.stage_cache import Stages, digest
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.data import Floats, Integers
 from crowdrank.rankers.gda_mart import GDAPairwiseMART
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import GLS
-from crowdrank.training.boosted import BoostedRemapper
-from crowdrank.training.label_features import LabelFeatures
-from crowdrank.training.linear import LinearRemapper
-from crowdrank.training.remap import Remapper
-from crowdrank.training.remapped import Remapped, rescaled
+from crowdrank.rankers.ranking_data import Floats, Integers
 
 ENOUGH_QUERIES = 100
 """From so many training queries on, a part of them is set aside to tell when to stop."""
@@ -60,7 +60,7 @@ LEAST_EXPERTS = 4
 
 
 @dataclass(eq=False)
-class Lesson:
+class TrainingView:
     """What a candidate may see.
 
     Attributes:
@@ -77,7 +77,7 @@ class Lesson:
     expert: Integers
     stages: Stages
     key: str
-    threads: int | None = None
+    n_jobs: int | None = None
     report: Report | bool = False
     remappers: dict[str, Remapper] = field(default_factory=dict)
     read: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Lesson:
         return self.expert, self.material.expert[self.expert]
 
     def taught(self, make: Callable[[int, bool], Ranker], rows: Integers, y: Floats, **options: Any) -> Ranker:
-        """A ranker that learnt these labels; with enough queries, some of them tell when to stop."""
+        """A ranker that learned these labels; with enough queries, some of them tell when to stop."""
         if not len(rows):
             raise InputError("all that it could learn from is of queries that are held out")
         query = self.material.query[rows]
@@ -110,14 +110,20 @@ class Lesson:
         names = np.unique(query)
         if len(names) < ENOUGH_QUERIES:
             return np.zeros(len(query), bool)
-        drawn = np.random.default_rng(self.settings.seed).permutation(names)[: round(STOPPING * len(names))]
+        drawn = np.random.default_rng(self.settings.random_state).permutation(names)[: round(STOPPING * len(names))]
         return np.isin(query, drawn)
 
     def trees(self, stops: bool, rows: int) -> dict[str, Any]:
         """Settings of boosted trees for so many rows."""
         usual = TREES if stops else {**SMALL_TREES, "min_child_samples": max(1, min(30, rows // 20))}
         gains = {"gains": self.settings.gains, "validate_by": self.settings.measure}
-        return {**gains, **usual, **self.settings.trees, "threads": self.threads, "seed": self.settings.seed}
+        return {
+            **gains,
+            **usual,
+            **self.settings.trees,
+            "n_jobs": self.n_jobs,
+            "random_state": self.settings.random_state,
+        }
 
     def boosted(self, rows: int, stops: bool) -> LambdaMART:
         """LambdaMART for so many rows."""
@@ -129,7 +135,7 @@ class Lesson:
         return GLS(ridge, gains=self.settings.gains, validate_by=self.settings.measure)
 
     def remapper(self, kind: str) -> Remapper:
-        """A remapper that learnt from the experts of this lesson; once, for all who ask."""
+        """A remapper that learned from the experts of this lesson; once, for all who ask."""
         with self.lock:
             if kind not in self.remappers:
                 self.remappers[kind] = self.stages.kept(
@@ -148,7 +154,7 @@ class Lesson:
         return made.transform(labels.where(self._seen(made.kind)))
 
     def folded(self, kind: str) -> tuple[Floats, Floats]:
-        """The learnt target and weight of each row of the crowd; once, for all who ask.
+        """The learned target and weight of each row of the crowd; once, for all who ask.
 
         All labels are read where they lie: to set apart those that may be seen would copy most of them.
         """
@@ -167,7 +173,9 @@ class Lesson:
             raise InputError(f"{counted(n, 'expert-graded query')} cannot steer it, {LEAST_EXPERTS} can")
         told = {**STEPS[kind], **{"linear": self.settings.linear, "boosted": self.settings.boosted}[kind]}
         made: Remapper = {"linear": LinearRemapper, "boosted": BoostedRemapper}[kind]()
-        made.set_params(**{"objective": "DCG@10", "gains": self.settings.gains, "seed": self.settings.seed, **told})
+        made.set_params(
+            **{"objective": "DCG@10", "gains": self.settings.gains, "random_state": self.settings.random_state, **told}
+        )
         features = self.material.taken(rows)
         known = (features, grades, features.query)
         seen, engine = self.steering(made.kind), self.opinions.cluster
@@ -193,14 +201,14 @@ class Lesson:
 
     def _some(self, kind: str) -> NDArray[np.bool_]:
         """(n_labels,) up to so many labels of up to so many documents, drawn."""
-        number, place = self.opinions.drawn(kind, self.settings.seed)
+        number, place = self.opinions.drawn(kind, self.settings.random_state)
         seen = np.flatnonzero(self._documents(kind))
         kept = np.zeros(len(place), bool)
         kept[seen[np.argsort(place[seen])[:MOST_DOCUMENTS]]] = True
         return np.asarray((number < MOST_STEERING) & kept[self.opinions.label_features(kind).item])
 
 
-Learn = Callable[[Lesson], Ranker]
+Learn = Callable[[TrainingView], Ranker]
 
 
 @dataclass(frozen=True)
@@ -230,17 +238,17 @@ def on_label(method: str, target: str) -> Learn:
     return lambda lesson: lesson.taught(lesson.boosted, *lesson.labels(method, target))
 
 
-def linear_on_average(lesson: Lesson) -> Ranker:
+def linear_on_average(lesson: TrainingView) -> Ranker:
     """Least squares on the average label."""
     return lesson.taught(lesson.linear, *lesson.labels("average", "relevance"))
 
 
-def experts_only(lesson: Lesson) -> Ranker:
+def experts_only(lesson: TrainingView) -> Ranker:
     """LambdaMART on the experts' grades."""
     return lesson.taught(lesson.boosted, *lesson.experts())
 
 
-def crowd_and_experts(lesson: Lesson) -> Ranker:
+def crowd_and_experts(lesson: TrainingView) -> Ranker:
     """LambdaMART on expected grades, and on the experts' where they graded; one scale from 0 to the experts' best."""
     y = lesson.opinions.labels("gda", "expected-grade")
     best = float(np.nanmax(lesson.material.expert))
@@ -251,9 +259,9 @@ def crowd_and_experts(lesson: Lesson) -> Ranker:
 
 
 def remapped_linear_model(kind: str) -> Learn:
-    """Least squares on what a remapper learnt, through which it learnt it."""
+    """Least squares on what a remapper learned, through which it learned it."""
 
-    def learn(lesson: Lesson) -> Ranker:
+    def learn(lesson: TrainingView) -> Ranker:
         made, (target, weight) = lesson.remapper(kind), lesson.folded(kind)
         known = lesson.material.taken(lesson.crowd)
         # The remapper's ridge was for the labels that steered it.
@@ -265,16 +273,16 @@ def remapped_linear_model(kind: str) -> Learn:
 
 
 def remapped_trees(kind: str) -> Learn:
-    """LambdaMART on the targets and weights that a remapper learnt."""
+    """LambdaMART on the targets and weights that a remapper learned."""
 
-    def learn(lesson: Lesson) -> Ranker:
+    def learn(lesson: TrainingView) -> Ranker:
         target, weight = rescaled(*lesson.folded(kind))
         return lesson.taught(lesson.boosted, lesson.crowd, target, sample_weight=weight)
 
     return learn
 
 
-def explained(lesson: Lesson) -> Ranker:
+def explained(lesson: TrainingView) -> Ranker:
     """GDA-PW-MART on the judgments themselves."""
     model = lesson.opinions.model("gda-pairwise")
     assert isinstance(model, GDAPairwise)

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from crowdrank.errors import InputError, UsageError, near
+from crowdrank._base import OPTION_NAMES
+from crowdrank.errors import InputError, UsageError, near, parameter_prefix
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.limits import default_limit
 from crowdrank.judgments.read import Features, read_gold, read_judgments
 from crowdrank.judgments.table import Judgments
 from crowdrank.pipeline.settings import Settings
-from crowdrank.rankers.run import join_features
+from crowdrank.rankers.trec_run import join_features
 
 PATHS = ("judgments", "features", "expert", "honeypots", "output", "scales", "exclude")
 READING = ("format", "columns", "separator", "grades", "scales", "unjudgeable", "repeats", "exclude", "family_pattern")
@@ -47,6 +48,8 @@ class Files:
         features = named.pop("features")
         listed = [Path(path) for path in (features if isinstance(features, list) else [features])]
         paths = {name: None if path is None else Path(path) for name, path in named.items()}
+        parameters = {option: parameter for parameter, option in OPTION_NAMES.items()}
+        left = {parameters.get(name, name): value for name, value in left.items()}
         Settings.of(left)  # what is wrong is told before the files are read
         return cls(features=listed, reading=reading, expert_reading=expert, **paths), left  # type: ignore[arg-type]
 
@@ -55,7 +58,8 @@ class Files:
         with default_limit(self.reading.get("max_bytes")):
             table = read_judgments(self.judgments, **self.reading)
             known = join_features(self.features)
-            expert = None if self.expert is None else read_gold(self.expert, **self.expert_reading, option="--expert-")
+            with parameter_prefix("expert_"):
+                expert = None if self.expert is None else read_gold(self.expert, **self.expert_reading)
             planted = None if self.honeypots is None else read_gold(self.honeypots, grades=self.reading.get("grades"))
         return table, known, expert, planted
 
@@ -85,20 +89,20 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def _require_known(told: Mapping[str, Any], path: Path) -> None:
     """Refuse a name that means nothing to a run, in the file that has it."""
-    settings = [one.name for one in fields(Settings)]
+    settings = [OPTION_NAMES.get(one.name, one.name) for one in fields(Settings)]
     names = list(dict.fromkeys([*PATHS, *settings, *READING, "on_bad_rows", "max_bytes", *EXPERT]))
     for name, value in told.items():
         if isinstance(value, dict) and name not in TABLES:
             raise InputError(
                 f"there is no section '{name}'{near(name, TABLES)}",
                 source=str(path),
-                remedy=f"the sections are {', '.join(TABLES)}",
+                fix=f"the sections are {', '.join(TABLES)}",
             )
         if name not in names:
             raise InputError(
                 f"a run has no option '{name}'{near(name, names)}",
                 source=str(path),
-                remedy=f"the options are {', '.join(names)}",
+                fix=f"the options are {', '.join(names)}",
             )
 
 

@@ -17,24 +17,24 @@ import pyarrow as pa
 import crowdrank
 from crowdrank._files import CACHE, MANIFEST, locked, write_file
 from crowdrank._folders import FolderKind, check_output_folder, write_folder, write_manifest
+from crowdrank._notebook import heading, panel, rows_of, words
+from crowdrank._progress import ProgressBar, reporting
+from crowdrank._text import counted
 from crowdrank.assessors.report import AssessorReport, assess
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError, near
-from crowdrank.judgments.table import counted
 from crowdrank.judgments.write import write_table
-from crowdrank.notebook import heading, panel, rows_of, words
 from crowdrank.pipeline.candidates import Candidate, sensible
-from crowdrank.pipeline.material import Material, gather
-from crowdrank.pipeline.opinions import Opinions
-from crowdrank.pipeline.origin import Origin, call
-from crowdrank.pipeline.report import markdown
+from crowdrank.pipeline.consensus_fits import Opinions
+from crowdrank.pipeline.markdown import markdown
+from crowdrank.pipeline.provenance import Origin, call
+from crowdrank.pipeline.run_data import Material, gather
+from crowdrank.pipeline.selection import ENSEMBLES, CandidateSelection, ExpertSplit, Outcome, only_crowd, parted
 from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stages import INPUTS, STAGE_NAMES, Stages, code, digest
+from crowdrank.pipeline.stage_cache import INPUTS, STAGE_NAMES, Stages, code, digest
+from crowdrank.pipeline.summary import Verdict
 from crowdrank.pipeline.tables import comparison_table, next_table, per_query_table, remapping_table, training_table
-from crowdrank.pipeline.trial import ENSEMBLES, Outcome, Parts, Trial, only_crowd, parted
-from crowdrank.pipeline.verdict import Verdict
-from crowdrank.progress import ProgressBar, reporting
 from crowdrank.rankers.base import Ranker
 
 RUN_FILE = "run.json"
@@ -183,7 +183,7 @@ def run(
         settings: the attributes of `Settings`, as in `measure="AP"` or `test=0.5`.
 
     >>> import crowdrank
-    >>> world = crowdrank.simulate(queries=40, documents=10, gold_queries=15, seed=1)
+    >>> world = crowdrank.simulate(queries=40, documents=10, gold_queries=15, random_state=1)
     >>> done = run(world.judgments, world.features, world.gold, candidates=["majority", "average", "expert-only"])
     >>> sorted(done.comparison["candidate"])
     ['average', 'ensemble-all', 'ensemble-crowd', 'ensemble-expert', 'ensemble-weighted', 'expert-only', 'majority']
@@ -223,11 +223,11 @@ def _run(
             (draft / CACHE).mkdir()
     stages = Stages(None if folder is None else folder / CACHE)
     notes = [*material.notes, *(_changed(folder, inputs) if folder else [])]
-    opinions = Opinions(material, stages, told.threads, engine)
+    opinions = Opinions(material, stages, told.n_jobs, engine)
 
     _fit(opinions, told.method, progress)
     if told.method in opinions.failed:
-        raise InputError(opinions.failed[told.method], remedy="take another method for the consensus")
+        raise InputError(opinions.failed[told.method], fix="take another method for the consensus")
     consensus = opinions.model(told.method).consensus_
     assessors = assess(opinions.model(told.method), material.judgments, material.gold)
     candidates = _prepared(opinions, candidates, out, progress)
@@ -336,7 +336,7 @@ def _tried(
     stages: Stages,
     out: dict[str, str],
     progress: bool,
-) -> tuple[Trial, bool]:
+) -> tuple[CandidateSelection, bool]:
     """The trial, and whether the crowd's own consensus stood in for experts."""
     parts = parted(material.graded_queries, settings)
     stand_in = not len(material.graded_queries)
@@ -349,19 +349,19 @@ def _tried(
         candidates = only_crowd(candidates)
     bar = ProgressBar("training candidates")
     with bar:
-        trial = Trial(material, opinions, settings, candidates, parts, stages, bar if progress else None)
+        trial = CandidateSelection(material, opinions, settings, candidates, parts, stages, bar if progress else None)
         trial.run()
     trial.outcome.failed |= out
     return trial, stand_in
 
 
-def _once_more(trial: Trial, progress: bool) -> Ranker:
-    """The choice, learnt from everything."""
+def _once_more(trial: CandidateSelection, progress: bool) -> Ranker:
+    """The choice, learned from everything."""
     with ProgressBar("learning from everything") as bar:
         return trial.refit(trial.outcome.chosen, bar if progress else None)
 
 
-def _fewer_folds(parts: Parts, settings: Settings) -> list[str]:
+def _fewer_folds(parts: ExpertSplit, settings: Settings) -> list[str]:
     """Say where there are fewer folds than were asked for."""
     n = len(parts.development)
     if not parts.folds or len(parts.folds) == settings.folds:
@@ -373,16 +373,16 @@ def _fewer_folds(parts: Parts, settings: Settings) -> list[str]:
     ]
 
 
-def _standing_in(material: Material, opinions: Opinions, settings: Settings) -> tuple[Material, Parts]:
+def _standing_in(material: Material, opinions: Opinions, settings: Settings) -> tuple[Material, ExpertSplit]:
     """Material whose consensus grades stand in for experts', and a part of the judged queries to look at."""
     grade = np.round(opinions.labels(settings.method, "expected-grade"))
     judged = replace(material, expert=grade)
     queries = judged.graded_queries
     none = np.empty(0, np.int64)
     if len(queries) < FEWEST:
-        return replace(material, expert=np.full(len(grade), np.nan)), Parts((), none)
-    drawn = np.random.default_rng(settings.seed).permutation(queries)[: max(2, round(STAND_IN * len(queries)))]
-    return judged, Parts((), np.sort(drawn))
+        return replace(material, expert=np.full(len(grade), np.nan)), ExpertSplit((), none)
+    drawn = np.random.default_rng(settings.random_state).permutation(queries)[: max(2, round(STAND_IN * len(queries)))]
+    return judged, ExpertSplit((), np.sort(drawn))
 
 
 def _write(done: Run, folder: Path) -> None:

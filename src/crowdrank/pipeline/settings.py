@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from crowdrank._base import require_number, require_one_of, require_whole
 from crowdrank.consensus import METHODS
 from crowdrank.errors import UsageError, near
 from crowdrank.evaluation.measures import parse_gains
-from crowdrank.rankers.base import require_number, require_one_of, require_whole
 from crowdrank.rankers.validation import check_validation
 
 
@@ -24,13 +24,13 @@ class Settings:
         baseline: the candidate that all others are compared with.
         test: the share of the expert-graded queries that the choice never sees. 0: all of them are for the choice, and
             nothing is tested.
-        folds: into how many parts the other expert-graded queries are dealt; each is ranked by what learnt from the
+        folds: into how many parts the other expert-graded queries are dealt; each is ranked by what learned from the
             others.
         refit: let the chosen candidate learn once more, from everything, test queries included.
         unjudgeable_as: 'cannot judge' answers of the crowd as the lowest grade (`lowest`) or left out (`drop`).
-        threads: as many as the machine has, unless given.
+        n_jobs: as many as the machine has, unless given.
         trees, linear, boosted: settings of LambdaMART and of the two remappers, by their names.
-        seed: of splits and of whatever is drawn.
+        random_state: of splits and of whatever is drawn.
 
     >>> Settings(measure="AP").test
     0.35
@@ -45,11 +45,11 @@ class Settings:
     folds: int = 5
     refit: bool = True
     unjudgeable_as: str = "lowest"
-    threads: int | None = None
+    n_jobs: int | None = None
     trees: Mapping[str, Any] = field(default_factory=dict)
     linear: Mapping[str, Any] = field(default_factory=dict)
     boosted: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
+    random_state: int = 0
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Settings:
@@ -79,9 +79,9 @@ class Settings:
         if self.test >= 1:
             raise UsageError(f"test is a share of the expert-graded queries, below 1, not {self.test:g}.")
         require_whole("folds", self.folds, 2)
-        require_whole("seed", self.seed, 0)
-        if self.threads is not None:
-            require_whole("threads", self.threads, 1)
+        require_whole("random_state", self.random_state, 0)
+        if self.n_jobs is not None:
+            require_whole("n_jobs", self.n_jobs, 1)
         if isinstance(self.candidates, str) or (self.candidates is not None and not self.candidates):
             raise UsageError("candidates are names, one or more.")
 

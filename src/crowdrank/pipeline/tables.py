@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crowdrank.consensus.result import Consensus
-from crowdrank.pipeline.material import Material
-from crowdrank.pipeline.opinions import Opinions
+from crowdrank.pipeline.consensus_fits import Opinions
+from crowdrank.pipeline.run_data import Material
+from crowdrank.pipeline.selection import Outcome
 from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.trial import Outcome
-from crowdrank.pipeline.verdict import Verdict, about
+from crowdrank.pipeline.summary import Verdict, about
 from crowdrank.rankers.labels import pair_positions
 
 LABELS = (("majority", "grade"), ("average", "relevance"), ("family-mean", "relevance"))

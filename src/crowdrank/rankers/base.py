@@ -12,36 +12,36 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
+from crowdrank._base import Parametrized, require_whole
+from crowdrank._notebook import heading, panel, rows_of, words
+from crowdrank._progress import Report, reporting
 from crowdrank._saved import require_floats
+from crowdrank._text import counted
 from crowdrank.engine.base import Engine
-from crowdrank.errors import InputError, NotFittedError, UsageError, near
-from crowdrank.judgments.table import counted
-from crowdrank.notebook import heading, panel, rows_of, words
-from crowdrank.parameters import Parametrised
-from crowdrank.progress import Report, reporting
+from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.rankers import store
-from crowdrank.rankers.data import Floats, Lists, aligned, differ_within, gather, told_queries
+from crowdrank.rankers.ranking_data import Floats, Lists, aligned, differ_within, gather, told_queries
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
 
 
-class Ranker(Parametrised, ABC):
-    """Features and labels in, scores out. The constructor only stores; what is learnt ends in an underscore.
+class Ranker(Parametrized, ABC):
+    """Features and labels in, scores out. The constructor only stores; what is learned ends in an underscore.
 
     A ranker states `_learn`, `_score`, `_state` and `_restore`; checks, lists, validation and storage are here.
 
     Attributes:
         importances_: how much each feature counts, (n_features,), summing to 1 where any does.
-        feature_names_: the names of the features, f1, f2, ... where they had none.
+        feature_names_in_: the names of the features, f1, f2, ... where they had none.
         history_: the validation measure after each round, where there was a validation set.
         validation_queries_: the ids of the validation queries, where there were any.
 
     """
 
-    seed: int
+    random_state: int
 
     importances_: Floats
-    feature_names_: tuple[str, ...]
+    feature_names_in_: tuple[str, ...]
     history_: list[float]
     validation_queries_: tuple[Any, ...] = ()
 
@@ -57,7 +57,7 @@ class Ranker(Parametrised, ABC):
         if not hasattr(self, "importances_"):
             return panel(heading(repr(self)), words("not fitted yet"))
         rows = [
-            {"feature": self.feature_names_[place], "importance": float(self.importances_[place])}
+            {"feature": self.feature_names_in_[place], "importance": float(self.importances_[place])}
             for place in np.argsort(-self.importances_, kind="stable")
         ]
         return panel(heading(repr(self)), words(counted(len(rows), "feature")), rows_of(rows))
@@ -70,11 +70,11 @@ class Ranker(Parametrised, ABC):
 
     @abstractmethod
     def _score(self, X: Floats, query: Any = None) -> Floats:
-        """The scores of rows whose features are in the order of `feature_names_`; `query` as it was told, if it was."""
+        """Return the scores of rows with features in the order of `feature_names_in_`."""
 
     @abstractmethod
     def _state(self) -> State:
-        """What was learnt, to be written."""
+        """What was learned, to be written."""
 
     @abstractmethod
     def _restore(self, state: State) -> None:
@@ -82,7 +82,7 @@ class Ranker(Parametrised, ABC):
 
     def _check(self) -> None:
         """Refuse settings that mean nothing."""
-        require_whole("seed", self.seed, 0)
+        require_whole("random_state", self.random_state, 0)
 
     def _needs_differences(self) -> bool:
         """Whether it learns from labels that differ within a query, and from nothing else."""
@@ -144,7 +144,7 @@ class Ranker(Parametrised, ABC):
                 self._learn(lists, validation, report)
         finally:
             del self._engine
-        self.feature_names_ = lists.names
+        self.feature_names_in_ = lists.names
         return self
 
     def require_engines(self) -> None:
@@ -169,7 +169,7 @@ class Ranker(Parametrised, ABC):
     def predict(self, X: Any, query: Any = None) -> Floats:
         """The score of each row; higher is better. Only some rankers (`Ensemble`) look at the query."""
         self._require_fitted()
-        return self._score(aligned(X, self.feature_names_), told_queries(X) if query is None else query)
+        return self._score(aligned(X, self.feature_names_in_), told_queries(X) if query is None else query)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted ranker into a folder: JSON, Parquet, and trees as LightGBM's text; no pickle."""
@@ -194,10 +194,10 @@ class Ranker(Parametrised, ABC):
                 raise InputError(f"it holds a {about.text('ranker')}, not a {cls.__name__}", source=str(path))
             ranker = found().set_params(**store.tuples(about.object("parameters")))
             ranker._check()
-            ranker.feature_names_ = tuple(about.texts("features"))
+            ranker.feature_names_in_ = tuple(about.texts("features"))
             ranker.history_ = about.numbers("history")
             ranker.validation_queries_ = tuple(about.sequence("validation_queries"))
-            require_floats(state.arrays, ["importances"], (len(ranker.feature_names_),))
+            require_floats(state.arrays, ["importances"], (len(ranker.feature_names_in_),))
             ranker.importances_ = state.arrays["importances"]
             ranker._restore(state)
         return ranker
@@ -206,16 +206,16 @@ class Ranker(Parametrised, ABC):
         return self.get_params()
 
     def _require_fitted(self) -> None:
-        if not hasattr(self, "feature_names_"):
+        if not hasattr(self, "feature_names_in_"):
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
 
     def unfitted(self) -> Self:
-        """A ranker with the same settings that has learnt nothing."""
+        """A ranker with the same settings that has learned nothing."""
         return type(self)(**self.get_params())
 
 
-FLAT = "the same in every row, so that nothing is learnt from"
-BLANK = "blank in every row, so that nothing is learnt from"
+FLAT = "the same in every row, so that nothing is learned from"
+BLANK = "blank in every row, so that nothing is learned from"
 
 
 def say_flat(lists: Lists) -> None:
@@ -223,7 +223,7 @@ def say_flat(lists: Lists) -> None:
     blank = np.isnan(lists.X).all(axis=0)
     flat = (lists.X[:1] == lists.X).all(axis=0)
     if (blank | flat).all():
-        raise InputError("no feature differs between two rows", remedy="give features that tell documents apart")
+        raise InputError("no feature differs between two rows", fix="give features that tell documents apart")
     for found, how in ((flat, FLAT), (blank, BLANK)):
         number = int(found.sum())
         if number:
@@ -244,7 +244,7 @@ def require_differences(values: Floats, lists: Lists) -> None:
     """Refuse labels (or their gains) that tell no two documents of a query apart."""
     if not differ_within(values, lists.offsets):
         raise InputError(
-            "no query has two documents of different labels", remedy="a ranker learns from differences within a query"
+            "no query has two documents of different labels", fix="a ranker learns from differences within a query"
         )
 
 
@@ -272,25 +272,3 @@ def unique_ids(query: Any) -> tuple[Any, ...]:
     """
     values = query.to_pylist() if isinstance(query, pa.Array | pa.ChunkedArray) else np.asarray(query).tolist()
     return tuple(dict.fromkeys(values))
-
-
-def require_whole(name: str, value: object, low: int) -> None:
-    """Refuse what is not a whole number from `low` up."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < low:  # type: ignore[operator]
-        raise UsageError(f"{name} is a whole number from {low} up, not {value!r}.")
-
-
-def require_number(name: str, value: object, low: float, *, above: bool = False) -> None:
-    """Refuse what is not a finite number from `low` up (or above it)."""
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool) and np.isfinite(value)
-    if not number or value < low or (above and value == low):  # type: ignore[operator]
-        raise UsageError(
-            f"{name} is a number {'above' if above else 'from'} {low:g}{'' if above else ' up'}, not {value!r}."
-        )
-
-
-def require_one_of(name: str, value: object, known: tuple[object, ...]) -> None:
-    """Refuse what is none of the values known."""
-    if value not in known:
-        raise UsageError(f"{name} is one of {', '.join(map(str, known))}, not {value!r}{near(value, known)}.")

@@ -1,4 +1,4 @@
-"""An ensemble: the weighted mean of rankers' scores, each standardised within the query."""
+"""An ensemble: the weighted mean of rankers' scores, each standardized within the query."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from crowdrank._base import require_whole
+from crowdrank._progress import Report
 from crowdrank._saved import require, require_floats
 from crowdrank.errors import UsageError
-from crowdrank.progress import Report
-from crowdrank.rankers.base import Ranker, flat_said, require_whole
-from crowdrank.rankers.data import Floats, Integers, Lists, query_codes
+from crowdrank.rankers.base import Ranker, flat_said
 from crowdrank.rankers.lambdamart import LambdaMART, shares
 from crowdrank.rankers.linear import GLS
+from crowdrank.rankers.ranking_data import Floats, Integers, Lists, query_codes
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
 
@@ -25,7 +26,7 @@ EQUAL = 30
 
 
 class Ensemble(Ranker):
-    """Rankers that vote: their scores, standardised within each query, are averaged with weights.
+    """Rankers that vote: their scores, standardized within each query, are averaged with weights.
 
     Weights are found on the validation queries by a search on the simplex, one member at a time; without validation
     queries they are equal.
@@ -36,15 +37,15 @@ class Ensemble(Ranker):
             and `fit` only finds their weights, on the data that it is given.
         steps: into how many parts a weight is cut in the search.
         validate_by, gains: the measure that is raised.
-        threads: of the members by default; those that are given have their own.
-        seed: given to nobody; the members have their own.
+        n_jobs: of the members by default; those that are given have their own.
+        random_state: given to nobody; the members have their own.
 
     Attributes:
         members_: the fitted rankers.
         weights_: (n_members,), summing to 1.
 
     >>> import crowdrank
-    >>> world = crowdrank.simulate(queries=20, documents=10, seed=1)
+    >>> world = crowdrank.simulate(queries=20, documents=10, random_state=1)
     >>> X, gold = world.features.drop(columns=["query", "document"]), world.gold
     >>> pair = Ensemble([LambdaMART(n_estimators=10), GLS()]).fit(X, gold["grade"], query=gold["query"])
     >>> pair.predict(X, query=gold["query"]).shape
@@ -62,16 +63,16 @@ class Ensemble(Ranker):
         steps: int = 20,
         validate_by: str = "nDCG@10",
         gains: str | Sequence[float] = "exponential",
-        threads: int | None = None,
-        seed: int = 0,
+        n_jobs: int | None = None,
+        random_state: int = 0,
     ) -> None:
         self.members = members
         self.prefit = prefit
         self.steps = steps
         self.validate_by = validate_by
         self.gains = gains
-        self.threads = threads
-        self.seed = seed
+        self.n_jobs = n_jobs
+        self.random_state = random_state
 
     @classmethod
     def of(cls, members: Sequence[Ranker], weights: Any) -> Ensemble:
@@ -86,7 +87,7 @@ class Ensemble(Ranker):
         for member in members:
             member._require_fitted()
         made.members_, made.weights_, made.history_ = list(members), shares(weights), []
-        made.feature_names_ = members[0].feature_names_
+        made.feature_names_in_ = members[0].feature_names_in_
         made.importances_ = made._importances()
         return made
 
@@ -94,7 +95,7 @@ class Ensemble(Ranker):
         return shares(sum(weight * m.importances_ for weight, m in zip(self.weights_, self.members_, strict=True)))
 
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
-        self.members_ = list(self.members) if self.members is not None else [LambdaMART(threads=self.threads), GLS()]
+        self.members_ = list(self.members) if self.members is not None else [LambdaMART(n_jobs=self.n_jobs), GLS()]
         if self.prefit:
             for member in self.members_:
                 member._require_fitted()
@@ -125,16 +126,16 @@ class Ensemble(Ranker):
         return fitted
 
     def _votes(self, X: Floats, query: Integers, names: tuple[str, ...]) -> Floats:
-        """Each member's standardised scores: (n_members, n)."""
-        if any(member.feature_names_ != names for member in self.members_):
+        """Each member's standardized scores: (n_members, n)."""
+        if any(member.feature_names_in_ != names for member in self.members_):
             raise UsageError("The members of an Ensemble learn from the same features, in the same order.")
-        return np.stack([standardised(member.predict(X, query), query) for member in self.members_])
+        return np.stack([standardized(member.predict(X, query), query) for member in self.members_])
 
     def _score(self, X: Floats, query: Any = None) -> Floats:
-        """Rows are standardised within their query, so that it must be known."""
+        """Rows are standardized within their query, so that it must be known."""
         if query is None:
-            raise UsageError("An Ensemble standardises scores within each query: give predict(X, query=...).")
-        return np.asarray(self.weights_ @ self._votes(X, query_codes(query, len(X)), self.feature_names_))
+            raise UsageError("An Ensemble standardizes scores within each query: give predict(X, query=...).")
+        return np.asarray(self.weights_ @ self._votes(X, query_codes(query, len(X)), self.feature_names_in_))
 
     def _stored_parameters(self) -> dict[str, Any]:
         # The members stand beside, each in a folder of its own.
@@ -149,15 +150,15 @@ class Ensemble(Ranker):
         require(self.members_, "there are no members")
         require_floats(state.arrays, ["weights"], (len(self.members_),), 0.0)
         self.weights_ = state.arrays["weights"]
-        same = all(member.feature_names_ == self.feature_names_ for member in self.members_)
+        same = all(member.feature_names_in_ == self.feature_names_in_ for member in self.members_)
         require(same, "its members have other features")
         self.members = self.members_
 
     def _check(self) -> None:
         super()._check()
         require_whole("steps", self.steps, 1)
-        if self.threads is not None:
-            require_whole("threads", self.threads, 1)
+        if self.n_jobs is not None:
+            require_whole("n_jobs", self.n_jobs, 1)
         check_validation(self.validate_by)
         if self.members is not None and (not self.members or not all(isinstance(m, Ranker) for m in self.members)):
             raise UsageError("members are one ranker or more.")
@@ -165,10 +166,10 @@ class Ensemble(Ranker):
             raise UsageError("prefit=True takes members that are fitted already.")
 
 
-def standardised(score: Floats, query: Integers) -> Floats:
+def standardized(score: Floats, query: Integers) -> Floats:
     """Scores as standard deviations from the mean of their query; where all are equal, 0.
 
-    >>> standardised(np.array([1.0, 3.0, 7.0]), np.array([0, 0, 1])).tolist()
+    >>> standardized(np.array([1.0, 3.0, 7.0]), np.array([0, 0, 1])).tolist()
     [-1.0, 1.0, 0.0]
     """
     n = np.maximum(np.bincount(query), 1)
@@ -197,13 +198,13 @@ def best_weights(votes: Floats, validation: Callable[[Floats], float], steps: in
     return weights, best
 
 
-def steady_weights(votes: Floats, validation: Validation, steps: int, seed: int = 0) -> Floats:
+def steady_weights(votes: Floats, validation: Validation, steps: int, random_state: int = 0) -> Floats:
     """Weights of votes (n_members, n): the mean of the best on halves of the queries, drawn towards equal weights.
 
     The fewer queries there are, the nearer to equal: a plain mean is hard to beat by weights that few queries chose.
     """
     n = int(validation.defined.sum())
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_state)
     found = np.zeros(len(votes))
     for _ in range(HALVES):
         half = rng.permutation(n)[: (n + 1) // 2]

@@ -10,19 +10,20 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from crowdrank._base import require_number, require_whole
+from crowdrank._progress import Report
+from crowdrank._text import counted
 from crowdrank.consensus.gda_pairwise import GDAPairwise
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
 from crowdrank.judgments import ids
-from crowdrank.judgments.table import counted
-from crowdrank.progress import Report
 from crowdrank.rankers import kernels
-from crowdrank.rankers.base import require_differences, require_number, require_whole
-from crowdrank.rankers.data import Floats, Integers, Lists, Named, as_matrix, checked_weights, told_ids
+from crowdrank.rankers.base import require_differences
 from crowdrank.rankers.labels import read_labels
 from crowdrank.rankers.lambdamart import BoostedTrees, Objective
 from crowdrank.rankers.lambdas import CHUNKS, check_measure, measured, parts
+from crowdrank.rankers.ranking_data import Floats, Integers, Lists, Named, as_matrix, checked_weights, told_ids
 
 
 class GDAPairwiseMART(BoostedTrees):
@@ -37,14 +38,14 @@ class GDAPairwiseMART(BoostedTrees):
         measure, gains, truncation: as in `LambdaMART`; gains are expected gains.
         most_pairs: of two documents' pairs of judgments, so many are looked at, drawn by `seed`; they count for all.
         min_curvature: a pair of judgments counts at least so much in the curvature, where it is nearly flat.
-        n_estimators, learning_rate, num_leaves, min_child_samples, validate_by, patience, lightgbm, threads: as in
+        n_estimators, learning_rate, num_leaves, min_child_samples, validate_by, patience, lightgbm, n_jobs: as in
             `LambdaMART`.
-        seed: of whatever LightGBM draws, and of the pairs of judgments.
+        random_state: of whatever LightGBM draws, and of the pairs of judgments.
 
     A saved ranker scores without the model; to be fitted again it must be given one.
 
     >>> import crowdrank
-    >>> world = crowdrank.simulate(queries=15, documents=8, labels=3, seed=1)
+    >>> world = crowdrank.simulate(queries=15, documents=8, labels=3, random_state=1)
     >>> model = crowdrank.GDAPairwise().fit(world.judgments)
     >>> ranker = GDAPairwiseMART(model, n_estimators=10).fit(world.features)
     >>> len(ranker.importances_)
@@ -67,8 +68,8 @@ class GDAPairwiseMART(BoostedTrees):
         validate_by: str = "nDCG@10",
         patience: int = 50,
         lightgbm: Mapping[str, Any] | None = None,
-        threads: int | None = None,
-        seed: int = 0,
+        n_jobs: int | None = None,
+        random_state: int = 0,
     ) -> None:
         self.model = model
         self.measure = measure
@@ -83,8 +84,8 @@ class GDAPairwiseMART(BoostedTrees):
         self.validate_by = validate_by
         self.patience = patience
         self.lightgbm = lightgbm
-        self.threads = threads
-        self.seed = seed
+        self.n_jobs = n_jobs
+        self.random_state = random_state
 
     def fit(
         self,
@@ -118,7 +119,7 @@ class GDAPairwiseMART(BoostedTrees):
         rows = np.flatnonzero(items >= 0)
         if not len(rows):
             raise InputError(
-                "no document has judgments in the model", remedy="check that both name queries and documents alike"
+                "no document has judgments in the model", fix="check that both name queries and documents alike"
             )
         if len(rows) < len(items):
             lost = counted(len(items) - len(rows), "document")
@@ -139,7 +140,7 @@ class GDAPairwiseMART(BoostedTrees):
         finally:
             del self._items
 
-    def _objective(self, lists: Lists, threads: int) -> Objective:
+    def _objective(self, lists: Lists, n_jobs: int) -> Objective:
         assert self.model is not None
         gains = parse_gains(self.gains)
         if self.measure is not None:  # without differences in gain no swap changes a measure
@@ -153,8 +154,8 @@ class GDAPairwiseMART(BoostedTrees):
             truncation=self.truncation,
             most_pairs=self.most_pairs,
             min_curvature=self.min_curvature,
-            threads=threads,
-            seed=self.seed,
+            n_jobs=n_jobs,
+            random_state=self.random_state,
         )
 
     def _needs_differences(self) -> bool:
@@ -192,8 +193,8 @@ class JudgmentObjective:
         truncation: int = 30,
         most_pairs: int = 9,
         min_curvature: float = 0.01,
-        threads: int = 1,
-        seed: int = 0,
+        n_jobs: int = 1,
+        random_state: int = 0,
     ) -> None:
         self.lists, self.truncation, self.most, self.least = lists, truncation, most_pairs, float(min_curvature)
         self.code, self.value, self.inverse, self.discount = measured(lists, lists.gain(gains), measure, truncation)
@@ -201,18 +202,18 @@ class JudgmentObjective:
         sizes = np.diff(table.offsets)[items]
         self.judged = np.append(0, np.cumsum(sizes))
         chosen = np.repeat(table.offsets[items] - self.judged[:-1], sizes) + np.arange(self.judged[-1])
-        # A sample is a stretch of a document's judgments: they are shuffled, lest neighbours be of one kind.
-        drawn = np.random.default_rng(seed).random(len(table.assessor))[chosen]
+        # A sample is a stretch of a document's judgments: they are shuffled, lest neighbors be of one kind.
+        drawn = np.random.default_rng(random_state).random(len(table.assessor))[chosen]
         chosen = chosen[np.lexsort((drawn, np.repeat(np.arange(len(items)), sizes)))]
-        self.items, self.seed = np.asarray(items, dtype=np.int64), int(seed)
+        self.items, self.random_state = np.asarray(items, dtype=np.int64), int(random_state)
         self.assessor, self.grade = table.assessor[chosen], table.grade[chosen]
         self.params = np.ascontiguousarray(model.theta_["params"])
         self.ease = np.ones(len(items))
         if "difficulty" in model.consensus_.document_table.column_names:
             self.ease = model.consensus_.document_table["difficulty"].to_numpy()[items] ** -0.5
         self.weight = np.ones(0) if lists.weight is None else lists.weight
-        self.parts = parts(lists.offsets, truncation, CHUNKS * threads if threads > 1 else 1)
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.parts = parts(lists.offsets, truncation, CHUNKS * n_jobs if n_jobs > 1 else 1)
+        self._pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
 
     def __call__(self, score: Floats) -> tuple[Floats, Floats]:
         """The slope and the curvature of the loss in every document's score."""
@@ -237,7 +238,7 @@ class JudgmentObjective:
                 self.truncation,
                 self.items,
                 self.most,
-                self.seed,
+                self.random_state,
                 self.least,
                 slope,
                 curve,
@@ -266,7 +267,7 @@ def _ids(X: Any, query: Any, document: Any) -> tuple[pa.Array, pa.Array]:
     arrays = _array(query), _array(document)
     for name, array in zip(("query", "document"), arrays, strict=True):
         if len(array) != n:
-            raise InputError(f"there are {n:,} rows, but {len(array):,} {name} ids", remedy=f"give each row its {name}")
+            raise InputError(f"there are {n:,} rows, but {len(array):,} {name} ids", fix=f"give each row its {name}")
     return arrays
 
 

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from crowdrank.consensus.inputs import as_judgments
+from crowdrank._base import require_number, require_one_of, require_whole
+from crowdrank._text import counted
+from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.result import modal_grades
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.read import Features
-from crowdrank.judgments.table import Judgments, counted
-from crowdrank.rankers.base import require_number, require_one_of, require_whole
-from crowdrank.rankers.data import Floats, Integers, checked_weights
+from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.labels import Labels, pair_positions, read_labels
+from crowdrank.rankers.ranking_data import Floats, Integers, checked_weights
 
 SCHEMES = ("single", "overlap", "majority", "highest", "average")
 LISTS = ("duplicates", "per-judge", "per-assessor")
@@ -34,15 +35,15 @@ class Counts:
     labels: int
     without_features: int
     without_labels: int
-    examples: tuple[str, ...] = ()  # labelled documents without features
-    unlabelled: tuple[str, ...] = ()  # documents with features and no label
+    examples: tuple[str, ...] = ()  # labeled documents without features
+    unlabeled: tuple[str, ...] = ()  # documents with features and no label
 
     def notes(self) -> list[str]:
         """What was left out, in plain sentences."""
         told = []
         for number, names, has, lacks in (
             (self.without_features, self.examples, "a label", "features"),
-            (self.without_labels, self.unlabelled, "features", "a label"),
+            (self.without_labels, self.unlabeled, "features", "a label"),
         ):
             if number:
                 more = ", ..." if number > len(names) else ""
@@ -65,7 +66,7 @@ class Instances:
         counts: what was joined and what was left out.
 
     >>> import crowdrank
-    >>> world = crowdrank.simulate(queries=20, documents=8, labels=3, seed=1)
+    >>> world = crowdrank.simulate(queries=20, documents=8, labels=3, random_state=1)
     >>> rows = Instances.from_judgments(world.judgments, world.features, "majority")
     >>> ranker = crowdrank.LambdaMART(n_estimators=10).fit(**rows.arguments)
     >>> rows.counts.documents == len(rows) == len(ranker.predict(rows.features))
@@ -95,14 +96,14 @@ class Instances:
         """What `fit` takes as validation queries: `ranker.fit(..., eval_set=instances.eval_set)`."""
         return self.features, self.y, self.lists
 
-    def split(self, share: float, seed: int = 0) -> tuple[Instances, Instances]:
+    def split(self, share: float, random_state: int = 0) -> tuple[Instances, Instances]:
         """Two parts by query, the second with about this share of the queries."""
         require_number("share", share, 0, above=True)
         codes, names = ids.encode(pa.chunked_array([self.features.query]))
         n = min(round(share * len(names)), len(names) - 1)
         if share >= 1 or n < 1:
             raise UsageError(f"A share of {share:g} of {counted(len(names), 'query')} leaves one part empty.")
-        later = np.isin(codes, np.random.default_rng(seed).permutation(len(names))[:n])
+        later = np.isin(codes, np.random.default_rng(random_state).permutation(len(names))[:n])
         return self._rows(np.flatnonzero(~later)), self._rows(np.flatnonzero(later))
 
     def _rows(self, rows: Integers) -> Instances:
@@ -120,7 +121,7 @@ class Instances:
         lists: str = "duplicates",
         theta: float = 1.0,
         good: float = 2,
-        seed: int | None = None,
+        random_state: int | None = None,
         unjudgeable_as: str = "lowest",
         missing: str = "warn",
     ) -> Instances:
@@ -137,7 +138,7 @@ class Instances:
                 second, and so on (`per-judge`); or one list for each assessor of the query (`per-assessor`).
             theta, good: a label (or what the labels say together) of at least `good` has this weight, others have 1:
                 OVERLAP's if-good-xk buys one label and counts it k times.
-            seed: draw the labels; the first ones, as they stand, by default.
+            random_state: draw the labels; the first ones, as they stand, by default.
             unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
             missing: documents without features: `warn`, `skip` or `error`. Those without judgments are counted only.
 
@@ -150,7 +151,7 @@ class Instances:
         require_one_of("unjudgeable_as", unjudgeable_as, ("lowest", "drop"))
         table = as_judgments(judgments).on_one_scale().with_unjudgeable(unjudgeable_as)
         known = as_features(features)
-        order, number, item = _first_labels(table, 1 if scheme == "single" else k, seed)
+        order, number, item = _first_labels(table, 1 if scheme == "single" else k, random_state)
         value = np.array(table.scale.values)[table.grade[order]]
         row = pair_positions(known.query, known.document, *_items(table), "the features")
         counts = _counted(row, known, *_items(table), len(order))
@@ -182,7 +183,7 @@ class Instances:
             target: of a consensus: the `probabilities` of grades, from which come expected gains and soft targets; the
                 `expected-grade`, the most probable `grade`, or the `relevance` on the model's own scale.
             weights: None; `certainty`: documents whose grade is uncertain count less; or a number for each label.
-            missing: labelled documents without features: `warn`, `skip` or `error`. Those without a label are counted
+            missing: labeled documents without features: `warn`, `skip` or `error`. Those without a label are counted
                 only.
 
         """
@@ -204,14 +205,14 @@ def as_features(features: Any) -> Features:
     return features if isinstance(features, Features) else read_features(features)
 
 
-def _first_labels(table: Judgments, k: int | None, seed: int | None) -> tuple[Integers, Integers, Integers]:
+def _first_labels(table: Judgments, k: int | None, random_state: int | None) -> tuple[Integers, Integers, Integers]:
     """Up to k judgments of each item: their rows, their numbers within the item, and the item."""
     if k is not None:
         require_whole("k", k, 1)
     item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
     order = np.arange(len(item))
-    if seed is not None:
-        order = np.lexsort((np.random.default_rng(seed).random(len(item)), item))
+    if random_state is not None:
+        order = np.lexsort((np.random.default_rng(random_state).random(len(item)), item))
     number = np.arange(len(item)) - table.offsets[item]
     kept = np.ones(len(item), bool) if k is None else number < k
     return order[kept], number[kept], item[kept]
@@ -236,14 +237,14 @@ def _items(table: Judgments) -> tuple[pa.Array, pa.Array]:
 
 def _counted(row: Integers, known: Features, query: pa.Array, document: pa.Array, labels: int) -> Counts:
     lost = np.flatnonzero(row < 0)
-    unlabelled = np.setdiff1d(np.arange(len(known.query)), row)
+    unlabeled = np.setdiff1d(np.arange(len(known.query)), row)
     return Counts(
         documents=int((row >= 0).sum()),
         labels=labels,
         without_features=len(lost),
-        without_labels=len(unlabelled),
+        without_labels=len(unlabeled),
         examples=_named(query, document, lost),
-        unlabelled=_named(known.query, known.document, unlabelled),
+        unlabeled=_named(known.query, known.document, unlabeled),
     )
 
 
@@ -251,14 +252,14 @@ def _named(query: pa.Array, document: pa.Array, rows: Integers) -> tuple[str, ..
     return tuple(f"{shown(document[int(r)].as_py())} of query {shown(query[int(r)].as_py())}" for r in rows[:EXAMPLES])
 
 
-def _judge(counts: Counts, missing: str, known: Features, labelled: Any) -> None:
+def _judge(counts: Counts, missing: str, known: Features, labeled: Any) -> None:
     require_one_of("missing", missing, MISSING)
     if not counts.documents:
-        there = f"the features have {counts.unlabelled[0]}" if counts.unlabelled else "there are no features"
+        there = f"the features have {counts.unlabeled[0]}" if counts.unlabeled else "there are no features"
         asked = f", the labels {counts.examples[0]}" if counts.examples else ""
         raise InputError(
-            f"no labelled document has features ({there}{asked})",
-            remedy="check that both name queries and documents alike",
+            f"no labeled document has features ({there}{asked})",
+            fix="check that both name queries and documents alike",
         )
     if not counts.without_features or missing == "skip":
         return
@@ -266,7 +267,7 @@ def _judge(counts: Counts, missing: str, known: Features, labelled: Any) -> None
     if missing == "error":
         raise InputError(
             sentence.replace(" was left out", "").replace(" were left out", "").rstrip("."),
-            remedy="add their features, or leave them out (missing skip)",
+            fix="add their features, or leave them out (missing skip)",
         )
     warnings.warn(sentence, stacklevel=4)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from crowdrank._text import counted
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.result import Consensus, modal_grades
 from crowdrank.errors import InputError, UsageError, near, shown
@@ -22,8 +23,7 @@ from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold
 from crowdrank.judgments.sources import Source, no_rows
-from crowdrank.judgments.table import counted
-from crowdrank.rankers.data import LARGEST_GRADE, Floats, Integers
+from crowdrank.rankers.ranking_data import LARGEST_GRADE, Floats, Integers
 
 TARGETS = ("probabilities", "expected-grade", "grade", "relevance")
 SHARE = re.compile(r"p(\d+)")
@@ -119,7 +119,7 @@ def read_weights(source: Any, labels: Labels) -> Floats:
     opened, _ = open_source(source, None, None)
     if "weight" not in opened.names:
         listed = ", ".join(opened.names)
-        raise InputError("there is no column 'weight'", source=opened.name, remedy=f"the columns are: {listed}")
+        raise InputError("there is no column 'weight'", source=opened.name, fix=f"the columns are: {listed}")
     found = resolve(opened.names, source=opened.name, required=["document"], optional=["query"], aliases=ALIASES)
     table = opened.read([*found.values(), "weight"], BadRows())
     table = table.rename_columns([*found, "weight"])
@@ -128,10 +128,10 @@ def read_weights(source: Any, labels: Labels) -> Floats:
     if (weight < 0).any():
         bad = int(np.argmax(weight < 0))
         problem, place = f"the weight {weight[bad]:g} is below 0", opened.place(bad)
-        raise InputError(problem, source=opened.name, place=place, column="weight", remedy="weights are 0 or more")
+        raise InputError(problem, source=opened.name, place=place, column="weight", fix="weights are 0 or more")
     if not weight.any():
         remedy = "give some documents a weight above 0"
-        raise InputError("every weight is 0", source=opened.name, column="weight", remedy=remedy)
+        raise InputError("every weight is 0", source=opened.name, column="weight", fix=remedy)
     here = (_whole(query, "query", opened.name, opened), _whole(table["document"], "document", opened.name, opened))
     row = pair_positions(*here, labels.query, labels.document, opened.name)
     if (row < 0).any():
@@ -140,7 +140,7 @@ def read_weights(source: Any, labels: Labels) -> Floats:
             f"{counted(lost, 'label')} {'has' if lost == 1 else 'have'} no weight (the first: "
             f"{shown(labels.document[first].as_py())} of query {shown(labels.query[first].as_py())})",
             source=opened.name,
-            remedy="give each labelled document a weight",
+            fix="give each labeled document a weight",
         )
     return weight[row]
 
@@ -186,7 +186,7 @@ def _shares(table: pa.Table, source: str, opened: Source | None) -> Floats | Non
             f"the probabilities of the grades sum to {total[row]:.3g}",
             source=source,
             place=_place(row, opened),
-            remedy="let p0, p1, ... sum to 1 in each row",
+            fix="let p0, p1, ... sum to 1 in each row",
         )
     scaled: Floats = shares / total[:, None]
     return scaled
@@ -207,7 +207,7 @@ def _numbers(table: pa.Table, name: str, source: str, opened: Source | None) -> 
         source=source,
         place=_place(row, opened),
         column=name,
-        remedy="write a number",
+        fix="write a number",
     )
 
 
@@ -215,7 +215,7 @@ def _whole(column: pa.ChunkedArray, name: str, source: str, opened: Source | Non
     codes, names = ids.encode(column)
     if (codes < 0).any():
         place = _place(int(np.argmax(codes < 0)), opened)
-        raise InputError(f"the {name} is missing", source=source, place=place, remedy="fill it in")
+        raise InputError(f"the {name} is missing", source=source, place=place, fix="fill it in")
     return names.take(pa.array(codes))
 
 
@@ -236,7 +236,7 @@ def pair_positions(
         raise InputError(
             f"the document {shown(document[row].as_py())} of query {shown(query[row].as_py())} stands there twice",
             source=source,
-            remedy="leave one row for each document of a query",
+            fix="leave one row for each document of a query",
         )
     there = _keys(queries, documents, wanted_query, wanted_document)
     found = order[np.minimum(np.searchsorted(here, there, sorter=order), len(here) - 1)]

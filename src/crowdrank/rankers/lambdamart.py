@@ -9,16 +9,17 @@ from typing import Any, Self
 
 import numpy as np
 
+from crowdrank._base import require_number, require_one_of, require_whole
+from crowdrank._progress import Report
 from crowdrank._saved import Fields
+from crowdrank._text import counted
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
-from crowdrank.judgments.table import counted
-from crowdrank.progress import Report
-from crowdrank.rankers.base import Ranker, require_differences, require_number, require_one_of, require_whole
-from crowdrank.rankers.data import Floats, Lists
+from crowdrank.rankers.base import Ranker, require_differences
+from crowdrank.rankers.lambdamart_dask import boosted_on_cluster, require_own
 from crowdrank.rankers.lambdas import WEIGHTINGS, LambdaObjective, check_measure
-from crowdrank.rankers.on_cluster import boosted_on_cluster, require_own
+from crowdrank.rankers.ranking_data import Floats, Lists
 from crowdrank.rankers.store import State
 from crowdrank.rankers.trees_text import check_trees
 from crowdrank.rankers.validation import Validation, check_validation
@@ -38,22 +39,22 @@ class BoostedTrees(Ranker):
     validate_by: str
     patience: int
     lightgbm: Mapping[str, Any] | None
-    threads: int | None
+    n_jobs: int | None
 
     best_iteration_: int
     booster_: Any
 
     @abstractmethod
-    def _objective(self, lists: Lists, threads: int) -> Objective:
+    def _objective(self, lists: Lists, n_jobs: int) -> Objective:
         """The forces on scores, and their curvatures."""
 
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
-        threads = self.threads or usual_threads(lists.X.size)
-        objective = self._objective(lists, threads)
+        n_jobs = self.n_jobs or usual_threads(lists.X.size)
+        objective = self._objective(lists, n_jobs)
         self.booster_, self.best_iteration_, self.history_ = boosted(
             lists.X,
             objective,
-            tree_settings(self, threads),
+            tree_settings(self, n_jobs),
             self.n_estimators,
             validation,
             self.patience,
@@ -62,9 +63,9 @@ class BoostedTrees(Ranker):
         self.importances_ = shares(self.booster_.feature_importance("gain", iteration=self.best_iteration_))
 
     def _score(self, X: Floats, query: Any = None) -> Floats:
-        threads = prediction_threads(self.threads, X.size)
+        n_jobs = prediction_threads(self.n_jobs, X.size)
         scores: Floats = self.booster_.predict(
-            X, raw_score=True, num_iteration=self.best_iteration_, num_threads=threads
+            X, raw_score=True, num_iteration=self.best_iteration_, num_threads=n_jobs
         )
         return scores
 
@@ -73,7 +74,7 @@ class BoostedTrees(Ranker):
         return State({"best_iteration": self.best_iteration_}, {"importances": self.importances_}, {"trees": text})
 
     def _restore(self, state: State) -> None:
-        n_trees = check_trees(state.texts["trees"], len(self.feature_names_))
+        n_trees = check_trees(state.texts["trees"], len(self.feature_names_in_))
         self.booster_ = booster_of(state.texts["trees"])
         self.best_iteration_ = Fields(state.values).whole("best_iteration", 1, max(n_trees, 1))
 
@@ -85,8 +86,8 @@ class BoostedTrees(Ranker):
         require_whole("patience", self.patience, 1)
         require_number("learning_rate", self.learning_rate, 0, above=True)
         check_validation(self.validate_by)
-        if self.threads is not None:
-            require_whole("threads", self.threads, 1)
+        if self.n_jobs is not None:
+            require_whole("n_jobs", self.n_jobs, 1)
         if self.lightgbm is not None and not isinstance(self.lightgbm, Mapping):
             raise UsageError(f"lightgbm is a mapping of LightGBM's parameters, not {self.lightgbm!r}.")
 
@@ -120,12 +121,12 @@ class LambdaMART(BoostedTrees):
         n_estimators, learning_rate, num_leaves, min_child_samples: of the trees, as in LightGBM.
         validate_by, patience: stop after so many rounds in which this measure of the validation queries did not rise.
         lightgbm: more parameters of LightGBM, by its own names.
-        threads: unless said, one where there are fewer than a million cells (rows times features), which a second
+        n_jobs: unless said, one where there are fewer than a million cells (rows times features), which a second
             thread would not make faster; else as many as OMP_NUM_THREADS says or the machine has.
-        seed: of whatever LightGBM draws.
+        random_state: of whatever LightGBM draws.
 
     >>> import crowdrank
-    >>> world = crowdrank.simulate(queries=30, documents=10, seed=1)
+    >>> world = crowdrank.simulate(queries=30, documents=10, random_state=1)
     >>> X, gold = world.features.drop(columns=["query", "document"]), world.gold
     >>> ranker = LambdaMART(n_estimators=20).fit(X, gold["grade"], query=gold["query"])
     >>> run = gold[["query", "document"]].assign(score=ranker.predict(X))
@@ -151,8 +152,8 @@ class LambdaMART(BoostedTrees):
         validate_by: str = "nDCG@10",
         patience: int = 50,
         lightgbm: Mapping[str, Any] | None = None,
-        threads: int | None = None,
-        seed: int = 0,
+        n_jobs: int | None = None,
+        random_state: int = 0,
     ) -> None:
         self.measure = measure
         self.gains = gains
@@ -167,8 +168,8 @@ class LambdaMART(BoostedTrees):
         self.validate_by = validate_by
         self.patience = patience
         self.lightgbm = lightgbm
-        self.threads = threads
-        self.seed = seed
+        self.n_jobs = n_jobs
+        self.random_state = random_state
 
     def fit(
         self,
@@ -210,7 +211,7 @@ class LambdaMART(BoostedTrees):
         self.booster_, self.best_iteration_, self.history_ = found
         self.importances_ = shares(self.booster_.feature_importance("gain", iteration=self.best_iteration_))
 
-    def _objective(self, lists: Lists, threads: int) -> Objective:
+    def _objective(self, lists: Lists, n_jobs: int) -> Objective:
         objective = LambdaObjective(
             lists,
             measure=self.measure,
@@ -220,7 +221,7 @@ class LambdaMART(BoostedTrees):
             sigmoid=self.sigmoid,
             truncation=self.truncation,
             norm=self.norm,
-            threads=threads,
+            n_jobs=n_jobs,
         )
         require_differences(objective.gain, lists)
         return objective
@@ -247,23 +248,23 @@ def usual_threads(cells: float = np.inf) -> int:
     return int(told) if told.isdecimal() and int(told) > 0 else os.cpu_count() or 1
 
 
-def prediction_threads(threads: int | None, cells: int) -> int:
+def prediction_threads(n_jobs: int | None, cells: int) -> int:
     """Return the number of threads that score: those asked for, but no more than the machine has.
 
     >>> prediction_threads(10**9, 100) <= (os.cpu_count() or 1)
     True
     """
-    return min(threads or usual_threads(cells), os.cpu_count() or 1)
+    return min(n_jobs or usual_threads(cells), os.cpu_count() or 1)
 
 
-def tree_settings(ranker: BoostedTrees, threads: int) -> dict[str, Any]:
+def tree_settings(ranker: BoostedTrees, n_jobs: int) -> dict[str, Any]:
     """LightGBM's parameters; the same data and seed give the same trees on any number of threads."""
     return {
         "learning_rate": ranker.learning_rate,
         "num_leaves": ranker.num_leaves,
         "min_data_in_leaf": ranker.min_child_samples,
-        "num_threads": threads,
-        "seed": ranker.seed,
+        "num_threads": n_jobs,
+        "seed": ranker.random_state,
         "deterministic": True,
         "force_col_wise": True,
         "verbosity": -1,
@@ -286,7 +287,7 @@ def boosted(
     if len(X) < 2 * least:
         raise InputError(
             f"{counted(len(X), 'row')} cannot be parted into leaves of {least} (min_child_samples)",
-            remedy="lower it, give more rows, or take gls",
+            fix="lower it, give more rows, or take gls",
         )
     history: list[float] = []
     best = 0
@@ -316,7 +317,7 @@ def boosted(
         if "num_features" in str(problem):
             raise InputError(
                 f"no feature parts the {counted(len(X), 'row')} into leaves of {least} (min_child_samples)",
-                remedy="lower it, give more rows, or take gls",
+                fix="lower it, give more rows, or take gls",
             ) from problem
         raise UsageError(f"LightGBM refused: {str(problem).strip().rstrip('.')}.") from problem
     return booster, (best + 1 if history else booster.current_iteration()), history

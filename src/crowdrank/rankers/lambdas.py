@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_measure
 from crowdrank.rankers import kernels
-from crowdrank.rankers.data import Floats, Integers, Lists, differ_within
+from crowdrank.rankers.ranking_data import Floats, Integers, Lists, differ_within
 
 WEIGHTINGS = {"product": kernels.PRODUCT, "left": kernels.LEFT, "post": kernels.POST}
 MEASURES = ("nDCG", "DCG", "ERR", "AP")
@@ -30,7 +30,7 @@ class LambdaObjective:
     swap places in the order of scores. Forces within a query sum to zero but where `weighting` is "post".
 
     >>> import numpy as np
-    >>> from crowdrank.rankers.data import gather
+    >>> from crowdrank.rankers.ranking_data import gather
     >>> lists = gather(np.eye(3), [2, 0, 1], ["q"] * 3)
     >>> slope, curve = LambdaObjective(lists)(np.zeros(3))
     >>> np.sign(slope).tolist(), bool(abs(slope.sum()) < 1e-12)
@@ -48,9 +48,9 @@ class LambdaObjective:
         sigmoid: float = 1.0,
         truncation: int = 30,
         norm: bool = True,
-        threads: int = 1,
+        n_jobs: int = 1,
     ) -> None:
-        self.lists, self.threads = lists, threads
+        self.lists, self.n_jobs = lists, n_jobs
         self.offsets, self.sigmoid, self.truncation, self.norm = lists.offsets, float(sigmoid), int(truncation), norm
         # Where no measure is asked for only the order counts: relevance on any line will do.
         self.gain = lists.y if measure is None and lists.shares is None else lists.gain(gains)
@@ -58,8 +58,8 @@ class LambdaObjective:
         self.weight = np.ones(0) if lists.weight is None else lists.weight
         self.weighting = kernels.UNWEIGHTED if lists.weight is None else WEIGHTINGS[weighting]
         self.kind, self.spread, self.below, self.places = _targets(lists, pair_targets)
-        self.parts = parts(self.offsets, self.truncation, CHUNKS * threads if threads > 1 else 1)
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.parts = parts(self.offsets, self.truncation, CHUNKS * n_jobs if n_jobs > 1 else 1)
+        self._pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
 
     def __call__(self, score: Floats) -> tuple[Floats, Floats]:
         """The slope and the curvature of the loss in every document's score."""
@@ -140,7 +140,7 @@ def measured(
         if stop.max() >= 1:
             raise InputError(
                 f"{asked} takes {asked.max_grade} for the highest grade, but there are higher ones",
-                remedy=f"write ERR(max_grade={int(np.ceil(lists.y.max()))})",
+                fix=f"write ERR(max_grade={int(np.ceil(lists.y.max()))})",
             )
         return kernels.ERR, stop, none, within / ranks
     relevant = (lists.y >= asked.rel).astype(np.float64)
@@ -177,7 +177,7 @@ def _targets(lists: Lists, targets: Any) -> tuple[int, Floats, Floats, Integers]
     if len(spread) != len(lists.y) or spread.ndim not in (1, 2) or not np.isfinite(spread).all() or (spread < 0).any():
         raise InputError(
             "pair_targets are not one standard deviation, or one probability for each grade, of each row",
-            remedy="give (n,) or (n, n_grades) numbers of 0 or more",
+            fix="give (n,) or (n, n_grades) numbers of 0 or more",
         )
     spread = spread[lists.order]
     if spread.ndim == 1:
@@ -199,7 +199,7 @@ def _matrices(lists: Lists, targets: Targets) -> tuple[int, Floats, Floats, Inte
         if chances.shape != (size, size) or not ((chances >= 0) & (chances <= 1)).all():
             raise InputError(
                 f"pair_targets gave no matrix of chances for a query of {size} rows",
-                remedy="return (n, n) numbers from 0 to 1 for n rows",
+                fix="return (n, n) numbers from 0 to 1 for n rows",
             )
         matrices.append(chances.ravel())
     places = np.append(0, np.cumsum(sizes**2))[:-1]

@@ -9,15 +9,17 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import linalg
 
+from crowdrank._base import require_number
+from crowdrank._progress import Report
 from crowdrank._saved import Fields, require_floats
-from crowdrank.engine.base import Arrays, Engine
+from crowdrank._typing import Arrays
+from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
 from crowdrank.errors import UsageError
-from crowdrank.progress import Report
 from crowdrank.rankers import kernels
-from crowdrank.rankers.base import Ranker, require_number
-from crowdrank.rankers.data import Floats, Lists
+from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.lambdamart import shares
+from crowdrank.rankers.ranking_data import Floats, Lists
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
 
@@ -55,15 +57,15 @@ class Standard:
         return cls(arrays["mean"], arrays["scale"])
 
     def __call__(self, X: Floats) -> Floats:
-        """Standardised features."""
+        """Standardized features."""
         off = np.where(np.isnan(X), 0.0, X - self.mean)
         return np.asarray(np.divide(off, self.scale, out=np.zeros_like(off), where=self.scale > 0))
 
 
 class GLS(Ranker):
-    """Weighted least squares with a ridge: b = (X'WX + mu I)^-1 X'Wt over standardised features, by Cholesky.
+    """Weighted least squares with a ridge: b = (X'WX + mu I)^-1 X'Wt over standardized features, by Cholesky.
 
-    The intercept is not penalised. Rows of equal features are folded into one (weights summed, targets averaged), which
+    The intercept is not penalized. Rows of equal features are folded into one (weights summed, targets averaged), which
     changes nothing but the cost. Blank features count as the mean, which is said once; constant ones get no
     coefficient. Where mu = 0 and features depend on each other, the shortest of all solutions is taken.
 
@@ -72,10 +74,10 @@ class GLS(Ranker):
         target: what is regressed on: the `grade`, or its `gain`.
         gains: of grades, where the target or the validation measure takes them.
         validate_by: the measure by which mu is chosen.
-        seed: nothing is drawn; here for the contract.
+        random_state: nothing is drawn; here for the contract.
 
     Attributes:
-        coef_: of the standardised features, (n_features,).
+        coef_: of the standardized features, (n_features,).
         intercept_: the weighted mean of the targets.
         mu_: the ridge that was used.
 
@@ -99,13 +101,13 @@ class GLS(Ranker):
         target: str = "grade",
         gains: str | Sequence[float] = "exponential",
         validate_by: str = "nDCG@10",
-        seed: int = 0,
+        random_state: int = 0,
     ) -> None:
         self.mu = mu
         self.target = target
         self.gains = gains
         self.validate_by = validate_by
-        self.seed = seed
+        self.random_state = random_state
 
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
         target = lists.gain(self.gains) if self.target == "gain" else lists.y
@@ -147,8 +149,8 @@ class GLS(Ranker):
         return State({"intercept": self.intercept_, "mu": self.mu_}, arrays)
 
     def _restore(self, state: State) -> None:
-        require_floats(state.arrays, ["coef"], (len(self.feature_names_),))
-        self.coef_, self.standard_ = state.arrays["coef"], Standard.of_arrays(state.arrays, len(self.feature_names_))
+        require_floats(state.arrays, ["coef"], (len(self.feature_names_in_),))
+        self.coef_, self.standard_ = state.arrays["coef"], Standard.of_arrays(state.arrays, len(self.feature_names_in_))
         values = Fields(state.values)
         self.intercept_, self.mu_ = values.number("intercept"), values.number("mu")
 
@@ -172,7 +174,7 @@ class RD(GLS):
 
     Args:
         delta: residuals below it count as it.
-        mu, target, gains, validate_by, seed: as in `GLS`.
+        mu, target, gains, validate_by, random_state: as in `GLS`.
 
     >>> X, y = [[0.0], [1.0], [2.0], [3.0], [4.0]], [0, 1, 2, 3, 0]
     >>> plain, robust = (cls(mu=0).fit(X, y, query=["q"] * 5) for cls in (GLS, RD))
@@ -190,9 +192,9 @@ class RD(GLS):
         target: str = "grade",
         gains: str | Sequence[float] = "exponential",
         validate_by: str = "nDCG@10",
-        seed: int = 0,
+        random_state: int = 0,
     ) -> None:
-        super().__init__(mu, target=target, gains=gains, validate_by=validate_by, seed=seed)
+        super().__init__(mu, target=target, gains=gains, validate_by=validate_by, random_state=random_state)
         self.delta = delta
 
     def _regress(self, X: Floats, target: Floats, weight: Floats, validation: Validation | None) -> None:

@@ -8,24 +8,25 @@ from typing import Any, Self
 
 import numpy as np
 
+from crowdrank._base import require_number, require_one_of, require_whole
+from crowdrank._progress import Report
 from crowdrank._saved import Fields, require, require_floats
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
-from crowdrank.progress import Report
-from crowdrank.rankers.base import Ranker, require_differences, require_number, require_one_of, require_whole
-from crowdrank.rankers.data import Floats, Integers, Lists
+from crowdrank.rankers.base import Ranker, require_differences
 from crowdrank.rankers.lambdamart import shares
 from crowdrank.rankers.lambdas import WEIGHTINGS, LambdaObjective, check_measure
 from crowdrank.rankers.linear import Standard
+from crowdrank.rankers.ranking_data import Floats, Integers, Lists
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
 
 
 class LambdaRankNet(Ranker):
-    """A feed-forward network over standardised features that follows the forces of `LambdaMART`.
+    """A feed-forward network over standardized features that follows the forces of `LambdaMART`.
 
-    It learns with PyTorch (`pip install 'crowdrank[neural]'`); what it learnt scores without. Blank features count as
+    It learns with PyTorch (`pip install 'crowdrank[neural]'`); what it learned scores without. Blank features count as
     the mean, which is said once.
 
     Args:
@@ -35,8 +36,8 @@ class LambdaRankNet(Ranker):
         batch: how many queries a step looks at.
         learning_rate, weight_decay, dropout: of Adam (AdamW), and of the hidden layers while learning.
         validate_by, patience: stop after so many epochs in which this measure of the validation queries did not rise.
-        threads: of PyTorch; as many as it takes by itself, unless said.
-        seed: of the first weights, the order of queries and dropout.
+        n_jobs: of PyTorch; as many as it takes by itself, unless said.
+        random_state: of the first weights, the order of queries and dropout.
 
     Attributes:
         layers_: weights and biases of each layer.
@@ -69,8 +70,8 @@ class LambdaRankNet(Ranker):
         dropout: float = 0.1,
         validate_by: str = "nDCG@10",
         patience: int = 15,
-        threads: int | None = None,
-        seed: int = 0,
+        n_jobs: int | None = None,
+        random_state: int = 0,
     ) -> None:
         self.hidden = hidden
         self.measure = measure
@@ -86,8 +87,8 @@ class LambdaRankNet(Ranker):
         self.dropout = dropout
         self.validate_by = validate_by
         self.patience = patience
-        self.threads = threads
-        self.seed = seed
+        self.n_jobs = n_jobs
+        self.random_state = random_state
 
     def fit(
         self,
@@ -122,15 +123,15 @@ class LambdaRankNet(Ranker):
         )
         require_differences(objective.gain, lists)
         self.standard_ = Standard.of(lists.X, np.ones(len(lists.y)) if lists.weight is None else lists.weight)
-        with _threads(torch, self.threads):
+        with _threads(torch, self.n_jobs):
             self._descend(torch, lists, objective, validation, report)
         self.importances_ = self._importances(lists)
 
     def _descend(
         self, torch: Any, lists: Lists, objective: LambdaObjective, validation: Validation | None, report: Report
     ) -> None:
-        rng = np.random.default_rng(self.seed)
-        generator = torch.Generator().manual_seed(self.seed)
+        rng = np.random.default_rng(self.random_state)
+        generator = torch.Generator().manual_seed(self.random_state)
         inputs = torch.from_numpy(self.standard_(lists.X).astype(np.float32))
         layers = [_layer(torch, rng, a, b) for a, b in _sizes(lists.X.shape[1], self.hidden)]
         flat = [part for layer in layers for part in layer]
@@ -168,7 +169,7 @@ class LambdaRankNet(Ranker):
         return np.asarray(hidden[:, 0])
 
     def _importances(self, lists: Lists) -> Floats:
-        """The mean size of the score's slope in each standardised feature, over the training rows."""
+        """The mean size of the score's slope in each standardized feature, over the training rows."""
         hidden, gates = self.standard_(lists.X), []
         for weight, bias in self.layers_[:-1]:
             hidden = hidden @ weight + bias
@@ -187,13 +188,13 @@ class LambdaRankNet(Ranker):
 
     def _restore(self, state: State) -> None:
         arrays, values = state.arrays, Fields(state.values)
-        sizes = _sizes(len(self.feature_names_), self.hidden)
+        sizes = _sizes(len(self.feature_names_in_), self.hidden)
         require(values.whole("layers") == len(sizes), "there are more or fewer layers than 'hidden' says")
         for number, (n_in, n_out) in enumerate(sizes):
             require_floats(arrays, [f"weight-{number}"], (n_in, n_out))
             require_floats(arrays, [f"bias-{number}"], (n_out,))
         self.layers_ = [(arrays[f"weight-{n}"], arrays[f"bias-{n}"]) for n in range(len(sizes))]
-        self.standard_ = Standard.of_arrays(arrays, len(self.feature_names_))
+        self.standard_ = Standard.of_arrays(arrays, len(self.feature_names_in_))
         self.best_iteration_ = values.whole("best_iteration", 1)
 
     def _check(self) -> None:
@@ -214,8 +215,8 @@ class LambdaRankNet(Ranker):
         require_number("dropout", self.dropout, 0)
         if self.dropout >= 1:
             raise UsageError(f"dropout is a share below 1, not {self.dropout!r}.")
-        if self.threads is not None:
-            require_whole("threads", self.threads, 1)
+        if self.n_jobs is not None:
+            require_whole("n_jobs", self.n_jobs, 1)
         check_validation(self.validate_by)
 
 
@@ -232,12 +233,12 @@ def _torch() -> Any:
 class _threads:  # noqa: N801 - reads as a word in `with _threads(...)`
     """PyTorch's number of threads is one for the whole process: set, then put back."""
 
-    def __init__(self, torch: Any, threads: int | None) -> None:
-        self.torch, self.threads, self.before = torch, threads, torch.get_num_threads()
+    def __init__(self, torch: Any, n_jobs: int | None) -> None:
+        self.torch, self.n_jobs, self.before = torch, n_jobs, torch.get_num_threads()
 
     def __enter__(self) -> None:
-        if self.threads is not None:
-            self.torch.set_num_threads(self.threads)
+        if self.n_jobs is not None:
+            self.torch.set_num_threads(self.n_jobs)
 
     def __exit__(self, *problem: Any) -> None:
         self.torch.set_num_threads(self.before)

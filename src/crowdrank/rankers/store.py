@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import crowdrank
+from crowdrank._array_io import arrays_to_table, read_arrays
 from crowdrank._files import MANIFEST
 from crowdrank._folders import FolderKind, Manifest, open_folder, write_folder
 from crowdrank._saved import Fields, is_scalar, loading, require
-from crowdrank.consensus.store import arrays_to_table, read_arrays
 from crowdrank.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ REMAPPER = FolderKind("remapper", 1, "saved remapper", "save")
 
 @dataclass
 class State:
-    """What a ranker learnt: plain values, named arrays, texts, and the rankers that it is made of."""
+    """What a ranker learned: plain values, named arrays, texts, and the rankers that it is made of."""
 
     values: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, Any] = field(default_factory=dict)
@@ -52,7 +52,7 @@ def write(
             "crowdrank": crowdrank.__version__,
             "ranker": type(ranker).__name__,
             "parameters": {name: _plain(value) for name, value in parameters.items()},
-            "features": list(ranker.feature_names_),
+            "features": list(ranker.feature_names_in_),
             "history": ranker.history_,
             # Remappers are written by this too, and have none.
             "validation_queries": [_plain(query) for query in getattr(ranker, "validation_queries_", ())],
@@ -104,7 +104,7 @@ def _open(folder: Path, kind: FolderKind) -> Manifest:
     except InputError as problem:
         inside = folder / "model"
         if (inside / RANKER_FILE).exists() and not (folder / RANKER_FILE).exists():
-            raise InputError(f"it is not a {kind.title}", source=str(folder), remedy=f"name {inside}") from problem
+            raise InputError(f"it is not a {kind.title}", source=str(folder), fix=f"name {inside}") from problem
         raise
 
 

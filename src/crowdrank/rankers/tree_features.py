@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from crowdrank._base import require_whole
+from crowdrank._progress import Report
 from crowdrank._saved import require
 from crowdrank.errors import InputError, UsageError
-from crowdrank.progress import Report
-from crowdrank.rankers.base import Ranker, flat_said, require_whole
-from crowdrank.rankers.data import Floats, Lists, Named, aligned
+from crowdrank.rankers.base import Ranker, flat_said
 from crowdrank.rankers.lambdamart import BoostedTrees, LambdaMART, prediction_threads
 from crowdrank.rankers.linear import GLS, Standard
+from crowdrank.rankers.ranking_data import Floats, Lists, Named, aligned
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
 
@@ -22,7 +23,7 @@ RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
 
 
 class TreeFeatures(Ranker):
-    """A ranker over the features and, standardised, the output of every tree of another one.
+    """A ranker over the features and, standardized, the output of every tree of another one.
 
     In-sample outputs of trees promise more than they keep, so that by default they are cross-fitted: the outputs that
     the ranker learns from come, for each fold of queries, from trees that did not see it (the n-th tree of one stands
@@ -35,14 +36,14 @@ class TreeFeatures(Ranker):
         ranker: what learns from the extended features; by default a `GLS` with a strong ridge, or with the one that
             validation queries choose: the outputs of trees are many and alike.
         folds: of queries, for cross-fitting; 0 for in-sample outputs.
-        threads: of the forest by default; one that is given has its own.
-        seed: of the folds.
+        n_jobs: of the forest by default; one that is given has its own.
+        random_state: of the folds.
 
     Attributes:
         trees_, ranker_: the fitted ones.
 
     >>> import crowdrank
-    >>> world = crowdrank.simulate(queries=20, documents=10, seed=1)
+    >>> world = crowdrank.simulate(queries=20, documents=10, random_state=1)
     >>> X, gold = world.features.drop(columns=["query", "document"]), world.gold
     >>> forest = LambdaMART(n_estimators=10, num_leaves=8)
     >>> ranker = TreeFeatures(forest, folds=2).fit(X, gold["grade"], query=gold["query"])
@@ -60,27 +61,29 @@ class TreeFeatures(Ranker):
         ranker: Ranker | None = None,
         *,
         folds: int = 5,
-        threads: int | None = None,
-        seed: int = 0,
+        n_jobs: int | None = None,
+        random_state: int = 0,
     ) -> None:
         self.trees = trees
         self.ranker = ranker
         self.folds = folds
-        self.threads = threads
-        self.seed = seed
+        self.n_jobs = n_jobs
+        self.random_state = random_state
 
     def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
         with flat_said():
             self._extend(lists, None if validation is None else validation.lists, report)
 
     def _extend(self, lists: Lists, known: Lists | None, report: Report) -> None:
-        forest = self.trees if self.trees is not None else LambdaMART(num_leaves=8, threads=self.threads)
+        forest = self.trees if self.trees is not None else LambdaMART(num_leaves=8, n_jobs=self.n_jobs)
         held_out = None if known is None else (known.named(), known.labels, known.query)
         self.trees_ = _fitted(forest, lists, held_out, report)
         self.trees_.validation_queries_ = self.validation_queries_
         outputs = tree_outputs(self.trees_, lists.X)
         if self.folds:
-            outputs = cross_fitted(forest, lists, outputs.shape[1], folds=self.folds, seed=self.seed, report=report)
+            outputs = cross_fitted(
+                forest, lists, outputs.shape[1], folds=self.folds, random_state=self.random_state, report=report
+            )
         weight = np.ones(len(lists.y)) if lists.weight is None else lists.weight
         self.standard_ = Standard.of(outputs, weight)
         rows = np.hstack([lists.X, self.standard_(outputs)])
@@ -94,9 +97,9 @@ class TreeFeatures(Ranker):
         self.importances_ = self.ranker_.importances_[:n] + of_trees * self.trees_.importances_
 
     def transform(self, X: Any) -> Floats:
-        """The features and the standardised outputs of the trees: (n, n_features + n_trees)."""
+        """The features and the standardized outputs of the trees: (n, n_features + n_trees)."""
         self._require_fitted()
-        return self._extended(aligned(X, self.feature_names_))
+        return self._extended(aligned(X, self.feature_names_in_))
 
     def _extended(self, X: Floats) -> Floats:
         return np.hstack([X, self.standard_(tree_outputs(self.trees_, X))])
@@ -119,15 +122,15 @@ class TreeFeatures(Ranker):
         self.trees, self.ranker = self.trees_, self.ranker_
         n_trees = self.trees_.best_iteration_
         self.standard_ = Standard.of_arrays(state.arrays, n_trees)
-        require(self.trees_.feature_names_ == self.feature_names_, "its trees have other features")
-        n_extended = len(self.feature_names_) + n_trees
-        require(len(self.ranker_.feature_names_) == n_extended, "its ranker has another number of features")
+        require(self.trees_.feature_names_in_ == self.feature_names_in_, "its trees have other features")
+        n_extended = len(self.feature_names_in_) + n_trees
+        require(len(self.ranker_.feature_names_in_) == n_extended, "its ranker has another number of features")
 
     def _check(self) -> None:
         super()._check()
         require_whole("folds", self.folds, 0)
-        if self.threads is not None:
-            require_whole("threads", self.threads, 1)
+        if self.n_jobs is not None:
+            require_whole("n_jobs", self.n_jobs, 1)
         if self.folds == 1:
             raise UsageError("folds is 0 (in-sample) or a whole number from 2 up, not 1.")
         if self.trees is not None and not isinstance(self.trees, BoostedTrees):
@@ -146,13 +149,13 @@ def _fitted(forest: BoostedTrees, lists: Lists, held_out: Any, report: bool | Re
 
 
 def cross_fitted(
-    forest: BoostedTrees, lists: Lists, n_trees: int, *, folds: int, seed: int, report: bool | Report = False
+    forest: BoostedTrees, lists: Lists, n_trees: int, *, folds: int, random_state: int, report: bool | Report = False
 ) -> Floats:
     """The outputs of trees for queries that they did not see: (n, n_trees), in the order of the lists' rows."""
     n_queries = len(lists.offsets) - 1
     if n_queries < folds:
-        raise InputError(f"there are fewer queries ({n_queries}) than folds ({folds})", remedy="lower folds")
-    fold = np.random.default_rng(seed).permutation(n_queries) % folds
+        raise InputError(f"there are fewer queries ({n_queries}) than folds ({folds})", fix="lower folds")
+    fold = np.random.default_rng(random_state).permutation(n_queries) % folds
     outputs = np.zeros((len(lists.y), n_trees))
     for number in range(folds):
         seen = lists.of_queries(np.flatnonzero(fold != number))
@@ -167,8 +170,8 @@ def cross_fitted(
 def tree_outputs(trees: BoostedTrees, X: Floats) -> Floats:
     """The output of each tree, (n, n_trees); their sum is the score."""
     n_trees = trees.best_iteration_
-    threads = prediction_threads(trees.threads, X.size)
-    leaves = trees.booster_.predict(X, pred_leaf=True, num_iteration=n_trees, num_threads=threads)
+    n_jobs = prediction_threads(trees.n_jobs, X.size)
+    leaves = trees.booster_.predict(X, pred_leaf=True, num_iteration=n_trees, num_threads=n_jobs)
     leaves = leaves.reshape(len(X), -1)
     outputs = np.empty(leaves.shape)
     for tree in range(leaves.shape[1]):

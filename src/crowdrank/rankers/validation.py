@@ -9,7 +9,7 @@ import numpy as np
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import kernels as exact
 from crowdrank.evaluation.measures import parse_measure
-from crowdrank.rankers.data import Floats, Lists
+from crowdrank.rankers.ranking_data import Floats, Lists
 
 EVERY_RANK = int(np.iinfo(np.int32).max)
 SCORED = ("nDCG", "DCG", "AP", "ERR")
@@ -18,7 +18,7 @@ SCORED = ("nDCG", "DCG", "AP", "ERR")
 class Validation:
     """The mean of a measure over the queries that have a relevant document; equal scores count as their expectation.
 
-    >>> from crowdrank.rankers.data import gather
+    >>> from crowdrank.rankers.ranking_data import gather
     >>> lists = gather(np.eye(2), [0, 1], ["q", "q"])
     >>> Validation(lists, "nDCG@1")(np.array([0.0, 1.0])), Validation(lists, "nDCG@1")(np.array([0.0, 0.0]))
     (1.0, 0.5)
@@ -38,7 +38,7 @@ class Validation:
         self.ideal = {"nDCG": best, "AP": self.relevant}.get(self.measure.name, np.ones(len(best)))
         if not self.defined.any():
             raise InputError(
-                "no validation query has a relevant document", remedy="give others, or leave the validation set out"
+                "no validation query has a relevant document", fix="give others, or leave the validation set out"
             )
 
     def per_query(self, score: Floats) -> Floats:

@@ -1,7 +1,7 @@
 "use strict";
 // Tables: sorted, searched and paged here. Cells are made as text and shapes, never as markup, so whatever ids hold is inert.
 (() => {
-  const COLOURS = ["#D55E00", "#E69F00", "#8a939c", "#56B4E9", "#0072B2", "#CC79A7", "#009E73"];
+  const COLORS = ["#D55E00", "#E69F00", "#8a939c", "#56B4E9", "#0072B2", "#CC79A7", "#009E73"];
   const NUMBERS = ["number", "difference", "p", "share"];
   const PAGE = 12;
   const PRINTED = 60;  // rows of a table on paper, which has no next page to click
@@ -93,10 +93,10 @@
       cell.forEach((n, grade) => {
         if (!n) return;
         const width = (130 * n) / total;
-        const colour = COLOURS[cell.length > COLOURS.length ? Math.round((grade * 4) / (cell.length - 1)) : place(grade, cell.length)];
-        svg.append(shape("rect", { x: x, y: 1, width: Math.max(width - 1, 1), height: 14, fill: colour }));
+        const color = COLORS[cell.length > COLORS.length ? Math.round((grade * 4) / (cell.length - 1)) : place(grade, cell.length)];
+        svg.append(shape("rect", { x: x, y: 1, width: Math.max(width - 1, 1), height: 14, fill: color }));
         if (width > 13) {
-          const text = shape("text", { x: x + width / 2, y: 12, "font-size": 10.5, "text-anchor": "middle", fill: colour === "#0072B2" || colour === "#D55E00" ? "#fff" : "#1f2933" });
+          const text = shape("text", { x: x + width / 2, y: 12, "font-size": 10.5, "text-anchor": "middle", fill: color === "#0072B2" || color === "#D55E00" ? "#fff" : "#1f2933" });
           text.textContent = sheet.grades[grade];
           svg.append(text);
         }
@@ -124,7 +124,7 @@
     }
   }
 
-  // Two grades take the ends of the colours, three also the middle.
+  // Two grades take the ends of the colors, three also the middle.
   function place(grade, size) {
     if (size === 2) return [0, 4][grade];
     return size === 3 ? [0, 2, 4][grade] : grade;

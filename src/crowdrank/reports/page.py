@@ -12,12 +12,12 @@ from typing import Any
 
 from crowdrank._files import check_output_file, write_file
 from crowdrank._folders import update_folder
-from crowdrank.judgments.table import counted
-from crowdrank.reports.answers import ADVICE, MEANING, answers
-from crowdrank.reports.figures import can_draw, figures
-from crowdrank.reports.findings import Findings, reading
+from crowdrank._text import counted
+from crowdrank.reports.cards import ADVICE, MEANING, answers
+from crowdrank.reports.embedded_charts import can_draw, figures
+from crowdrank.reports.formatting import real_minus
+from crowdrank.reports.run_folder import Findings, reading
 from crowdrank.reports.tables import assessor_sheet, document_sheet, ranker_sheet
-from crowdrank.reports.words import real_minus
 
 REPORT = "report.html"
 FLAG_ORDER = ("careful", "", "careless", "random", "reversed", "few")
@@ -32,7 +32,7 @@ def write_report(folder: str | Path, output: str | Path | None = None, *, shown_
         shown_as: path of the folder in the commands that the report shows, where the folder is going to be renamed.
 
     >>> import crowdrank, tempfile
-    >>> world = crowdrank.simulate(queries=12, documents=6, seed=1)
+    >>> world = crowdrank.simulate(queries=12, documents=6, random_state=1)
     >>> folder = Path(tempfile.mkdtemp()) / "out"
     >>> done = crowdrank.run(world.judgments, world.features, candidates=["gls"], output=folder)
     >>> write_report(folder).name
@@ -97,7 +97,7 @@ FILES = (
     ("consensus.parquet", "every document: relevance, interval, grade"),
     ("consensus", "the consensus model, with the judgments"),
     ("next.csv", "what to label next"),
-    ("training.parquet", "what rankers learnt from, row by row"),
+    ("training.parquet", "what rankers learned from, row by row"),
     ("remapping.csv", "what labels turned out to be worth"),
     ("run.json", "settings, versions, which queries served what"),
 )
@@ -119,7 +119,7 @@ def command(found: Findings) -> str:
     """The command by the settings alone, for runs that do not say theirs."""
     expert = " --expert EXPERT" if found.sizes["expert_grades"] else ""
     usual = {"method": "gda", "measure": "nDCG@10", "gains": "exponential", "baseline": "majority", "test": 0.35}
-    usual |= {"folds": 5, "seed": 0, "unjudgeable_as": "lowest"}
+    usual |= {"folds": 5, "random_state": 0, "unjudgeable_as": "lowest"}
     told = "".join(
         f" --{name.replace('_', '-')} {found.settings[name]}"
         for name, value in usual.items()

@@ -45,7 +45,7 @@ def check_about(about: Fields) -> None:
     settings, sizes = Fields(about.object("settings")), Fields(about.object("sizes"))
     for name in _TEXT_SETTINGS:
         settings.text(name)
-    for name in ("seed", "folds"):
+    for name in ("random_state", "folds"):
         settings.whole(name)
     settings.number("test")
     if settings.values.get("candidates") is not None:

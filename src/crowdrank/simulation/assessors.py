@@ -12,7 +12,7 @@ from crowdrank.simulation.documents import Flags, Floats, Ints, Texts
 # Those who look, with their shares among themselves.
 HONEST = {"careful": 0.3, "ordinary": 0.5, "careless": 0.2}
 # Those who do not, with theirs.
-SPAMMERS = {"random-spammer": 0.5, "constant-spammer": 0.3, "centre-spammer": 0.2}
+SPAMMERS = {"random-spammer": 0.5, "constant-spammer": 0.3, "center-spammer": 0.2}
 ADVERSARY = "adversary"
 # Standard deviation of what is seen, as a share of the scale; a spammer sees nothing.
 NOISE = {"careful": 0.06, "ordinary": 0.14, "careless": 0.3, ADVERSARY: 0.14}
@@ -27,7 +27,7 @@ NO_FAMILY = -1
 class Assessors:
     """Assessors and the truth about them.
 
-    `rigour` is on the scale of expert grades, `noise` and `family_error` too; `favourite` is the one grade of a
+    `rigor` is on the scale of expert grades, `noise` and `family_error` too; `favourite` is the one grade of a
     constant spammer. A copy is a second account: its `original` is another assessor, for all others themselves.
 
     >>> assessors = draw_assessors(np.random.default_rng(1), 4, spammers=0.5, adversaries=0.25)
@@ -37,7 +37,7 @@ class Assessors:
 
     assessor: Texts
     kind: Texts
-    rigour: Ints
+    rigor: Ints
     noise: Floats
     activity: Floats  # sums to 1
     favourite: Ints
@@ -93,7 +93,7 @@ class Assessors:
             {
                 "assessor": self.assessor,
                 "kind": self.kind,
-                "rigour": pd.Series(self.rigour, dtype="Int64").where(looks),
+                "rigor": pd.Series(self.rigor, dtype="Int64").where(looks),
                 "noise": np.where(looks, self.noise, np.nan),
                 "activity": self.activity,
                 "favourite": pd.Series(self.favourite, dtype="Int64").where(self.kind == "constant-spammer"),
@@ -108,15 +108,15 @@ class Assessors:
         """Where each assessor's grades begin on the scale of relevance, (n_assessors, label_grades - 1).
 
         A rigorous assessor's grades begin later. For a crowd of two grades the one cut lies between the
-        expert grades r and r + 1, r the rigour: a positive label if and only if the grade > r (REMAP eq. 11).
+        expert grades r and r + 1, r the rigor: a positive label if and only if the grade > r (REMAP eq. 11).
 
         >>> crowd = draw_assessors(np.random.default_rng(1), 1, label_grades=2, noise=0)
-        >>> crowd.cuts().item() == crowd.rigour.item() + 0.5
+        >>> crowd.cuts().item() == crowd.rigor.item() + 0.5
         True
         """
         grades, label_grades = self.grades, self.label_grades
         even = np.arange(1, label_grades) * grades / label_grades - 0.5
-        shift = (self.rigour - (grades - 2) / 2) * 2 / label_grades
+        shift = (self.rigor - (grades - 2) / 2) * 2 / label_grades
         return np.asarray(even + shift[:, None])
 
     def shared_errors(self, rng: np.random.Generator, difficulty: Floats) -> Floats:
@@ -184,7 +184,7 @@ def draw_assessors(
     return Assessors(
         assessor=np.array([f"worker-{n:0{width}}" for n in range(1, number + 1)], dtype=object),
         kind=kind,
-        rigour=judging.integers(grades - 1, size=number)[original],
+        rigor=judging.integers(grades - 1, size=number)[original],
         noise=(noise * grades * _by_kind(NOISE, kind) * wobble)[original],
         activity=activity / activity.sum(),
         favourite=liking.integers(label_grades, size=number)[original],

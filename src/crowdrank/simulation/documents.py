@@ -26,7 +26,7 @@ class Documents:
     """Documents grouped by query, with the truth about them.
 
     `relevance` lies on the scale of the expert grades: a document of grade g has one in (g - 0.5, g + 0.5].
-    `difficulty` is centred on 1; it multiplies the noise of everyone who looks at the document.
+    `difficulty` is centered on 1; it multiplies the noise of everyone who looks at the document.
 
     >>> documents = draw_documents(np.random.default_rng(1), queries=2, documents=3)
     >>> bool((abs(documents.relevance - documents.grade) <= 0.5).all())

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank._folders import FolderKind, write_folder
+from crowdrank._progress import Report, reporting
+from crowdrank._text import counted
 from crowdrank.errors import UsageError
-from crowdrank.judgments.table import counted
-from crowdrank.progress import Report, reporting
 from crowdrank.simulation import kernels
 
 PARTITIONS = FolderKind("partitions", 1, "folder of simulated judgments", "simulate_partitions")
@@ -28,7 +28,7 @@ def simulate_partitions(
     grades: int = 5,
     documents: int = 20,
     rows_per_file: int = ROWS_PER_FILE,
-    seed: int = 0,
+    random_state: int = 0,
     progress: bool | Report = False,
 ) -> int:
     """Write a world of `items` documents with `labels` judgments each into a new folder of Parquet files.
@@ -48,7 +48,7 @@ def simulate_partitions(
         raise UsageError(f"labels is a number from 1 to that of the assessors ({assessors}), not {labels}.")
     n_queries = -(-items // documents)
     n_files = max(1, -(-items * labels // rows_per_file))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_state)
     with write_folder(folder, PARTITIONS) as draft, reporting(progress, "drawing judgments") as report:
         for number in range(n_files):
             # Each turn of judging begins with another query, so that a query's turns are in different files.
@@ -58,7 +58,7 @@ def simulate_partitions(
             turn = np.repeat(np.arange(labels), [len(one) for one in item])
             together = np.concatenate(item)
             there = rng.permutation(np.flatnonzero(together < items))
-            table = _table(together[there], turn[there], labels, assessors, grades, documents, seed)
+            table = _table(together[there], turn[there], labels, assessors, grades, documents, random_state)
             pq.write_table(table, draft / f"part-{number:05d}.parquet")
             report(number + 1, n_files, float("nan"))
     return items * labels
@@ -71,10 +71,10 @@ def _table(
     assessors: int,
     grades: int,
     documents: int,
-    seed: int,
+    random_state: int,
 ) -> pa.Table:
     who, grade = np.empty(len(item), np.int32), np.empty(len(item), np.int8)
-    kernels.draw_labels(item, turn, labels, assessors, grades, seed, who, grade)
+    kernels.draw_labels(item, turn, labels, assessors, grades, random_state, who, grade)
     names = numbered("w", np.arange(assessors), 8)
     return pa.table(
         {

@@ -134,7 +134,7 @@ def _grades(features: Features, name: str) -> Ints:
     grade = features.grade
     if grade is None:
         remedy = "use a LETOR file, or a table with a column 'grade'"
-        raise InputError("there are no expert grades", source=name, remedy=remedy)
+        raise InputError("there are no expert grades", source=name, fix=remedy)
     if not len(grade):
         raise no_rows(name)
     bad = ~((grade >= 0) & (grade <= HIGHEST_GRADE) & (grade == np.rint(grade)))
@@ -142,7 +142,7 @@ def _grades(features: Features, name: str) -> Ints:
         row = int(np.argmax(bad))
         problem = f"{grade[row]:g} is not an expert grade" if np.isfinite(grade[row]) else "the expert grade is missing"
         remedy = f"grades are whole numbers from 0 to {HIGHEST_GRADE}"
-        raise InputError(problem, source=name, place=f"document {row + 1}", remedy=remedy)
+        raise InputError(problem, source=name, place=f"document {row + 1}", fix=remedy)
     return grade.astype(np.int64)
 
 
@@ -150,7 +150,7 @@ def _columns(parts: Sequence[Features], names: Sequence[str]) -> tuple[str, ...]
     """Return the features of all parts; those of LETOR files are all positions up to the last that a line names."""
     longest = max((part.names for part in parts), key=len)
     if not longest:
-        raise InputError("there are no features", source=", ".join(names), remedy="a LETOR line reads: 2 qid:10 1:0.5")
+        raise InputError("there are no features", source=", ".join(names), fix="a LETOR line reads: 2 qid:10 1:0.5")
     if all(part.zeros_omitted for part in parts):
         last = max(position(name) for part in parts for name in part.names)
         if last * sum(len(part.matrix) for part in parts) * BYTES_PER_NUMBER > MAX_BYTES:
@@ -159,7 +159,7 @@ def _columns(parts: Sequence[Features], names: Sequence[str]) -> tuple[str, ...]
     for part, name in zip(parts, names, strict=True):
         if part.names != longest:
             problem, remedy = "the features are not those of the other files", "use files of one kind"
-            raise InputError(problem, source=name, remedy=remedy)
+            raise InputError(problem, source=name, fix=remedy)
     return longest
 
 
@@ -170,7 +170,7 @@ def _texts(parts: Sequence[Features], role: str) -> Texts:
 def _refuse_one_grade(graded: Graded) -> None:
     if (graded.grade == graded.grade[0]).all():
         problem, remedy = f"every document has the grade {graded.grade[0]}", "use data with at least two grades"
-        raise InputError(problem, source=", ".join(graded.source), remedy=remedy)
+        raise InputError(problem, source=", ".join(graded.source), fix=remedy)
 
 
 def _refuse_repeats(graded: Graded) -> None:
@@ -178,7 +178,7 @@ def _refuse_repeats(graded: Graded) -> None:
     if repeated.any():
         row = int(np.argmax(repeated))
         problem = f"the document {shown(graded.document[row])} of query {shown(graded.query[row])} stands twice"
-        raise InputError(problem, source=", ".join(graded.source), remedy="leave it in once")
+        raise InputError(problem, source=", ".join(graded.source), fix="leave it in once")
 
 
 def _choose_honeypots(rng: np.random.Generator, graded: Graded, number: int) -> Flags:

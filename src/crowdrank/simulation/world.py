@@ -53,7 +53,7 @@ class Settings:
     price: float = 0.05
     expert_price: float = 1.0
     gold_queries: int | None = None
-    seed: int = 0
+    random_state: int = 0
     source: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class Settings:
         self._whole("families", 0, self.assessors)
         self._fill("gold_queries", self.queries)
         self._whole("gold_queries", 0, self.queries)
-        self._whole("seed", 0)
+        self._whole("random_state", 0)
         for name in ("spammers", "adversaries", "copies"):
             self._number(name, 1)
         self._number("honeypots", 0.5)
@@ -101,7 +101,7 @@ class World:
         honeypot (the right grade, or blank)
     gold: query, document, grade (the experts')
     features: query, document, f1, f2, ...
-    assessors: assessor, kind, rigour, noise, activity, favourite, seconds, price, family, copy_of
+    assessors: assessor, kind, rigor, noise, activity, favourite, seconds, price, family, copy_of
     documents: query, document, relevance, grade, difficulty, honeypot
 
     >>> world = simulate(queries=3, documents=4, labels=2, assessors=5)
@@ -171,7 +171,7 @@ def simulate(
     price: float = 0.05,
     expert_price: float = 1.0,
     gold_queries: int | None = None,
-    seed: int = 0,
+    random_state: int = 0,
 ) -> World:
     """A world in which a crowd of mixed quality has judged documents whose true relevance is known.
 
@@ -185,11 +185,11 @@ def simulate(
     features: how many columns, 20 unless given; the first 60 % tell of relevance, not linearly, the others are noise.
     grades: how many the experts use, 0 the worst, 5 unless given; each is half as common as the one below.
     label_grades: how many the crowd uses; the experts' number unless given. With 2 a label is positive if and only
-        if the perceived grade exceeds the assessor's rigour.
+        if the perceived grade exceeds the assessor's rigor.
     spammers, adversaries: shares of the assessors who do not look, and who turn the scale round.
     honeypots: share of the tasks, and of the documents, that are clear-cut and planted with a known answer. Of a
         source, documents of the lowest and the highest grade are made honeypots, of each grade at most half.
-    noise: multiplies the noise of everyone who looks; 0 leaves differences of rigour only. At 1 the noise of an
+    noise: multiplies the noise of everyone who looks; 0 leaves differences of rigor only. At 1 the noise of an
         ordinary assessor has a standard deviation of 0.14 times the number of grades.
     families: into how many families the honest assessors are dealt. A family misperceives each document together,
         and its members then err each for themselves.
@@ -200,9 +200,9 @@ def simulate(
     price, expert_price: what a label of an ordinary assessor costs, and one of an expert. Less noise is dearer, and a
         spammer paid as a careless assessor.
     gold_queries: the experts graded the first so many queries; all of them unless given.
-    seed: the same seed and settings give the same world.
+    random_state: the same seed and settings give the same world.
 
-    >>> world = simulate(queries=5, documents=4, seed=7)
+    >>> world = simulate(queries=5, documents=4, random_state=7)
     >>> world.gold.head(2)
       query document  grade
     0     1      1-1      0
@@ -225,7 +225,7 @@ def simulate(
         "copies": copies,
         "price": price,
         "expert_price": expert_price,
-        "seed": seed,
+        "random_state": random_state,
     }
     if source is None:
         given = {name: value for name, value in sizes.items() if value is not None}
@@ -254,7 +254,7 @@ def _sizes(graded: Graded) -> dict[str, Any]:
 
 
 def _world(settings: Settings, graded: Graded | None) -> World:
-    for_documents, for_assessors, for_judgments = np.random.default_rng(settings.seed).spawn(3)
+    for_documents, for_assessors, for_judgments = np.random.default_rng(settings.random_state).spawn(3)
     collection = _documents(for_documents, settings, graded)
     crowd = draw_assessors(
         for_assessors,

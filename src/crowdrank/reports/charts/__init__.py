@@ -1,10 +1,10 @@
 """Every chart, as an Altair object: the same in a notebook, in the report, and as PNG or SVG (`chart.save("a.svg")`).
 
-They need the extra `report` (Altair). Colours are Okabe and Ito's, which colour-blind people can tell apart.
+They need the extra `report` (Altair). Colors are Okabe and Ito's, which color-blind people can tell apart.
 
 >>> import crowdrank
 >>> from crowdrank.reports import charts
->>> model = crowdrank.GDA().fit(crowdrank.simulate(queries=5, documents=6, seed=1).judgments)
+>>> model = crowdrank.GDA().fit(crowdrank.simulate(queries=5, documents=6, random_state=1).judgments)
 >>> charts.convergence(model).to_dict()["mark"]["type"]
 'line'
 """
@@ -25,7 +25,7 @@ from crowdrank.reports.charts.documents import (
     uncertainty,
 )
 from crowdrank.reports.charts.rankers import differences_by_query, quality_by_cost, ranker_comparison
-from crowdrank.reports.charts.training import importance_of_features, learnt_by_feature, learnt_by_grade
+from crowdrank.reports.charts.training import importance_of_features, learned_by_feature, learned_by_grade
 
 __all__ = [
     "confusion",
@@ -38,8 +38,8 @@ __all__ = [
     "importance_of_features",
     "informativeness",
     "informativeness_by_agreement",
-    "learnt_by_feature",
-    "learnt_by_grade",
+    "learned_by_feature",
+    "learned_by_grade",
     "quality_by_cost",
     "ranker_comparison",
     "relevance_intervals",

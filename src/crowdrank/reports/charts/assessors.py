@@ -13,8 +13,8 @@ from crowdrank.errors import UsageError
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.theme import as_pandas, dressed, number_of, plain_ids, titled
-from crowdrank.reports.findings import crowd_median
-from crowdrank.reports.words import plain_id
+from crowdrank.reports.formatting import plain_id
+from crowdrank.reports.run_folder import crowd_median
 
 SHARES = {
     "gold_accuracy": "answers equal to the experts' grade",
@@ -58,7 +58,7 @@ def informativeness(assessors: Any) -> Any:
             alt.X("start:Q", bin="binned", title="what an answer tells of the truth (nats)"),
             alt.X2("end:Q"),
             alt.Y("assessors:Q", title="assessors", stack="zero"),
-            color=_flag_colours(told),
+            color=_flag_colors(told),
             order="order:Q",
             tooltip=["flag:N", "assessors:Q", alt.Tooltip("start:Q", format=".3f"), alt.Tooltip("end:Q", format=".3f")],
         )
@@ -87,7 +87,7 @@ def _flags(frame: pd.DataFrame) -> Any:
     return flag.where(flag.notna() & (flag != ""), "no flag")
 
 
-def _flag_colours(frame: pd.DataFrame) -> alt.Color:
+def _flag_colors(frame: pd.DataFrame) -> alt.Color:
     there = [name for name in theme.FLAGS if (frame["flag"] == name).any()]
     return alt.Color(
         "flag:N", title=None, scale=alt.Scale(domain=there, range=[theme.FLAGS[name] for name in there]), sort=there
@@ -135,7 +135,7 @@ def informativeness_by_agreement(assessors: Any, share: str | None = None) -> An
         .encode(
             alt.X("share:Q", title=x_title, axis=alt.Axis(format="%"), scale=alt.Scale(zero=False)),
             alt.Y("informativeness:Q", title=y_title),
-            color=_flag_colours(told),
+            color=_flag_colors(told),
             shape=alt.Shape("flag:N", title=None, scale=shapes, sort=flags),
             size=alt.Size("judgments:Q", title="judgments", scale=alt.Scale(range=[45, 260])),
             tooltip=["assessor:N", "judgments:Q", "flag:N", alt.Tooltip("share:Q", format=".0%")],
@@ -159,7 +159,7 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
         captions: what to call each; its id unless given.
 
     >>> import crowdrank
-    >>> model = crowdrank.GDA().fit(crowdrank.simulate(queries=5, documents=6, seed=1).judgments)
+    >>> model = crowdrank.GDA().fit(crowdrank.simulate(queries=5, documents=6, random_state=1).judgments)
     >>> grade_curves(model, ["worker-01"]).to_dict()["spec"]["mark"]["type"]
     'line'
     """
@@ -182,7 +182,7 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
         .encode(
             alt.X("relevance:Q", title=x_title, axis=alt.Axis(tickCount=5)),
             alt.Y("chance:Q", title="chance of the answer", axis=alt.Axis(format="%", tickCount=4)),
-            color=_grade_colours(grades, "answer"),
+            color=_grade_colors(grades, "answer"),
             strokeDash=alt.StrokeDash("grade:N", title="answer", sort=grades, scale=alt.Scale(domain=grades)),
             tooltip=["grade:N", alt.Tooltip("chance:Q", format=".0%"), alt.Tooltip("relevance:Q", format=".2f")],
         )
@@ -196,7 +196,7 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
     return dressed(facets)
 
 
-def _grade_colours(grades: list[str], title: str) -> alt.Color:
+def _grade_colors(grades: list[str], title: str) -> alt.Color:
     if len(grades) > len(theme.GRADES):
         return alt.Color("grade:O", title=title, sort=grades, scale=alt.Scale(scheme="viridis"))
     step = [theme.VERMILION, theme.BLUE] if len(grades) == 2 else list(theme.GRADES[: len(grades)])
@@ -253,7 +253,7 @@ def family_agreement(judgments: Judgments) -> Any:
     Copies of one judge agree with each other more than with the rest: their votes are not as many as they look.
 
     >>> import crowdrank
-    >>> world = crowdrank.simulate(queries=8, documents=6, families=3, seed=1)
+    >>> world = crowdrank.simulate(queries=8, documents=6, families=3, random_state=1)
     >>> chart = family_agreement(crowdrank.read_judgments(world.judgments))
     >>> chart.to_dict()["layer"][0]["mark"]["type"]
     'rect'

@@ -11,7 +11,7 @@ import pandas as pd
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.theme import as_pandas, counts_in_bins, dressed, number_of, plain_ids, titled
-from crowdrank.reports.words import plain_id
+from crowdrank.reports.formatting import plain_id
 
 MOST_DOCUMENTS = 60
 """So many documents of a query have a line of their own; of more, every so manieth by relevance."""
@@ -40,7 +40,7 @@ def relevance_intervals(documents: Any, query: Any = None, *, on_a_line: bool = 
         known = known[known["query"].astype(str) == str(query)]
     names = known["query"].unique()
     if not len(known):
-        raise InputError(f"there is no document of query {shown(query)}", remedy="check the id")
+        raise InputError(f"there is no document of query {shown(query)}", fix="check the id")
     if len(names) > 1:
         raise UsageError(f"There are {len(names):,} queries; say of which one to show the documents.")
     order = known.sort_values("relevance", ascending=False)
@@ -124,7 +124,7 @@ def document_trace(steps: Any, title: str = "", *, on_a_line: bool = True) -> An
     """What is known of a document after each judgment (GDA's Figure 2).
 
     Args:
-        steps: what `crowdrank.consensus.trace.trace` gives.
+        steps: what `crowdrank.consensus.replay.trace` gives.
         title: whose trace it is.
         on_a_line: as of :func:`relevance_intervals`.
 
@@ -166,7 +166,7 @@ def convergence(model: Any) -> Any:
         model: anything fitted with a `history_`: a consensus model (numbers), or a remapper (dicts).
 
     >>> import crowdrank
-    >>> model = crowdrank.DawidSkene().fit(crowdrank.simulate(queries=5, documents=6, seed=1).judgments)
+    >>> model = crowdrank.DawidSkene().fit(crowdrank.simulate(queries=5, documents=6, random_state=1).judgments)
     >>> convergence(model).to_dict()["encoding"]["x"]["title"]
     'iteration'
     """

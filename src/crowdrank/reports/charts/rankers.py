@@ -30,7 +30,7 @@ def ranker_comparison(comparison: Any, measure: str | None = None, *, chosen: st
     >>> ranker_comparison(frame, baseline="a").to_dict()["layer"][1]["encoding"]["x"]["title"]
     'difference in AP to a'
     """
-    test = "randomisation"
+    test = "randomization"
     if isinstance(comparison, Comparison):
         test = {"fisher": test}.get(comparison.test, comparison.test)
         baseline, comparison = comparison.baseline, comparison.details
@@ -46,9 +46,9 @@ def ranker_comparison(comparison: Any, measure: str | None = None, *, chosen: st
         **{name: pd.to_numeric(known[name]) for name in ("difference", "lower", "upper", "p_holm")},
     )[["run", "kind", "place", "mean", "difference", "lower", "upper", "p_holm"]]
     kinds, legend = ["chosen", "baseline", "other"], alt.Legend(orient="top", offset=2)
-    colours = alt.Scale(domain=kinds, range=[theme.VERMILION, theme.INK, theme.BLUE])
+    colors = alt.Scale(domain=kinds, range=[theme.VERMILION, theme.INK, theme.BLUE])
     shapes = alt.Scale(domain=kinds, range=["diamond", "square", "circle"])
-    shade = alt.Color("kind:N", title=None, scale=colours, legend=legend)
+    shade = alt.Color("kind:N", title=None, scale=colors, legend=legend)
     base = alt.Chart(told).encode(
         alt.Y("run:N", sort=alt.SortField("place"), title=None, axis=alt.Axis(ticks=False, domain=False)),
         tooltip=["run:N", *(alt.Tooltip(f"{n}:Q", format=".4f") for n in ("mean", "difference", "lower", "upper"))],
@@ -161,8 +161,8 @@ def quality_by_cost(points: Any, *, cost: str = "cost", quality: str = "quality"
         }
     )
     names = list(dict.fromkeys(told["way"]))
-    colours = [theme.BLUE, theme.VERMILION, theme.GREEN, theme.ORANGE, theme.PURPLE, theme.SKY, theme.INK]
-    scale = alt.Scale(domain=names, range=colours) if len(names) <= len(colours) else alt.Scale(scheme="viridis")
+    colors = [theme.BLUE, theme.VERMILION, theme.GREEN, theme.ORANGE, theme.PURPLE, theme.SKY, theme.INK]
+    scale = alt.Scale(domain=names, range=colors) if len(names) <= len(colors) else alt.Scale(scheme="viridis")
     base = alt.Chart(told).encode(
         alt.X("cost:Q", title=f"{cost} ({unit})" if unit else cost),
         color=alt.Color("way:N", title=None, scale=scale, legend=alt.Legend() if of else None),

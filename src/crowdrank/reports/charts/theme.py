@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError
-from crowdrank.judgments.table import counted
-from crowdrank.reports.words import plain_ids as plain_ids
+from crowdrank.reports.formatting import plain_ids as plain_ids
 
 try:
     import altair as alt
@@ -20,7 +20,7 @@ except ImportError as problem:  # pragma: no cover - the tests have Altair
 BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7"
 INK, GREY, PALE = "#1f2933", "#8a939c", "#e4e7eb"
 GRADES = (VERMILION, ORANGE, GREY, SKY, BLUE, PURPLE, GREEN)
-"""Of grades that are few enough to have a colour each, from the lowest up."""
+"""Of grades that are few enough to have a color each, from the lowest up."""
 FLAGS = {
     "careful": GREEN,
     "no flag": GREY,
@@ -37,7 +37,7 @@ SHAPES = {
     "reversed": "triangle-down",
     "few": "diamond",
 }
-"""Flags differ in shape too, for print and for whoever sees no colours."""
+"""Flags differ in shape too, for print and for whoever sees no colors."""
 MOST_POINTS = 1500
 """Of more points than this, a chart shows how many lie where."""
 BINS = 40

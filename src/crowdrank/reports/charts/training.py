@@ -11,7 +11,7 @@ import pandas as pd
 from crowdrank.errors import InputError
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.theme import as_pandas, dressed, titled
-from crowdrank.reports.words import plain_id
+from crowdrank.reports.formatting import plain_id
 
 MOST_FEATURES = 12
 WORDS = {
@@ -51,42 +51,42 @@ def feature_words(name: str) -> str:
     return WORDS.get(name, name)
 
 
-def learnt_by_grade(remapping: Any) -> Any:
+def learned_by_grade(remapping: Any) -> Any:
     """What a label of each grade turned out to be worth, and how much it counts, by each remapper.
 
     Args:
         remapping: `Remapped.by_feature()` of one remapper, or remapping.csv of several.
 
     >>> frame = pd.DataFrame({"feature": ["label"], "value": [0.0], "labels": [9], "target": [0.1], "weight": [0.5]})
-    >>> len(learnt_by_grade(frame).to_dict()["hconcat"])
+    >>> len(learned_by_grade(frame).to_dict()["hconcat"])
     2
     """
-    return learnt_by_feature(remapping, "label")
+    return learned_by_feature(remapping, "label")
 
 
-def learnt_by_feature(remapping: Any, feature: str) -> Any:
-    """The mean learnt target and weight of labels, by the value of what is known of them.
+def learned_by_feature(remapping: Any, feature: str) -> Any:
+    """The mean learned target and weight of labels, by the value of what is known of them.
 
     Args:
-        remapping: as of :func:`learnt_by_grade`; also what `remapper.dependence(feature)` gives.
+        remapping: as of :func:`learned_by_grade`; also what `remapper.dependence(feature)` gives.
         feature: its name.
 
     >>> frame = pd.DataFrame({"duration": [3.0, 9.0], "labels": [9, 9], "target": [0.1, 0.4], "weight": [0.5, 0.6]})
-    >>> learnt_by_feature(frame, "duration").to_dict()["hconcat"][0]["encoding"]["y"]["title"]
-    'learnt value (own scale)'
+    >>> learned_by_feature(frame, "duration").to_dict()["hconcat"][0]["encoding"]["y"]["title"]
+    'learned value (own scale)'
     """
     known = as_pandas(remapping, "labels", "target", "weight")
     if "feature" in known:
         known = known[known["feature"] == feature].rename(columns={"value": feature})
     if feature not in known or not len(known):
-        raise InputError(f"nothing is known of the label feature '{feature}'", remedy="see which there are")
+        raise InputError(f"nothing is known of the label feature '{feature}'", fix="see which there are")
     told = pd.DataFrame(
         {
             "value": pd.to_numeric(known[feature]),
             "labels": known["labels"].astype(int),
             "target": known["target"].astype(float),
             "weight": known["weight"].astype(float),
-            "remapper": known["remapper"].astype(str) if "remapper" in known else "learnt",
+            "remapper": known["remapper"].astype(str) if "remapper" in known else "learned",
         }
     ).dropna(subset=["value"])
     total = int(known.groupby("remapper")["labels"].sum().max() if "remapper" in known else known["labels"].sum())
@@ -98,7 +98,7 @@ def learnt_by_feature(remapping: Any, feature: str) -> Any:
     return dressed(alt.hconcat(*sides, spacing=30).resolve_scale(color="shared").properties(title=named))
 
 
-SIDES = (("target", "learnt value (own scale)"), ("weight", "learnt weight"))
+SIDES = (("target", "learned value (own scale)"), ("weight", "learned weight"))
 
 
 def _side(told: pd.DataFrame, column: str, title: str, x_title: str) -> Any:
@@ -125,7 +125,7 @@ def _side(told: pd.DataFrame, column: str, title: str, x_title: str) -> Any:
 
 
 def spread_of_features(remapping: Any) -> pd.DataFrame:
-    """How far the learnt value and weight of labels differ with each feature: sd of the groups' means.
+    """How far the learned value and weight of labels differ with each feature: sd of the groups' means.
 
     >>> frame = pd.DataFrame({"remapper": "boosted", "feature": ["a", "a", "b"], "value": [0, 1, 0],
     ...                       "labels": [5, 5, 9], "target": [0.0, 1.0, 0.5], "weight": [1.0, 1.0, 1.0]})
@@ -134,7 +134,7 @@ def spread_of_features(remapping: Any) -> pd.DataFrame:
     """
     known = as_pandas(remapping, "feature", "labels", "target", "weight")
     if "remapper" not in known:
-        known = known.assign(remapper="learnt")
+        known = known.assign(remapper="learned")
     rows = []
     for (kind, name), group in known.groupby(["remapper", "feature"], sort=False):
         share = group["labels"] / group["labels"].sum()
@@ -149,7 +149,7 @@ def spread_of_features(remapping: Any) -> pd.DataFrame:
 
 
 def importance_of_features(remapping: Any) -> Any:
-    """The label features with which the learnt value and weight differ most.
+    """The label features with which the learned value and weight differ most.
 
     >>> frame = pd.DataFrame({"feature": ["a", "a"], "value": [0, 1], "labels": [5, 5], "target": [0.0, 1.0],
     ...                       "weight": [1.0, 1.0]})
@@ -168,10 +168,10 @@ def importance_of_features(remapping: Any) -> Any:
         alt.Chart(told)
         .mark_bar()
         .encode(
-            alt.X("spread:Q", title="sd of the learnt number over groups of labels"),
+            alt.X("spread:Q", title="sd of the learned number over groups of labels"),
             alt.Y("feature:N", sort=names, title=None, axis=alt.Axis(labelLimit=300)),
             yOffset="of:N",
-            color=alt.Color("of:N", title="learnt", scale=alt.Scale(range=[theme.BLUE, theme.ORANGE])),
+            color=alt.Color("of:N", title="learned", scale=alt.Scale(range=[theme.BLUE, theme.ORANGE])),
             tooltip=["feature:N", "of:N", alt.Tooltip("spread:Q", format=".3f")],
         )
     )

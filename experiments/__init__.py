@@ -1,0 +1,51 @@
+"""Experiments on public data, one file each: every figure comes with the protocol that it was made by."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from crowdrank.errors import UsageError, near
+
+if TYPE_CHECKING:
+    from experiments.base import Experiment
+
+EXPERIMENTS = {
+    "rf10": "consensus of a web crowd against NIST's grades (TREC RF10), injected assessors",
+    "web5": "consensus on five grades of web pages",
+    "dl20": "consensus of LLM judges against NIST's grades (TREC DL20), with fewer judges too",
+    "auto": "what is lost by choosing the method without gold, on all three sets and elsewhere",
+    "calibration": "whether intervals and probabilities hold on data drawn from the model",
+    "rankers": "every ranker on the given labels of MQ2008, next to LightGBM's and XGBoost's own",
+    "crowd-rankers": "rankers on a crowd's labels (simulated crowds, LLM judges), tested on expert grades",
+    "rigor": "whether learned targets of labels grow with the rigor of assessors (REMAP's first experiment)",
+    "quality": "whether learned weights of labels grow with the quality of assessors (REMAP's second experiment)",
+    "experts": "targets and weights learned from experts, next to the papers' baselines and every control",
+    "expert-budget": "run's candidates and its choice with 5 to 100 expert-graded queries",
+    "next-label": "quality against labels bought for every policy (RF10, DL20), experts next to LLM judges",
+    "overlap": "labeling schemes: what each costs and how good a ranker it makes (simulated 11-judge sets, mslr-5k)",
+}
+"""Names of the experiments, each a module (with _ for -), and what they measure."""
+
+PARTS = ("rigor", "quality", "experts", "expert-budget")
+"""Experiments of which parts can be asked for by name (`only`)."""
+KEEPING = ("expert-budget",)
+"""Experiments that keep what was fitted in a folder (`keep`) and go on from there."""
+
+
+def get_experiment(name: str) -> Callable[..., Experiment]:
+    """The function that runs an experiment.
+
+    >>> get_experiment("rf11")
+    Traceback (most recent call last):
+    crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10, web5,
+    dl20, auto, calibration, rankers, crowd-rankers, rigor, quality, experts, expert-budget, next-label, overlap.
+    """
+    if name not in EXPERIMENTS:
+        raise UsageError(
+            f"There is no experiment '{name}'{near(name, EXPERIMENTS)}; the experiments are: {', '.join(EXPERIMENTS)}."
+        )
+    module = importlib.import_module(f"experiments.{name.replace('-', '_')}")
+    found: Callable[..., Experiment] = module.experiment
+    return found

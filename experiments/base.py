@@ -1,0 +1,249 @@
+"""What experiments share: their form, the methods they run, and tables of figures."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crowdrank.consensus import METHODS, model_class
+from crowdrank.errors import DataWarning, InputError, UsageError
+from crowdrank.evaluation.comparison import Comparison, compare
+from crowdrank.evaluation.evaluate import evaluate
+from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.table import Judgments
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from crowdrank.consensus.base import Aggregator
+
+GAINS = "exponential"
+SEEDS = (0, 1, 2)
+ONE_CONFIGURATION = (
+    "Every method ran once with its defaults (one configuration each, but for variants that are listed under a name "
+    "of their own); nothing was tuned in this experiment, and no method saw gold unless a table says so."
+)
+
+Row = dict[str, Any]
+Tell = Callable[[str], None]
+"""Called with what is about to run."""
+
+
+def quiet(doing: str) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Figures under a title: one row per method or setting, and what has to be known to read them.
+
+    >>> Table("ratio", "A ratio", ({"run": "a", "x": float("nan")},)).to_dict()["rows"]
+    [{'run': 'a', 'x': None}]
+    """
+
+    name: str
+    title: str
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    comparison: Comparison | None = None
+
+    def row(self, run: str) -> Row:
+        """The row of one run."""
+        return next(row for row in self.rows if row["run"] == run)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON; a number that does not exist is None."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "rows": [{column: _plain(value) for column, value in row.items()} for row in self.rows],
+            "notes": list(self.notes),
+            "tests": None if self.comparison is None else self.comparison.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Tables and the protocol that holds for all of them.
+
+    >>> Experiment("none", (), ("Nothing was done.",)).to_dict()
+    {'experiment': 'none', 'tables': [], 'protocol': ['Nothing was done.']}
+    """
+
+    name: str
+    tables: tuple[Table, ...]
+    protocol: tuple[str, ...]
+
+    def table(self, name: str) -> Table:
+        """The table of that name."""
+        return next(table for table in self.tables if table.name == name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "experiment": self.name,
+            "tables": [table.to_dict() for table in self.tables],
+            "protocol": list(self.protocol),
+        }
+
+
+Chosen = dict[str, "Callable[[], Aggregator]"]
+"""How to make the model of each run."""
+
+
+Variants = Mapping[str, tuple[str, Mapping[str, Any]]]
+"""Methods with other settings, by the names of their runs: the method and the settings."""
+
+
+def choose(methods: Sequence[str] | None = None, variants: Variants | None = None) -> Chosen:
+    """The methods to run, each followed by its variants: name to (method, options); unless named, all but auto.
+
+    Auto is one of the others, and has an experiment of its own.
+
+    >>> [*choose(["gda", "average"], {"mine": ("gda", {"n_iter": 5})})]
+    ['gda', 'mine', 'average']
+    """
+    if methods is not None and not methods:
+        raise UsageError(f"There is no method to run; name some of: {', '.join(METHODS)}.")
+    chosen: Chosen = {}
+    for method in [method for method in METHODS if method != "auto"] if methods is None else methods:
+        chosen[method] = model_class(method)
+        for name, (of, options) in (variants or {}).items():
+            if of == method:
+                chosen[name] = _maker(method, options)
+    return chosen
+
+
+def _maker(method: str, options: Mapping[str, Any]) -> Callable[[], Aggregator]:
+    return lambda: model_class(method)().set_params(**options)
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Fitted models by the names of their runs, and what went otherwise than planned."""
+
+    models: dict[str, Aggregator]
+    notes: tuple[str, ...]
+
+
+def fit_all(chosen: Chosen, judgments: Judgments, *, on: str, tell: Tell = quiet) -> Fits:
+    """Fit every model; one that cannot take these judgments is left out, and that is noted.
+
+    >>> import pandas as pd
+    >>> from crowdrank import read_judgments
+    >>> votes = read_judgments(pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "x"], "grade": [0, 1]}))
+    >>> sorted(fit_all(choose(["average", "majority"]), votes, on="two votes").models)
+    ['average', 'majority']
+    """
+    models, notes, cautions = {}, [], dict[str, None]()
+    for name, make in chosen.items():
+        tell(f"{name} on {on}")
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("always", DataWarning)
+                models[name] = make().fit(judgments)
+        except (InputError, UsageError) as problem:
+            notes.append(f"{name} was left out: {problem}")
+            continue
+        cautions |= dict.fromkeys(str(caution.message) for caution in caught)
+        if not models[name].converged_:
+            notes.append(f"{name} had not converged after {models[name].n_iter_} iterations.")
+    if not models:
+        raise InputError(f"no method can be fitted on {on} ({notes[0]})")
+    return Fits(models, (*notes, *cautions))
+
+
+def ranking(model: Aggregator) -> pd.DataFrame:
+    """What is scored of a consensus: relevance and grade, and nothing else (the number of labels tells of gold)."""
+    scored: pd.DataFrame = model.consensus_.documents[["query", "document", "relevance", "grade"]]
+    return scored
+
+
+def compared(name: str, title: str, fits: Fits, gold: pd.DataFrame, measures: Sequence[str], *, baseline: str) -> Table:
+    """The models against gold with paired tests; the first is the baseline where the one named did not run."""
+    runs = {run: ranking(model) for run, model in fits.models.items()}
+    return compared_runs(name, title, runs, gold, measures, baseline=baseline, notes=fits.notes)
+
+
+def compared_runs(
+    name: str,
+    title: str,
+    runs: Mapping[str, pd.DataFrame],
+    gold: pd.DataFrame,
+    measures: Sequence[str],
+    *,
+    baseline: str,
+    notes: Sequence[str] = (),
+) -> Table:
+    """Rankings against gold with paired tests."""
+    base = baseline if baseline in runs else next(iter(runs))
+    return comparison_table(name, title, compare(runs, gold, list(measures), baseline=base, gains=GAINS), notes)
+
+
+def comparison_table(name: str, title: str, comparison: Comparison, notes: Sequence[str] = ()) -> Table:
+    """The table of a comparison: means, what was scored, and what else has to be known."""
+    first = next(iter(comparison.evaluations.values()))
+    counts, _, *others = first.notes()  # how ties count stands in the protocol
+    common = comparison.protocol()
+    told = [common[0], counts, *(note for note in others if note not in common), *notes]
+    rows = tuple({"run": run, **evaluation.means} for run, evaluation in comparison.evaluations.items())
+    return Table(name, title, rows, tuple(told), comparison)
+
+
+def figures(fits: Fits, gold: pd.DataFrame, measures: Sequence[str]) -> dict[str, dict[str, float]]:
+    """The means of each model, without tests."""
+    return {
+        run: evaluate(ranking(model), gold, list(measures), gains=GAINS).means for run, model in fits.models.items()
+    }
+
+
+def averaged(draws: Sequence[Mapping[str, Mapping[str, float]]]) -> tuple[Row, ...]:
+    """Per run, the mean of each measure over draws and their standard deviation.
+
+    >>> averaged([{"a": {"AP": 0.5}}, {"a": {"AP": 0.7}}])
+    ({'run': 'a', 'AP': 0.6, 'AP sd': 0.1414...},)
+    """
+    rows = []
+    for run in draws[0]:
+        row: Row = {"run": run}
+        for measure in draws[0][run]:
+            values = np.array([draw[run][measure] for draw in draws if run in draw])
+            row |= {measure: float(values.mean()), f"{measure} sd": _sd(values)}
+        rows.append(row)
+    return tuple(rows)
+
+
+def _sd(values: np.ndarray[Any, Any]) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
+
+
+def gold_in(gold: Gold, judgments: Judgments) -> pd.DataFrame:
+    """The gold of documents that have a judgment."""
+    frame: pd.DataFrame = gold.frame
+    return frame[judgments.positions(gold.query, gold.document) >= 0]
+
+
+def testing_protocol(table: Table) -> list[str]:
+    """How the comparisons of an experiment were tested; the number of queries is each table's own."""
+    return [] if table.comparison is None else table.comparison.protocol()[1:]
+
+
+def seeds_told(seeds: Sequence[int]) -> str:
+    """Seeds in a sentence.
+
+    >>> seeds_told([0, 1, 2]), seeds_told([7])
+    ('seeds 0, 1 and 2', 'seed 7')
+    """
+    *head, last = map(str, seeds)
+    return f"seeds {', '.join(head)} and {last}" if head else f"seed {last}"
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

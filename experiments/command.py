@@ -1,0 +1,176 @@
+"""The command `python -m experiments NAME`."""
+
+from __future__ import annotations
+
+import json as json_format
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import crowdrank
+from crowdrank._files import check_output_file, write_file
+from crowdrank._progress import QUIET_SECONDS
+from crowdrank.cli import options as o
+from crowdrank.cli.console import complain, say, say_json, show_cells
+from crowdrank.errors import OutputError, UsageError
+from experiments import EXPERIMENTS, KEEPING, PARTS, get_experiment
+
+if TYPE_CHECKING:
+    from crowdrank.evaluation.comparison import Comparison
+    from experiments.base import Experiment, Row, Table
+
+
+def experiment(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="; ".join(f"{name}: {about}" for name, about in EXPERIMENTS.items()) + ".",
+            show_default=False,
+            autocompletion=o.among(EXPERIMENTS),
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="A folder for NAME.json; made if need be.",
+            rich_help_panel=o.OUTPUT,
+            show_default=False,
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Only these methods, as in majority,dawid-skene,gda; some are slow. In experiments with rankers, only "
+            "these runs, as in lambdamart,lightgbm."
+        ),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(help=f"Only these data sets or tables, as in mq2008,generated; of {', '.join(PARTS)}."),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"A folder for what was fitted: an experiment that was interrupted goes on; of {', '.join(KEEPING)}.",
+            show_default=False,
+        ),
+    ] = None,
+    json: o.AsJson = False,
+) -> None:
+    """Run an experiment on public data: tables, paired tests, and the protocol they were made by."""
+    run = get_experiment(name)
+    if output is not None:
+        make_folder(output)
+    parts: dict[str, Any] = {} if only is None else {"only": words(only)}
+    if parts and name not in PARTS:
+        raise UsageError(f"The experiment {name} runs as a whole; --only is for {', '.join(PARTS)}.")
+    if keep is not None:
+        if name not in KEEPING:
+            raise UsageError(f"The experiment {name} keeps nothing; --keep is for {', '.join(KEEPING)}.")
+        make_folder(keep)
+        parts["keep"] = keep
+    done = run(None if methods is None else words(methods), tell=teller(name), **parts)
+    record = {**done.to_dict(), "command": _command(name, methods, only), "version": crowdrank.__version__}
+    if output is not None:
+        with write_file(output / f"{name}.json") as draft:
+            draft.write_text(json_format.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    if json:
+        say_json(record)
+        return
+    show_experiment(done)
+
+
+def _command(name: str, methods: str | None, only: str | None) -> str:
+    """What makes the same figures again."""
+    told = {"--methods": methods, "--only": only}
+    return " ".join(["python -m experiments", name, *(f"{option} {text}" for option, text in told.items() if text)])
+
+
+def words(listed: str) -> list[str]:
+    """Words with commas between them.
+
+    >>> words("gda, average,")
+    ['gda', 'average']
+    """
+    return [word.strip() for word in listed.split(",") if word.strip()]
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder unless it exists; raise OutputError before any work is done where that cannot be."""
+    check_output_file(folder / "results.json" if folder.is_dir() else folder)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as problem:
+        raise OutputError(f"Cannot make the folder {folder}: {problem.strerror or problem}.") from problem
+
+
+def teller(name: str) -> Callable[[str], None]:
+    """What runs, one line each on standard error, once the work has lasted a while."""
+    began = time.monotonic()
+
+    def tell(doing: str) -> None:
+        if time.monotonic() - began > QUIET_SECONDS:
+            complain(f"{name}: {doing}")
+
+    return tell
+
+
+def show_experiment(done: Experiment) -> None:
+    """Every table with its tests and notes, then the protocol."""
+    for table in done.tables:
+        show_figures(table)
+        if table.comparison is not None and len(table.comparison.evaluations) > 1:
+            show_tests(table.comparison)
+        say(" ".join(table.notes))
+        say("")
+    say(f"Protocol. {' '.join(done.protocol)}")
+
+
+def show_figures(table: Table) -> None:
+    """The rows; where they were compared, the best in bold and a dagger at what differs from the baseline."""
+    names = list(table.rows[0]) if table.rows else ["run"]
+    details = _details(table.comparison)
+    cells = [[_cell(row, name, details) for name in names] for row in table.rows]
+    left = [all(isinstance(row[name], str) for row in table.rows) for name in names]
+    show_cells(names, cells, left, table.title)
+
+
+def show_tests(comparison: Comparison) -> None:
+    """Differences to the baseline with their intervals, and p by Holm."""
+    measures = [str(measure) for measure in comparison.measures]
+    details = _details(comparison)
+    runs = [run for run in comparison.evaluations if run != comparison.baseline]
+    rows = [[run, *(_tested(details[run, measure]) for measure in measures)] for run in runs]
+    title = f"Difference to {comparison.baseline} [{1 - comparison.alpha:.0%} interval], p by Holm"
+    show_cells(["run", *measures], rows, [True] + [False] * len(measures), title)
+
+
+def _details(comparison: Comparison | None) -> dict[tuple[str, str], dict[str, Any]]:
+    rows = [] if comparison is None else comparison.to_dict()["details"]
+    return {(row["run"], row["measure"]): row for row in rows}
+
+
+def _cell(row: Row, name: str, details: dict[tuple[str, str], dict[str, Any]]) -> Any:
+    from rich.text import Text
+
+    value = row[name]
+    if not isinstance(value, float):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    if value != value:
+        return ""
+    if name.endswith("%"):
+        return f"{value:+.2f}"
+    tested = details.get((row["run"], name))
+    dagger = "" if tested is None else "†" if tested["significant"] else " "
+    return Text(f"{value:.4f}{dagger}", style="bold" if tested is not None and tested["best"] else "")
+
+
+def _tested(row: dict[str, Any]) -> str:
+    if row["lower"] is None:
+        return ""
+    return f"{row['difference']:+.4f} [{row['lower']:+.4f}, {row['upper']:+.4f}] {row['p_holm']:.4f}"

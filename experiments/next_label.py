@@ -1,0 +1,355 @@
+"""What to label next: quality against labels bought, for every policy, on crowds whose answers are all known."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from crowdrank._text import counted
+from crowdrank.collection import policy_named
+from crowdrank.collection.base import Policy
+from crowdrank.collection.pool import Floats, Integers, Pool, Roster
+from crowdrank.collection.replay import Crowd, Curve, ranked, replay, score
+from crowdrank.collection.requests import Budget
+from crowdrank.consensus.gda import GDA
+from crowdrank.errors import UsageError
+from crowdrank.evaluation.comparison import compare_evaluations
+from crowdrank.evaluation.evaluate import Evaluation, evaluate
+from crowdrank.judgments.datasets import dataset
+from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.read import read_features
+from crowdrank.judgments.table import Judgments
+from crowdrank.rankers.linear import GLS
+from experiments.base import GAINS, Experiment, Row, Table, Tell, comparison_table, quiet, seeds_told, testing_protocol
+from experiments.dl20 import COVERED, sizes_told, thorough
+from experiments.lessons import over_repeats, within_query
+from experiments.rankers import against, query_numbers
+from experiments.rf10 import in_odd_places
+from experiments.subsample import equal_count
+
+LABELS = 5
+ROUNDS = 10
+"""Of a replay, which buys half of the labels in all."""
+SEEDS = (0, 1, 2)
+MAIN = "nDCG@10"
+MEASURES: Mapping[str, tuple[str, ...]] = {
+    "rf10": (MAIN, "nDCG", "AP", "Tau"),
+    "dl20": (MAIN, "nDCG", "AP(rel=2)", "Tau"),
+}
+RUNS = ("random", "overlap-5", "if-good-3", "if-good-5", "good-till-bad-5", "widest-interval", "entropy", "ndcg@10")
+DRIVEN = ("widest-interval", "entropy", "ndcg@10")
+BEST = "ndcg@10"
+"""The policy for the main measure; named before the replays."""
+RIVALS = ("random", "if-good-3")
+FULL = "5 labels everywhere"
+GOOD: Mapping[str, float] = {"rf10": 1, "dl20": 2}
+EXPERT, LLM = 50.0, 1.0
+MONEY = (5, 10)
+"""For each document, in labels of an LLM."""
+RIDGE = 300.0
+
+
+def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Experiment:
+    """All tables, for the policies named or for all."""
+    chosen = list(RUNS) if methods is None else _named(methods)
+    rf10, dl20 = rf10_crowds(seeds), dl20_crowds(seeds)
+    tables = [*setting_tables("rf10", rf10, chosen, tell=tell), *setting_tables("dl20", dl20, chosen, tell=tell)]
+    if BEST in chosen:
+        tables += [experts_table(dl20[0].full, money, seeds, tell=tell) for money in MONEY]
+    return Experiment("next-label", tuple(tables), tuple(_protocol(rf10, dl20, seeds, tables)))
+
+
+def _named(methods: Sequence[str]) -> list[str]:
+    if not methods:
+        raise UsageError(f"There is no policy to run; name some of: {', '.join(RUNS)}.")
+    for name in methods:
+        policy_named(name)
+    return list(methods)
+
+
+def _protocol(
+    rf10: Sequence[Replayed], dl20: Sequence[Replayed], seeds: Sequence[int], tables: list[Table]
+) -> list[str]:
+    one, other = rf10[0].full, dl20[0].full
+    return [
+        f"RF10: documents with at least {LABELS} labels ({one.n_items:,}), {LABELS} of each kept at random "
+        f"({seeds_told(seeds)}), so that the number of labels tells nothing; a document may be judged by those "
+        f"{LABELS}. Scored on topics in even places; one number of the policies (variety) was chosen on the odd ones.",
+        f"DL20: the {other.n_assessors} LLM judges of more than {COVERED:,} items ({sizes_told(other)}), each of whom "
+        f"may judge any of {counted(other.n_items, 'passage')}; nothing was chosen on it.",
+        f"Every replay spends {LABELS / 2:g} labels a document in {ROUNDS} equal rounds; after each, GDA is fitted "
+        "from where it was, and a document without a label has the middle of what is expected. A policy that wants no "
+        "more stays where it is.",
+        f"'{FULL}' is GDA on {LABELS} labels of every document: all that were kept of RF10, and as many of random "
+        "judges of DL20.",
+        "Policies see judgments and the model, never gold, nor how many labels there are to be had. random, overlap-5 "
+        "and the schemes ask whoever is drawn of those who may; policies that ask the model choose the assessor too. "
+        "majority-k and highest-k buy the labels of overlap-k, if-good-xk and single those of its first round.",
+        f"Labels are good from grade {GOOD['rf10']:g} (RF10, grades 0-2) and {GOOD['dl20']:g} (DL20, grades 0-3) up. "
+        "No document counts as settled here: every label is spent.",
+        "The area is the mean of a query's values after each round; values of a query are means over the seeds, so "
+        "that tests pair queries and count each once.",
+        f"Experts: a label of an LLM judge costs {LLM:g}, an expert's (NIST's) grade {EXPERT:g}. All strategies spend "
+        "the same. 'llm' spends it on LLM labels chosen by ndcg@10; its ranking is the consensus. 'llm, ranker' is GLS "
+        "on the retrieval systems' scores and the consensus, with the consensus as target. 'experts' grades documents "
+        "drawn at random, and GLS learns them from the systems' scores. 'llm, then experts' spends half on LLM labels "
+        "(by ndcg@10) and half on experts where the policy named in brackets says; GLS learns the experts' grades from "
+        "the systems' scores, and its scores and the consensus, each standardized within the query, are added. All are "
+        "scored on documents whose expert grade none of them bought. How the two are joined was chosen among five ways "
+        "with DL20 in view (a sum, a sum with twice the consensus, GLS on both at two ridges, and that and a sum).",
+        *testing_protocol(next(table for table in tables if table.comparison is not None)),
+    ]
+
+
+# Crowds.
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """A crowd, what it is scored against, and all its labels that the policies are measured by."""
+
+    full: Judgments
+    crowd: Crowd
+    gold: pd.DataFrame
+    five: Judgments
+    seed: int
+
+
+def rf10_crowds(seeds: Sequence[int]) -> list[Replayed]:
+    """RF10, five labels of each document; one crowd for each seed."""
+    data = dataset("trec-rf10")
+    judgments, gold = data.read_judgments(), data.read_gold()
+    found = []
+    for seed in seeds:
+        five = equal_count(judgments, LABELS, seed)
+        known = _gold_in(gold, five)
+        found.append(Replayed(five, Crowd.of(five), known[~in_odd_places(known["query"])], five, seed))
+    return found
+
+
+def dl20_crowds(seeds: Sequence[int]) -> list[Replayed]:
+    """DL20's complete matrix; the labels to compare with are drawn for each seed."""
+    data = dataset("trec-dl20")
+    judges, gold = thorough(data.read_judgments(), COVERED), data.read_gold()
+    crowd, known = Crowd.of(judges), _gold_in(gold, judges)
+    return [Replayed(judges, crowd, known, equal_count(judges, LABELS, seed), seed) for seed in seeds]
+
+
+def _gold_in(gold: Gold, judgments: Judgments) -> pd.DataFrame:
+    frame: pd.DataFrame = gold.frame
+    return frame[judgments.positions(gold.query, gold.document) >= 0]
+
+
+def policy_for(name: str, setting: str, seed: int) -> Policy:
+    """A policy as the experiment sets it."""
+    policy = policy_named(name)
+    told = {"seed": seed, "good": GOOD[setting], "settled": None}
+    return policy.set_params(**{one: value for one, value in told.items() if one in policy.get_params()})
+
+
+# Replays.
+
+
+def setting_tables(
+    setting: str, crowds: Sequence[Replayed], chosen: Sequence[str], *, tell: Tell = quiet
+) -> list[Table]:
+    """The area under the curve, the end of it next to five labels everywhere, and the curve itself."""
+    measures, curves = MEASURES[setting], dict[str, list[Curve]]()
+    budget = LABELS / 2
+    for name in chosen:
+        for one in crowds:
+            tell(f"{name} on {setting}, seed {one.seed}")
+            policy = policy_for(name, setting, one.seed)
+            money = budget * one.full.n_items
+            curve = replay(policy, one.crowd, one.gold, measures, budget=money, rounds=ROUNDS)
+            curves.setdefault(name, []).append(curve)
+    full = over_repeats([score(GDA().fit(one.five), one.crowd.pool, one.gold, measures) for one in crowds])
+    grid = [budget * crowds[0].full.n_items * (number + 1) / ROUNDS for number in range(ROUNDS)]
+    areas = {
+        name: over_repeats([at(curve, money) for curve in found for money in grid]) for name, found in curves.items()
+    }
+    ends = {name: over_repeats([at(curve, grid[-1]) for curve in found]) for name, found in curves.items()}
+    return [
+        area_table(setting, areas),
+        end_table(setting, {FULL: full, **ends}),
+        curve_table(setting, curves, grid, crowds[0].full.n_items, full),
+    ]
+
+
+def at(curve: Curve, money: float) -> Evaluation:
+    """What was known when so much was spent."""
+    within = [point for point in curve.points if point.money <= money + 1e-6]
+    return (within[-1] if within else curve.points[0]).evaluation
+
+
+def area_table(setting: str, areas: Mapping[str, Evaluation]) -> Table:
+    """The area under the curve, with tests against random."""
+    baseline = "random" if "random" in areas else next(iter(areas))
+    table = comparison_table(
+        f"{setting}-area",
+        f"{setting.upper()}: mean over {LABELS / 2:g} labels a document, bought in {ROUNDS} rounds",
+        compare_evaluations(areas, baseline=baseline),
+    )
+    said = [sentence for name in DRIVEN for rival in RIVALS for sentence in against(table, name, rival)]
+    return replace(table, notes=(*table.notes, *said))
+
+
+def end_table(setting: str, ends: Mapping[str, Evaluation]) -> Table:
+    """Half of the labels, chosen, next to all of them."""
+    table = comparison_table(
+        f"{setting}-half",
+        f"{setting.upper()}: {LABELS / 2:g} labels a document, next to {LABELS} everywhere",
+        compare_evaluations(ends, baseline=FULL),
+    )
+    return replace(table, notes=(*table.notes, *reached(table)))
+
+
+def reached(table: Table) -> list[str]:
+    """Whether half of the labels do for the policies that ask a model, by each measure; the best by it is named."""
+    rows = {row["run"]: row for row in table.rows}
+    driven = [name for name in DRIVEN if name in rows]
+    said = []
+    for measure in [name for name in rows[FULL] if name != "run" and driven]:
+        best = max(driven, key=lambda name: rows[name][measure])
+        word = "reaches" if rows[best][measure] >= rows[FULL][measure] else "does not reach"
+        said.append(
+            f"By {measure}, {best} with at most half of the labels {word} the quality of {LABELS} everywhere "
+            f"({rows[best][measure]:.4f} and {rows[FULL][measure]:.4f})."
+        )
+        said += against(table, best, FULL, measure)
+    return said
+
+
+def curve_table(
+    setting: str, curves: Mapping[str, Sequence[Curve]], grid: Sequence[float], documents: int, full: Evaluation
+) -> Table:
+    """The main measure after each round."""
+    rows: list[Row] = []
+    for name, found in curves.items():
+        means = [np.mean([at(curve, money).means[MAIN] for curve in found]) for money in grid]
+        steps = {f"{money / documents:.2f}": float(mean) for money, mean in zip(grid, means, strict=True)}
+        bought = float(np.mean([curve.points[-1].labels / documents for curve in found]))
+        rows.append({"run": name, "labels a document": bought, **steps})
+    note = f"{MAIN} by labels a document; {FULL}: {full.means[MAIN]:.4f}. Means over seeds; there are no tests."
+    return Table(f"{setting}-curve", f"{setting.upper()}: {MAIN} against labels bought", tuple(rows), (note,))
+
+
+# Experts and LLM judges.
+
+
+@dataclass(frozen=True, eq=False)
+class Desk:
+    """What strategies buy from, and what they learn with."""
+
+    judges: Judgments
+    crowd: Crowd
+    grade: Floats  # (n_items,) the experts'
+    features: Floats  # (n_items, n_features) systems' scores, blanks as the mean
+    gold: pd.DataFrame
+
+    def spent(self, labels: float, seed: int) -> Judgments:
+        """LLM labels for so much a document, chosen by the model."""
+        rounds = int(np.clip(round(4 * labels), 4, 16))
+        policy = policy_for(BEST, "dl20", seed)
+        money = labels * self.judges.n_items
+        return self.judges.where(replay(policy, self.crowd, self.gold, [MAIN], budget=money, rounds=rounds).bought)
+
+    def learned(self, columns: Floats, known: Integers, target: Floats) -> Floats:
+        """The scores of all documents by GLS that learned the target of some."""
+        query = self.judges.item_query
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ranker = GLS(RIDGE).fit(columns[known], target, query=query[known])
+            return ranker.predict(columns, query)
+
+    def standardized(self, score: Floats) -> Floats:
+        """Scores with mean 0 and spread 1 within each query."""
+        groups = pd.Series(score).groupby(self.judges.item_query)
+        spread = groups.transform("std").fillna(0.0).to_numpy()
+        off: Floats = score - groups.transform("mean").to_numpy()
+        return np.asarray(np.divide(off, spread, out=np.zeros_like(off), where=spread > 0))
+
+
+def desk(judges: Judgments) -> Desk:
+    """DL20 with its features."""
+    data = dataset("trec-dl20")
+    found = read_features(data.path("judged_features.tsv.gz"), columns="grade=nist_grade")
+    place = judges.positions(found.query, found.document)
+    matrix = within_query(found.matrix, query_numbers(found))
+    features, grade = np.full((judges.n_items, matrix.shape[1]), np.nan), np.full(judges.n_items, np.nan)
+    assert found.grade is not None
+    features[place[place >= 0]], grade[place[place >= 0]] = matrix[place >= 0], found.grade[place >= 0]
+    returned = ~np.isnan(features)
+    filled = np.where(returned, features, np.nanmean(features, axis=0))
+    filled = np.column_stack([filled, returned.mean(axis=1)])
+    return Desk(judges, Crowd.of(judges), grade, filled, _gold_in(data.read_gold(), judges))
+
+
+def experts_table(judges: Judgments, money: int, seeds: Sequence[int], *, tell: Tell = quiet) -> Table:
+    """LLM judges first and experts where it matters, next to either alone, at equal money."""
+    table = desk(judges)
+    runs: dict[str, list[Evaluation]] = {}
+    bought = 0
+    for seed in seeds:
+        tell(f"experts, money {money} a document, seed {seed}")
+        found, bought, scored = strategies(table, money, seed)
+        keep = pd.Series(np.isin(np.arange(judges.n_items), scored))[_places(table)].to_numpy()
+        for run, values in found.items():
+            frame = _frame(table.crowd.pool, values)
+            evaluation = evaluate(frame, table.gold[keep], [MAIN, "AP(rel=2)", "Tau"], gains=GAINS)
+            runs.setdefault(run, []).append(evaluation)
+    runs = _same_queries(runs)
+    compared = compare_evaluations({run: over_repeats(found) for run, found in runs.items()}, baseline="llm")
+    made = comparison_table(f"experts-{money}", f"DL20: money for {money} LLM labels a document", compared)
+    mixed = [run for run in runs if run.startswith("llm, then")]
+    others = [("llm", MAIN), ("llm, ranker", MAIN), ("experts", MAIN), ("llm", "Tau"), ("experts", "Tau")]
+    said = [one for run in mixed for other, measure in others for one in against(made, run, other, measure)]
+    worth = bought * EXPERT / judges.n_items
+    cost = f"{counted(bought, 'expert grade')} at {EXPERT:g} cost what {worth:.1f} LLM labels a document do."
+    return replace(made, notes=(*made.notes, cost, *said))
+
+
+def strategies(table: Desk, money: int, seed: int) -> tuple[dict[str, Floats], int, Integers]:
+    """The scores of all documents by each strategy, how many grades the mixed one bought, and what may be scored."""
+    n = table.judges.n_items
+    alone, first = table.spent(money, seed), table.spent(money / 2, seed)
+    model, half = GDA().fit(alone), GDA().fit(first)
+    number = int(money / 2 * n / EXPERT)
+    drawn = np.random.default_rng(seed).choice(n, 2 * number, replace=False)
+    consensus, first_consensus = (ranked(one, table.crowd.pool)["score"].to_numpy() for one in (model, half))
+    found = {
+        "llm": consensus,
+        "llm, ranker": table.learned(np.column_stack([table.features, consensus]), np.arange(n), consensus),
+        "experts": table.learned(table.features, drawn, table.grade[drawn]),
+    }
+    pool = Pool.of(table.judges).with_roster(Roster.of(["expert"], "expert", EXPERT))
+    taken = [drawn]
+    for name in ("random", BEST):
+        policy = policy_for(name, "dl20", seed)
+        asked = policy.next(pool, first, half if policy.takes_model else None, Budget(number * EXPERT)).pair
+        by_experts = table.learned(table.features, asked, table.grade[asked])
+        found[f"llm, then experts ({name})"] = table.standardized(by_experts) + table.standardized(first_consensus)
+        taken.append(asked)
+    return found, number, np.setdiff1d(np.arange(n), np.concatenate(taken))
+
+
+def _places(table: Desk) -> Integers:
+    query, document = (pa.array(table.gold[name]) for name in ("query", "document"))
+    return table.judges.positions(query, document)
+
+
+def _frame(pool: Pool, values: Floats) -> pd.DataFrame:
+    return pd.DataFrame({"query": pool.query.to_pandas(), "document": pool.document.to_pandas(), "score": values})
+
+
+def _same_queries(runs: dict[str, list[Evaluation]]) -> dict[str, list[Evaluation]]:
+    """Refuse seeds that leave different queries; none do where every query keeps documents."""
+    queries = [one.per_query["query"] for found in runs.values() for one in found]
+    if any(one != queries[0] for one in queries):
+        raise UsageError("The seeds leave different queries to score; buy fewer expert grades.")
+    return runs

@@ -1,0 +1,86 @@
+"""Web pages on five grades: how often a consensus is the true grade, and how far off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from crowdrank._text import counted
+from crowdrank.judgments.datasets import dataset
+from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.table import Judgments
+from experiments.base import (
+    ONE_CONFIGURATION,
+    SEEDS,
+    Experiment,
+    Fits,
+    Table,
+    Tell,
+    Variants,
+    choose,
+    compared_runs,
+    figures,
+    fit_all,
+    gold_in,
+    quiet,
+    ranking,
+    testing_protocol,
+)
+from experiments.subsample import equal_count_table
+
+MEASURES = ("GradeAccuracy", "GradeMAE", "TauB")
+TESTED = ("GradeAccuracy", "GradeMAE")
+"""Measures that have a value for every document; a rank correlation has one for all of them together."""
+BASELINE = "dawid-skene"
+VARIANTS: Variants = {
+    "dawid-skene-no-prior": ("dawid-skene", {"prior": 0}),
+    "gda-widths": ("gda", {"tied_variance": False}),
+}
+LABELS = 3
+
+
+def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Experiment:
+    """All tables on the web data, for the methods named or for all."""
+    chosen = choose(methods, VARIANTS)
+    data = dataset("web-5grade")
+    crowd, gold = data.read_judgments(), data.read_gold()
+    fits = fit_all(chosen, crowd, on="the crowd", tell=tell)
+    table = crowd_table(fits, gold_in(gold, crowd))
+    subsample = equal_count_table(chosen, crowd, gold, MEASURES, labels=LABELS, seeds=seeds, tell=tell)
+    return Experiment("web5", (table, subsample), tuple(_protocol(crowd, gold, table)))
+
+
+def _protocol(crowd: Judgments, gold: Gold, table: Table) -> list[str]:
+    return [
+        f"Data: web search relevance on five grades (SQUARE's WB), {counted(len(crowd), 'judgment')} of "
+        f"{counted(crowd.n_items, 'document')} by {counted(crowd.n_assessors, 'assessor')}; gold for "
+        f"{counted(len(gold), 'document')}; there are no query ids.",
+        "GradeAccuracy is the share of documents whose consensus grade is the gold grade, GradeMAE the mean distance "
+        "of the two in grades, TauB Kendall's tau-b of relevance and gold over all documents together.",
+        "Without queries, runs are paired and tested document by document: each document stands as a query of its "
+        "own, and documents are taken as independent; TauB has no test.",
+        "dawid-skene-no-prior is plain maximum likelihood (prior=0), which is crowd-kit's Dawid-Skene; gda-widths "
+        "gives every grade a width of its own; there are no families, so family-mean is the average.",
+        ONE_CONFIGURATION,
+        *testing_protocol(table),
+    ]
+
+
+def crowd_table(fits: Fits, gold: pd.DataFrame) -> Table:
+    """All measures, the tests by document."""
+    runs = {run: by_document(ranking(model)) for run, model in fits.models.items()}
+    title = "The crowd alone, all gold documents"
+    tested = compared_runs("crowd", title, runs, by_document(gold), TESTED, baseline=BASELINE, notes=fits.notes)
+    means = figures(fits, gold, MEASURES)
+    rows = tuple({"run": run, **means[run]} for run in runs)
+    return Table("crowd", title, rows, tested.notes, tested.comparison)
+
+
+def by_document(frame: pd.DataFrame) -> pd.DataFrame:
+    """Each document as a query of its own.
+
+    >>> by_document(pd.DataFrame({"query": ["all"], "document": ["d1"], "grade": [2]})).to_dict("list")
+    {'query': ['d1'], 'document': ['d1'], 'grade': [2]}
+    """
+    return frame.assign(query=frame["document"])

@@ -1,0 +1,123 @@
+"""Print lines, tables and JSON.
+
+Every line and cell passes through `visible`: ids and file names may hold escape sequences, which a terminal would obey.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any
+
+from crowdrank import _progress
+from crowdrank._text import visible
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.text import Text
+
+    from crowdrank.judgments.table import Judgments
+
+
+def never_fail_to_encode() -> None:
+    """Escape characters that the encoding of standard output or standard error does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def complain(text: str) -> None:
+    """Print one line on standard error, unless `--quiet` is given."""
+    if not _progress.is_quiet():
+        refuse(text)
+
+
+def note_unjudged(grades: int) -> None:
+    """Print how many expert grades match no judgment, if any, on standard error."""
+    if grades == 1:
+        complain("Note: 1 expert grade is of a document that nobody judged.")
+    elif grades:
+        complain(f"Note: {grades:,} expert grades are of documents that nobody judged.")
+
+
+def refuse(text: str) -> None:
+    """Print one line on standard error, even with `--quiet`."""
+    sys.stderr.write(visible(text) + "\n")
+
+
+def note_left_out(judgments: Judgments | None) -> None:
+    """Print how many rows were read and not used, by reason, on standard error."""
+    from crowdrank._text import counted
+
+    for reason, number in () if judgments is None else judgments.report.skipped.items():
+        complain(f"Note: {counted(number, 'row')} left out ({reason}).")
+
+
+def say(text: str) -> None:
+    """Print one line on standard output."""
+    sys.stdout.write(visible(text) + "\n")
+
+
+def say_json(value: Any) -> None:
+    """Print a value as JSON on standard output, in ASCII."""
+    text = json.dumps(_finite(value), indent=2, default=_plain)
+    sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")  # the one control character that json leaves as it is
+
+
+def _finite(value: Any) -> Any:
+    """The value with null in the place of numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def show_table(table: pa.Table, title: str = "", first: int = 10, of: int | None = None) -> None:
+    """Print the first rows of a table, which may be the first part of one with `of` rows."""
+    cells = [[_cell(row[name]) for name in table.column_names] for row in table.slice(0, first).to_pylist()]
+    numbers = ("int", "uint", "float", "double")
+    left = [not str(field.type).startswith(numbers) for field in table.schema]
+    show_cells(table.column_names, cells, left, title)
+    rows = len(table) if of is None else of
+    if rows > min(first, len(table)):
+        say(f"... and {rows - min(first, len(table)):,} rows more")
+
+
+def show_cells(
+    names: Sequence[str], rows: Sequence[Sequence[str | Text]], left: Sequence[bool], title: str = ""
+) -> None:
+    """Print rows in columns; a cell with a style or with several lines is a rich Text."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title=visible(title) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, is_left in zip(names, left, strict=True):
+        shown.add_column(visible(name), justify="left" if is_left else "right", overflow="fold")
+    for row in rows:
+        shown.add_row(*map(_visible_cell, row))
+    # A pipe has no width: long rows must not be folded there.
+    width = None if sys.stdout.isatty() else 10_000
+    Console(highlight=False, markup=False, emoji=False, width=width).print(shown)
+
+
+def _visible_cell(cell: str | Text) -> str | Text:
+    if isinstance(cell, str):
+        return visible(cell)
+    styled = cell.copy()
+    styled.plain = visible(cell.plain, keep="\n")
+    return styled
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

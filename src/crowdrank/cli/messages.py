@@ -1,0 +1,66 @@
+"""Write errors, warnings and notes with the options of a command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from shlex import quote
+from typing import Any
+
+from typer.core import TyperCommand
+
+from crowdrank._base import OPTION_NAMES
+from crowdrank.errors import Message, ParameterText, python_parameter
+
+SETTING = "setting"
+"""Name of the parameter of a command for settings of a model (`-s`)."""
+
+
+_OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())
+"""Options of the command that runs."""
+
+
+class Command(TyperCommand):
+    """A command whose messages name its options."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        _OPTIONS.set(self.params)
+        return super().invoke(ctx)
+
+
+def render(message: Message) -> str:
+    """Write a message with the options of the command that runs."""
+    return message.render(option_writer(_OPTIONS.get()))
+
+
+def option_writer(options: Iterable[Any]) -> ParameterText:
+    """Return a function that writes a Python parameter as an option of a command, or None if it has no such option.
+
+    Args:
+        options: parameters of a typer command.
+
+    """
+    known = {one.name: one for one in options}
+
+    def write(name: str, value: object) -> str | None:
+        option = known.get(OPTION_NAMES.get(name, name))
+        if option is None:
+            return _as_setting(name, value) if SETTING in known else None
+        if option.param_type_name == "argument":
+            return str(option.human_readable_name) if value is None else quote(str(value))
+        word = max(option.opts, key=len)
+        return word if value is None else f"{word} {quote(str(value))}"
+
+    return write
+
+
+def _as_setting(name: str, value: object) -> str | None:
+    """Write a parameter of a model as `-s name=value`."""
+    from crowdrank.consensus import METHODS, model_class
+    from crowdrank.rankers import RANKERS, ranker_class
+
+    models: list[Any] = [*map(model_class, METHODS), *map(ranker_class, RANKERS)]
+    if not any(name in model._parameter_names() for model in models):
+        return None
+    return f"-s {python_parameter(name, None)}" if value is None else f"-s {name}={quote(str(value))}"

@@ -1,0 +1,176 @@
+"""The consensus of judgments on disk: one Parquet file of documents a shard, one table of assessors, in a folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+import crowdrank
+from crowdrank._disk import ScratchFolder
+from crowdrank._folders import FolderKind, open_folder
+from crowdrank._saved import Fields, is_scalar, loading, read_parquet, require
+from crowdrank._text import counted
+from crowdrank._typing import Arrays
+from crowdrank.consensus import diagnostics, kernels
+from crowdrank.consensus.result import Consensus, check_assessor_table, check_documents, document_table
+from crowdrank.judgments.codes import scale_from
+from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.sharded import ShardedJudgments, shard_path
+from crowdrank.judgments.storage import scale_out
+from crowdrank.judgments.table import Judgments
+
+CONSENSUS_FILE = "consensus.json"
+CONSENSUS = FolderKind("consensus", 1, "consensus", "'crowdrank aggregate'")
+DOCUMENTS, ASSESSORS = "documents", "assessors.parquet"
+NO_CONSENSUS, REMEDY = "it is not a consensus", "name a folder that a fit wrote"
+_PART = re.compile(rf"{DOCUMENTS}/part-\d+\.parquet")
+
+
+class StoredConsensus(Consensus):
+    """A consensus in a folder: `documents/part-00000.parquet` and so on, and `assessors.parquet`.
+
+    The table of assessors is in memory; that of documents is read when it is asked for, whole by `document_table` or
+    `documents`, a file at a time by :meth:`document_parts`.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        folder = Path(folder)
+        manifest = open_folder(folder, CONSENSUS)
+        with loading(folder, NO_CONSENSUS, REMEDY):
+            about = Fields.read(folder / CONSENSUS_FILE)
+            assessors = read_parquet(folder / ASSESSORS)
+            check_assessor_table(assessors)
+            labels = tuple(about.sequence("labels", is_scalar, "plain values"))
+            scale = scale_from(about.values["scale"])
+            require(0 < len(labels) <= len(scale), "the labels do not fit the scale")
+            values = {
+                "folder": folder,
+                "_documents": about.whole("documents"),
+                "_files": sorted(name for name in manifest.entries if _PART.fullmatch(name)),
+                "method": about.text("method"),
+                "assessor_table": assessors,
+                "scale": scale,
+                "labels": labels,
+                "backend": "pandas",
+            }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    folder: Path
+    _documents: int
+    _files: list[str]
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents, without reading them."""
+        return self._documents
+
+    def __repr__(self) -> str:
+        documents, assessors = counted(self.n_documents, "document"), counted(len(self.assessor_table), "assessor")
+        return f"<Consensus by {self.method}: {documents}, {assessors}, in {self.folder}>"
+
+    @cached_property
+    def document_table(self) -> pa.Table:
+        """Rows of all documents, in memory."""
+        with loading(self.folder, NO_CONSENSUS, REMEDY):
+            table = pa.concat_tables(self.document_parts())
+            require(len(table) == self._documents, "there are more or fewer documents than were written")
+        return table
+
+    def document_files(self) -> list[Path]:
+        """Return the files with the rows of the documents."""
+        return [self.folder / name for name in self._files]
+
+    def document_parts(self) -> Iterator[pa.Table]:
+        """Yield the rows of the documents, a file at a time."""
+        return map(self._part, self.document_files())
+
+    def _part(self, path: Path) -> pa.Table:
+        with loading(self.folder, NO_CONSENSUS, REMEDY):
+            table = read_parquet(path)
+            check_documents(table, self.scale, self.labels)
+        return table
+
+
+@dataclass(frozen=True, eq=False)
+class ShardWriter:
+    """Writes what a model says of the documents of a shard; returns sums for what is said of them all."""
+
+    judgments: ShardedJudgments  # as the model takes them
+    gold: ShardGold | None
+    folder: str
+
+    def __call__(self, place: int, rows: Arrays) -> Arrays:
+        """Write the rows of the shard at a place."""
+        table = self.judgments.load(place)
+        gold = None if self.gold is None else self.gold.of(place, table.n_items)
+        path = shard_path(self.folder, "part", self.judgments.shards[place].number, ".parquet")
+        pq.write_table(document_table(table, rows), path, use_dictionary=["query", "grade", "judgments"])
+        return {**sums(table, rows["relevance"], gold), "documents": np.array([table.n_items])}
+
+
+def sums(judgments: Judgments, relevance: NDArray[np.float64], gold: NDArray[np.int8] | None) -> Arrays:
+    """What cautions and the accuracy on gold need of a shard."""
+    mean = diagnostics.mean_grades(judgments)
+    found = {
+        "overlapping": np.array([int((np.diff(judgments.offsets) > 1).sum())]),
+        "groups": diagnostics.groups_of(judgments, gold),
+        "by_relevance": diagnostics.moments(mean, relevance),
+    }
+    if gold is None:
+        return found
+    agreed, asked = np.zeros(judgments.n_assessors), np.zeros(judgments.n_assessors)
+    kernels.count_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold, agreed, asked)
+    return {**found, "by_experts": diagnostics.by_experts(judgments, gold), "agreed": agreed, "asked": asked}
+
+
+def summed(shards: Iterable[Arrays]) -> Arrays:
+    """The sums of all shards; groups of assessors grow together."""
+    total: Arrays = {}
+    for one in shards:
+        for name, values in one.items():
+            if name not in total:
+                total[name] = values
+            elif name == "groups":
+                total[name] = diagnostics.groups_of_both(total[name], values)
+            else:
+                total[name] = total[name] + values
+    return total
+
+
+_scratch: list[ScratchFolder] = []
+"""Folders of consensus results that nobody named; they exist until Python ends."""
+
+
+def output_of(judgments: ShardedJudgments) -> Path:
+    """Return the folder for the consensus: the one given, or a temporary one beside the shards."""
+    if judgments.output is not None:
+        return judgments.output
+    _scratch.append(ScratchFolder(judgments.folder))
+    return _scratch[-1].path / "consensus"
+
+
+def write_about(
+    folder: Path, method: str, n_judgments: int, scale: Scale, labels: tuple[Any, ...], n_documents: int
+) -> None:
+    """Write what makes the folder known as a consensus."""
+    about = {
+        "crowdrank": crowdrank.__version__,
+        "method": method,
+        "documents": n_documents,
+        "judgments": n_judgments,
+        "scale": scale_out(scale),
+        "labels": list(labels),
+    }
+    (folder / CONSENSUS_FILE).write_text(json.dumps(about, indent=2))

@@ -1,0 +1,180 @@
+"""Does the model fit? What it expects of the judgments, each left out in turn, against what they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from crowdrank.consensus import kernels
+from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus.latent import expect_voices
+from crowdrank.engine.shards import split
+from crowdrank.errors import InputError, UsageError
+from crowdrank.judgments.table import Judgments
+
+MOST_PAIRS = 200_000
+"""So many pairs of judgments are looked at; of more, a sample."""
+SURPRISING = 3.0
+"""Standard errors beyond which a difference is not chance, though hundreds of assessors are looked at."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a model expects and what is there: the log score, agreement of pairs, and the use of grades per assessor."""
+
+    log_score: float  # mean log probability of a judgment, that judgment left out
+    chance_log_score: float  # the same for the crowd's shares of the grades
+    agreement: pa.Table  # pairs, expected, observed, z: of all pairs, within and between families
+    assessors: pa.Table  # assessor, judgments, answer, expected, observed, z: most surprising first
+    sentences: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same, ready for JSON."""
+        return {
+            "log_score": self.log_score,
+            "chance_log_score": self.chance_log_score,
+            "agreement": self.agreement.to_pylist(),
+            "assessors": self.assessors.to_pylist(),
+            "sentences": self.sentences,
+        }
+
+
+def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> Check:
+    """Hold a fitted model against judgments (those it was fitted to, or others of the same assessors).
+
+    Every judgment is predicted from the others on its document; every pair of judgments on one document from the rest.
+
+    >>> from crowdrank import DawidSkene, read_judgments, simulate
+    >>> judgments = read_judgments(simulate(queries=20, documents=8, random_state=1).judgments)
+    >>> found = check(DawidSkene().fit(judgments), judgments)
+    >>> found.log_score > found.chance_log_score
+    True
+    """
+    if model.states(model.theta_) is None:
+        raise UsageError(f"{type(model).__name__} says nothing of single answers, so nothing can be checked.")
+    prepared = model.prepared(judgments)
+    theta = model.adopted(model, judgments)
+    states = None if theta is None else model.all_states(theta)
+    if states is None:
+        raise InputError("the grades are not those that the model was fitted to")
+    shares_of_states, table = states
+    weight = model.weights(prepared)
+    weight = np.ones(len(prepared)) if weight is None else weight
+    posterior = _posterior(prepared, weight, shares_of_states, table)
+    item = np.repeat(np.arange(prepared.n_items), np.diff(prepared.offsets))
+    predicted = kernels.predict_left_out(posterior, item, prepared.assessor, prepared.grade, weight, table)
+    own = predicted[np.arange(len(prepared)), prepared.grade]
+    shares = np.bincount(prepared.grade, minlength=table.shape[1]) / len(prepared)
+    agreement = _agreement(prepared, posterior, weight, table, np.random.default_rng(random_state))
+    assessors = _use_of_grades(prepared, predicted)
+    log_score = float(np.log(np.maximum(own, 1e-300)).mean())
+    chance = float((shares * np.log(np.maximum(shares, 1e-300))).sum())
+    return Check(log_score, chance, agreement, assessors, _sentences(log_score, chance, agreement, assessors))
+
+
+def _posterior(
+    judgments: Judgments, weight: NDArray[np.float64], shares: NDArray[np.float64], likelihood: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Each item's posterior over the states, from all its judgments."""
+    (shard,) = split(judgments, size=len(judgments) + 1)
+    local, _ = expect_voices(shard, weight, likelihood, np.ones(likelihood.shape[1:]), shares)
+    return local["posterior"]
+
+
+def _agreement(
+    judgments: Judgments,
+    posterior: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    likelihood: NDArray[np.float64],
+    rng: np.random.Generator,
+) -> pa.Table:
+    """How often two judgments on one document agree: expected from the rest of its judgments, and observed."""
+    one, other, item = _pairs(judgments, rng)
+    expected = kernels.expect_agreement(
+        posterior, item, judgments.assessor, judgments.grade, one, other, weight, likelihood
+    )
+    observed = judgments.grade[one] == judgments.grade[other]
+    family = judgments.family_of[judgments.assessor]
+    same = family[one] == family[other]
+    groups = {"all pairs": np.ones(len(one), dtype=bool)}
+    if judgments.families is not None:
+        groups |= {"within a family": same, "between families": ~same}
+    rows = [_compared(name, expected[mask], observed[mask]) for name, mask in groups.items() if mask.any()]
+    return pa.Table.from_pylist(rows or [_compared("all pairs", np.zeros(0), np.zeros(0))])
+
+
+def _compared(name: str, expected: NDArray[np.float64], observed: NDArray[Any]) -> dict[str, Any]:
+    n = max(len(expected), 1)
+    error = np.sqrt(max(float((expected * (1 - expected)).sum()), 1e-12))
+    gap = float(observed.sum() - expected.sum())
+    return {
+        "pairs": name,
+        "number": len(expected),
+        "expected": float(expected.sum()) / n,
+        "observed": float(observed.sum()) / n,
+        "z": gap / error if len(expected) else 0.0,
+    }
+
+
+def _pairs(
+    judgments: Judgments, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of judgments on one item: for every judgment a partner, all of them or a sample."""
+    sizes = np.diff(judgments.offsets)
+    item = np.repeat(np.arange(judgments.n_items), sizes)
+    rows = np.flatnonzero(sizes[item] > 1)
+    rows = rng.choice(rows, MOST_PAIRS, replace=False) if len(rows) > MOST_PAIRS else rows
+    place = rows - judgments.offsets[item[rows]]
+    ahead = 1 + (rng.random(len(rows)) * (sizes[item[rows]] - 1)).astype(np.int64)
+    partner = judgments.offsets[item[rows]] + (place + ahead) % sizes[item[rows]]
+    return rows, partner, item[rows]
+
+
+def _use_of_grades(judgments: Judgments, predicted: NDArray[np.float64]) -> pa.Table:
+    """Per assessor, the answer whose number is the most surprising."""
+    n_assessors, n_answers = judgments.n_assessors, predicted.shape[1]
+    expected, spread = np.zeros((n_assessors, n_answers)), np.zeros((n_assessors, n_answers))
+    observed = np.zeros((n_assessors, n_answers))
+    np.add.at(expected, judgments.assessor, predicted)
+    np.add.at(spread, judgments.assessor, predicted * (1 - predicted))
+    np.add.at(observed, (judgments.assessor, judgments.grade), 1.0)
+    z = (observed - expected) / np.sqrt(np.maximum(spread, 0.25))
+    worst = np.abs(z).argmax(axis=1)
+    row = np.arange(n_assessors)
+    n = observed.sum(axis=1)
+    table = pa.table(
+        {
+            "assessor": judgments.assessors,
+            "judgments": n.astype(np.int64),
+            "answer": worst,
+            "expected": expected[row, worst] / n,
+            "observed": observed[row, worst] / n,
+            "z": z[row, worst],
+        }
+    )
+    return table.take(pa.array(np.argsort(-np.abs(z[row, worst]), kind="stable")))
+
+
+def _sentences(log_score: float, chance: float, agreement: pa.Table, assessors: pa.Table) -> list[str]:
+    told = [
+        f"A judgment left out is given {np.exp(log_score - chance):.2f} times the probability that the crowd's shares "
+        f"of the grades give it (log score {log_score:.3f} against {chance:.3f})."
+    ]
+    for row in agreement.to_pylist():
+        if abs(row["z"]) > SURPRISING:
+            more = "more" if row["z"] > 0 else "less"
+            told.append(
+                f"Judgments on one document agree {more} than the model expects ({row['pairs']}: "
+                f"{row['observed']:.1%}, expected {row['expected']:.1%}): it does not explain how assessors err "
+                f"together."
+            )
+    strange = int((np.abs(assessors["z"].to_numpy()) > SURPRISING).sum())
+    told.append(
+        f"{strange:,} of {len(assessors):,} assessors use a grade more or less often than expected by more than "
+        f"{SURPRISING:g} standard errors."
+    )
+    return told

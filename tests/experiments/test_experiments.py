@@ -1,0 +1,259 @@
+"""Experiments: their known figures on public data, and what does not need data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from crowdrank import GDA, Auto, DawidSkene, Judgments, read_gold, read_judgments, simulate
+from crowdrank.consensus import METHODS
+from crowdrank.errors import CrowdrankError, InputError, UsageError
+from experiments import EXPERIMENTS, auto, get_experiment
+from experiments.agreement import agreement_table
+from experiments.base import Experiment, Table, averaged, choose, compared, fit_all, quiet
+from experiments.calibration import draw, reliability
+from experiments.command import experiment as run_command
+from experiments.dl20 import drawn_judges
+from experiments.injected import INJECTED, informativeness, injected, with_random
+from experiments.subsample import equal_count
+from terminal import experiments_process
+
+FAST = ["majority", "average", "dawid-skene", "gda"]
+
+
+def crowd(seed: int = 0, items: int = 60, assessors: int = 8) -> Judgments:
+    rng = np.random.default_rng(seed)
+    item = np.repeat(np.arange(items), 4)
+    truth = rng.integers(0, 3, items)
+    who = np.concatenate([rng.choice(assessors, 4, replace=False) for _ in range(items)])
+    grade = np.clip(truth[item] + rng.integers(-1, 2, len(item)), 0, 2)
+    frame = pd.DataFrame({"query": item // 20, "document": item, "assessor": who, "grade": grade})
+    return read_judgments(frame.assign(family=[f"f{one % 2}" for one in who]))
+
+
+def strict(experiment: Experiment) -> dict[str, Any]:
+    """The experiment as JSON and back; NaN is refused."""
+    found: dict[str, Any] = json.loads(json.dumps(experiment.to_dict(), allow_nan=False))
+    return found
+
+
+# Without data.
+
+
+def test_without_data_one_sentence_names_the_variable(tmp_path: Path) -> None:
+    done = experiments_process("rf10", cwd=tmp_path, CROWDRANK_DATA=None)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: Set CROWDRANK_DATA")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_empty_data_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CROWDRANK_DATA", str(tmp_path))
+    with pytest.raises(InputError, match=r"label\.csv: there is no such file; get it from"):
+        run_command("web5")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("rf11", {}, r"There is no experiment 'rf11' \(did you mean 'rf10'\?\); the experiments are: rf10"),
+        ("rf10", {"methods": "magic"}, "There is no method 'magic'"),
+        ("rf10", {"methods": ","}, "There is no method to run"),
+        ("rf10", {"output": Path("none/out")}, "the folder none does not exist"),
+        ("rf10", {"output": Path("file")}, "Cannot make the folder file"),
+    ],
+)
+def test_a_wrong_word_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: dict[str, Any], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    with pytest.raises(CrowdrankError, match=told):
+        run_command(name, **options)
+
+
+def test_every_study_has_its_file() -> None:
+    assert all(callable(get_experiment(name)) for name in EXPERIMENTS)
+
+
+def test_all_methods_run_unless_named() -> None:
+    assert [*choose(), "auto"] == list(METHODS)
+    with pytest.raises(UsageError, match="no method to run"):
+        choose([])
+
+
+def test_a_method_that_cannot_take_the_judgments_is_left_out_and_told() -> None:
+    chosen = choose(["average", "dawid-skene"], {"wrong": ("dawid-skene", {"unjudgeable_as": "model"})})
+    fits = fit_all(chosen, crowd(), on="a crowd")
+    assert list(fits.models) == ["average", "dawid-skene"]
+    assert fits.notes[0].startswith("wrong was left out: ")
+    with pytest.raises(InputError, match="no method can be fitted on a crowd"):
+        fit_all({"wrong": chosen["wrong"]}, crowd(), on="a crowd")
+
+
+def test_a_comparison_tells_its_documents_and_tests() -> None:
+    judgments = crowd()
+    gold = pd.DataFrame({"query": np.arange(50) // 20, "document": np.arange(50), "grade": np.arange(50) % 3})
+    fits = fit_all(choose(["average", "majority"]), judgments, on="a crowd")
+    table = compared("crowd", "A crowd", fits, gold, ["AP", "Tau"], baseline="dawid-skene")
+    assert table.comparison is not None
+    assert table.comparison.baseline == "average"
+    assert "3 queries and 50 documents were scored." in table.notes
+    assert set(table.row("majority")) == {"run", "AP", "Tau"}
+    strict(Experiment("one", (table,), ()))
+
+
+def test_equal_counts_are_equal_and_follow_the_seed() -> None:
+    judgments = crowd()
+    few = equal_count(judgments.where(np.arange(len(judgments)) != 0), 4, seed=1)
+    assert few.n_items == judgments.n_items - 1
+    one, same, other = (equal_count(judgments, 2, seed) for seed in (1, 1, 2))
+    assert set(np.diff(one.offsets)) == {2}
+    assert one.frame.equals(same.frame)
+    assert not one.frame.equals(other.frame)
+
+
+def test_at_most_so_many_judges_of_a_family_are_drawn() -> None:
+    judges = crowd()
+    kept = drawn_judges(judges, 3, seed=0)
+    assert np.bincount(judges.family_of[kept]).tolist() == [3, 3]
+    assert drawn_judges(judges, 9, seed=0).all()
+
+
+def test_an_injected_assessor_is_found_again() -> None:
+    judgments = crowd()
+    gold = read_gold(pd.DataFrame({"query": [0, 0], "document": [0, 1], "grade": [0, 2]}))
+    both = injected(judgments, gold.query, gold.document, gold.code)
+    assert len(both) == len(judgments) + 2
+    nats, others = informativeness(DawidSkene().fit(both))
+    assert nats >= 0
+    assert others > 0
+
+
+def test_agreement_is_blank_where_nobody_judged_enough() -> None:
+    gold = read_gold(pd.DataFrame({"query": [0], "document": [0], "grade": [0]}))
+    table = agreement_table(fit_all(choose(["gda"]), crowd(), on="a crowd"), crowd(), {"gold": gold})
+    assert strict(Experiment("one", (table,), ()))["tables"][0]["rows"][0]["gold"] is None
+
+
+def test_the_relevance_drawn_does_not_depend_on_the_random_assessor() -> None:
+    world = draw(GDA().fit(crowd(items=2000)), seed=3)
+    frame = with_random(world.judgments, 3).frame
+    random = frame[frame["assessor"] == INJECTED]["grade"].to_numpy()
+    assert abs(np.corrcoef(random, world.relevance)[0, 1]) < 0.1
+
+
+def test_a_calibrated_share_is_reliable() -> None:
+    rng = np.random.default_rng(0)
+    shares = rng.dirichlet([1, 1, 1], 20_000)
+    code = (rng.random((20_000, 1)) > np.cumsum(shares, axis=1)[:, :-1]).sum(axis=1)
+    rows = reliability("exact", shares, code)
+    assert len(rows) == 10
+    assert sum(row["pairs"] for row in rows) == shares.size
+    assert all(abs(row["expected"] - row["observed"]) < 0.04 for row in rows)
+
+
+def test_one_draw_has_no_spread() -> None:
+    (row,) = averaged([{"a": {"AP": 0.5}}])
+    assert Table("one", "One", (row,)).to_dict()["rows"][0]["AP sd"] is None
+
+
+# On public data.
+
+
+def close(row: dict[str, Any], expected: list[float], within: float) -> bool:
+    found = [value for value in row.values() if isinstance(value, float)]
+    return found == pytest.approx(expected, abs=within)
+
+
+@pytest.mark.data
+def test_rf10_has_the_known_figures(data_folder: Path) -> None:
+    assert data_folder.is_dir()
+    rf10_experiment = get_experiment("rf10")(FAST, seeds=(0,))
+    table = rf10_experiment.table("crowd")
+    assert close(table.row("gda"), [0.787, 0.829, 0.671], 0.005)
+    assert close(table.row("gda-unjudgeable"), [0.796, 0.835, 0.691], 0.005)
+    assert "100 queries and 4,460 documents were scored." in table.notes
+    assert "100 queries and 3,277 documents were scored." in rf10_experiment.table("nist-judged").notes
+    halves = [rf10_experiment.table(half).comparison for half in ("odd", "even")]
+    assert [half.evaluations["gda"].counts.queries for half in halves if half is not None] == [50, 50]
+    strict(rf10_experiment)
+    sees_through_the_injected(rf10_experiment)
+    assert rf10_experiment.table("agreement").row("gda")["all gold"] == pytest.approx(0.66, abs=0.05)
+    assert rf10_experiment.table("split-half").row("gda-difficulty")["relevance"] > 0.4
+
+
+def sees_through_the_injected(rf10_experiment: Experiment) -> None:
+    gda = rf10_experiment.table("injected").row("gda")
+    assert gda["nats random"] < 0.01 < gda["nats crowd"]
+    assert abs(gda["AP random"] - gda["AP crowd"]) < 0.005
+    assert min(gda["AP expert"], gda["AP reversed"]) > 0.9
+    assert np.isnan(rf10_experiment.table("injected").row("average")["nats expert"])
+
+
+@pytest.mark.data
+def test_web5_has_the_known_figures(data_folder: Path, tmp_path: Path) -> None:
+    words = ["web5", "--methods", "majority,dawid-skene", "-o", "out"]
+    done = experiments_process(*words, cwd=tmp_path, CROWDRANK_DATA=str(data_folder))
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "out" / "web5.json").read_text())
+    assert found["command"] == "python -m experiments web5 --methods majority,dawid-skene"
+    (row,) = (row for row in found["tables"][0]["rows"] if row["run"] == "dawid-skene-no-prior")
+    assert row["GradeAccuracy"] == pytest.approx(0.829, abs=0.005)
+    assert "Difference to dawid-skene [95% interval], p by Holm" in done.stdout
+    assert "Protocol. Data: web search relevance" in done.stdout
+
+
+@pytest.mark.data
+def test_dl20_has_the_known_figures(data_folder: Path) -> None:
+    assert data_folder.is_dir()
+    experiment = get_experiment("dl20")(["average", "family-mean"], seeds=(0,))
+    assert close(experiment.table("judges").row("family-mean"), [0.613, 0.848, 0.680, 0.702], 0.003)
+    assert "(55: gpt-4o 1, llama3.2 27, mistral 27)" in experiment.protocol[1]
+    one = experiment.table("per-family-1")
+    assert one.row("average")["AP(rel=2)"] == pytest.approx(one.row("family-mean")["AP(rel=2)"])
+    strict(experiment)
+
+
+@pytest.mark.data
+def test_calibration_covers(data_folder: Path) -> None:
+    assert data_folder.is_dir()
+    experiment = get_experiment("calibration")(["dawid-skene", "gda"], seeds=(0,))
+    row = experiment.table("coverage").row("gda")
+    assert row["50% covers"] == pytest.approx(0.50, abs=0.03)
+    assert row["95% covers"] == pytest.approx(0.95, abs=0.03)
+    assert row["nats random"] < 0.01
+    full = [row for row in experiment.table("reliability").rows if row["pairs"] > 500]
+    assert len(full) >= 8
+    assert all(row["observed"] == pytest.approx(row["expected"], abs=0.04) for row in full)
+    assert [row["run"] for row in experiment.table("coverage").rows] == ["gda"]
+    assert [row["run"] for row in experiment.table("against-gold").rows] == ["dawid-skene", "gda"]
+    strict(experiment)
+
+
+def test_auto_elsewhere_tells_both_regrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = simulate(queries=10, documents=8, labels=3, random_state=1)
+    small = auto.Setting("small", read_judgments(world.judgments), world.gold, auto.SIMULATED_MEASURES, {})
+    monkeypatch.setattr(auto, "elsewhere", lambda sets: {"simulated, small": lambda seed: small})
+    table = auto.elsewhere_table([], ["average", "dawid-skene"], seeds=(0,), tell=quiet)
+    assert [row["run"] for row in table.rows] == ["simulated, small"]
+    (row,) = table.rows
+    model = Auto().fit(small.judgments).choice_.set_index("method")["chosen_for"]
+    assert [row["chosen for ranking"]] == list(model.index[model.str.startswith("ranking")])
+    assert np.isfinite([row["ranking"], row["grades"]]).all()
+
+
+@pytest.mark.data
+def test_auto_is_near_the_best(data_folder: Path) -> None:
+    assert data_folder.is_dir()
+    sets = [one for one in auto.public_sets() if one.name != "rf10"]  # on which auto has a test of its own
+    named = ["average", "family-mean", "dawid-skene", "gda"]
+    table = auto.regret_table(sets, {one.name: auto.outcome(one, named, tell=quiet) for one in sets})
+    assert table.row("mean")["regret"] <= 0.01
+    assert table.row("dl20 Tau")["chosen"] in ("family-mean", "gda")
+    assert table.row("web5 GradeAccuracy")["chosen"] == "dawid-skene"

@@ -1,0 +1,151 @@
+"""The experiments of collection, small: layouts, verdicts, and that nothing is told that must not be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crowdrank.collection.replay import Crowd
+from crowdrank.consensus.gda import GDA
+from crowdrank.errors import UsageError
+from crowdrank.judgments.read import read_judgments
+from crowdrank.simulation.world import simulate
+from experiments import next_label, overlap
+from experiments.base import Table
+from experiments.subsample import equal_count
+
+SMALL: dict[str, Any] = {"n_estimators": 8, "learning_rate": 0.2, "num_leaves": 7, "min_child_samples": 10}
+
+
+@pytest.fixture(scope="module")
+def lessons() -> overlap.Lessons:
+    return overlap.world(0, train=30, test=25)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap, "TREES", SMALL)
+
+
+def test_a_label_set_has_eleven_labels_and_keeps_test_queries_apart(lessons: overlap.Lessons) -> None:
+    assert set(np.diff(lessons.judgments.offsets)) == {11}
+    assert not set(lessons.gold["query"]) & set(lessons.judgments.queries.to_pylist())
+    assert lessons.part(5).n_queries == 5
+
+
+@pytest.mark.usefixtures("small")
+def test_the_layout_of_the_papers_tables(lessons: overlap.Lessons) -> None:
+    table = overlap.accuracy_table("LambdaMART A", lessons, ["if-good-3", "single"], overlap.trees, "LambdaMART", [0])
+    assert table.name == "lambdamart-a"
+    assert list(table.rows[0]) == ["run", "nDCG@3", "nDCG@1", "nDCG@5", "nDCG@10"]
+    assert table.rows[0]["nDCG@3"] >= table.rows[1]["nDCG@3"]
+    costs = overlap.cost_table("costs A", lessons, overlap.SCHEMES, [0, 1])
+    row = costs.row("if-good-3")
+    assert row["labeling overhead"] == pytest.approx(row["by the formula"])
+    bound = costs.row("good-till-bad")
+    assert bound["labeling overhead"] <= bound["by the formula"]
+    assert costs.row("if-good-x3")["rest:good"] == pytest.approx(costs.row("single")["rest:good"] / 3)
+    assert costs.row("overlap-11")["training overhead"] == 11
+
+
+@pytest.mark.usefixtures("small")
+def test_equal_budgets_spend_as_many_labels(lessons: overlap.Lessons) -> None:
+    table = overlap.equal_table("A", lessons, ["if-good-3", "overlap-3", "single"], [0])
+    assert table.comparison is not None
+    assert table.comparison.baseline == "if-good-3"
+    assert "Training queries: if-good-3 " in " ".join(table.notes)
+    assert "overlap-3 10, single 30" in " ".join(table.notes)
+    assert overlap.judged(table) in ("confirmed", "refuted", "undecided")
+    assert overlap.claim_table([table]).rows[0]["claim"] == overlap.judged(table)
+
+
+def test_the_verdict_follows_the_tests() -> None:
+    class Rows:
+        def __init__(self, rows: list[dict[str, Any]]) -> None:
+            self.rows = rows
+
+        def to_pylist(self) -> list[dict[str, Any]]:
+            return self.rows
+
+    class Compared:
+        baseline = "if-good-3"
+
+        def __init__(self, *tests: tuple[float, bool]) -> None:
+            runs = [
+                {"run": f"r{i}", "measure": "nDCG@3", "difference": d, "significant": s}
+                for i, (d, s) in enumerate(tests)
+            ]
+            self.rows = Rows(runs)
+
+    def word(*tests: tuple[float, bool]) -> str | None:
+        return overlap.judged(Table("equal-A", "", (), (), Compared(*tests)))  # type: ignore[arg-type]
+
+    assert word((-0.1, True), (-0.1, True)) == "confirmed"
+    assert word((-0.1, True), (0.1, True)) == "refuted"
+    assert word((-0.1, True), (0.1, False)) == "undecided"
+
+
+def test_a_set_labeled_by_the_claim_allows_its_schemes(lessons: overlap.Lessons) -> None:
+    plus = overlap._labeled_by_claim(lessons, 0)
+    assert set(np.diff(plus.judgments.offsets)) == {1, 3}
+    costs = overlap.cost_table("costs plus", plus, overlap.SCHEMES, [0])
+    assert [row["run"] for row in costs.rows] == list(overlap.PLUS)
+
+
+def test_only_schemes_can_be_named() -> None:
+    with pytest.raises(UsageError, match="entropy is not a labeling scheme"):
+        overlap.experiment(["entropy"])
+    with pytest.raises(UsageError, match="There is no policy 'x'"):
+        next_label.experiment(["x"])
+    with pytest.raises(UsageError, match="There is no policy to run"):
+        next_label.experiment([])
+
+
+@pytest.fixture(scope="module")
+def replayed() -> list[next_label.Replayed]:
+    world = simulate(queries=12, documents=8, labels=7, assessors=15, grades=3, random_state=1)
+    full = read_judgments(world.judgments)
+    five = [equal_count(full, 5, seed) for seed in (0, 1)]
+    return [next_label.Replayed(one, Crowd.of(one), world.gold, one, seed) for seed, one in enumerate(five)]
+
+
+def test_tables_of_policies(replayed: list[next_label.Replayed], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(next_label, "ROUNDS", 4)
+    runs = ["random", "if-good-3", "ndcg@10"]
+    area, half, curve = next_label.setting_tables("rf10", replayed, runs)
+    assert [row["run"] for row in area.rows] == runs
+    assert [row["run"] for row in half.rows] == [next_label.FULL, *runs]
+    assert len(curve.rows[0]) == 2 + 4
+    assert curve.row("random")["labels a document"] == pytest.approx(2.5, abs=0.01)
+    assert "the quality of 5 everywhere" in " ".join(half.notes)
+    means = [curve.row("random")[f"{2.5 * (number + 1) / 4:.2f}"] for number in range(4)]
+    assert area.row("random")["nDCG@10"] == pytest.approx(np.mean(means))
+
+
+def test_how_many_labels_are_to_be_had_informs_no_policy() -> None:
+    """The same judgments so far, and fewer who could judge some documents: the same documents are asked about."""
+    full = read_judgments(simulate(queries=10, documents=8, labels=8, assessors=15, random_state=2).judgments)
+    so_far = equal_count(full, 2, 0)
+    place = np.arange(len(full)) - np.repeat(full.offsets[:-1], np.diff(full.offsets))
+    item = np.repeat(np.arange(full.n_items), np.diff(full.offsets))
+    fewer = full.where((place < 7) | (item % 2 == 0))  # of every other document one label less
+    for name in next_label.RUNS:
+        policy = next_label.policy_for(name, "rf10", 0)
+        model = GDA().fit(so_far) if policy.takes_model else None
+        asked = [policy.next(Crowd.of(crowd).pool, so_far, model, 15) for crowd in (full, fewer)]
+        assert asked[0].pair.tolist() == asked[1].pair.tolist()
+        assert not asked[0].unmet
+
+
+@pytest.mark.data
+def test_experts_are_scored_on_documents_that_nobody_bought(data_folder: Any) -> None:
+    judges = next_label.dl20_crowds([0])[0].full
+    few = judges.where(judges.item_query[np.repeat(np.arange(judges.n_items), np.diff(judges.offsets))] < 6)
+    table = next_label.desk(few)
+    found, number, scored = next_label.strategies(table, 5, 0)
+    assert number == int(2.5 * few.n_items / 50)
+    assert len(scored) >= few.n_items - 4 * number
+    assert {"llm", "experts"} < set(found)
+    assert all(len(values) == few.n_items and np.isfinite(values).all() for values in found.values())

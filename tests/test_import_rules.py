@@ -1,0 +1,156 @@
+"""The order of the packages, and what importing costs."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import crowdrank
+
+PACKAGE = Path(crowdrank.__file__).parent
+PACKAGES = (
+    "judgments",
+    "engine",
+    "evaluation",
+    "simulation",
+    "consensus",
+    "assessors",
+    "rankers",
+    "label_learning",
+    "collection",
+    "pipeline",
+    "reports",
+    "cli",
+)
+"""Packages in their order: each imports only from those before it."""
+BASE_MODULES = (
+    "_array_io",
+    "_base",
+    "_disk",
+    "_files",
+    "_folders",
+    "_notebook",
+    "_numba",
+    "_progress",
+    "_saved",
+    "_source",
+    "_text",
+    "_typing",
+    "errors",
+)
+"""Modules that import no package of the project; every package may use them."""
+
+
+def crowdrank_imports(path: Path) -> set[str]:
+    """Return the first names below crowdrank that a file imports, wherever in the file."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "crowdrank":
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("crowdrank.")}
+    return found
+
+
+def test_every_package_is_in_the_order() -> None:
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert packages == set(PACKAGES)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_from_packages_before_it(package: str) -> None:
+    allowed = {*BASE_MODULES, *PACKAGES[: PACKAGES.index(package) + 1]}
+    for path in (PACKAGE / package).rglob("*.py"):
+        assert crowdrank_imports(path) <= allowed, path
+
+
+@pytest.mark.parametrize("module", BASE_MODULES)
+def test_base_modules_use_no_package(module: str) -> None:
+    assert crowdrank_imports(PACKAGE / f"{module}.py") <= set(BASE_MODULES)
+
+
+def loaded_by(code: str) -> set[str]:
+    out = subprocess.run(
+        [sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    return set(out.stdout.split())
+
+
+@pytest.mark.parametrize("code", ["import crowdrank", "import crowdrank.cli.app"])
+def test_importing_is_light(code: str) -> None:
+    heavy = {"numba", "lightgbm", "pandas", "pyarrow", "scipy", "numpy", "sklearn", "torch", "altair", "jinja2"}
+    assert not loaded_by(code) & heavy
+
+
+COMPILES = """
+import pandas, crowdrank
+from crowdrank.consensus import kernels
+frame = pandas.DataFrame({"task": [1, 1, 2], "worker": ["a", "b", "a"], "label": [0, 1, 2]})
+crowdrank.DawidSkene(5, 1.0).fit(frame)
+crowdrank.GLAD(5, 1.0).fit(frame)
+for kernel in (kernels.expect_states(3), kernels.expect_abilities, kernels.summarize):
+    print(sum(kernel.stats.cache_misses.values()))
+"""
+
+
+def test_a_second_process_compiles_nothing() -> None:
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", COMPILES], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "0", "0"]
+
+
+FITS = """
+import sys; sys.path.insert(0, sys.argv[1])
+import numpy, pandas, crowdrank
+from crowdrank.consensus import kernels
+frame = pandas.DataFrame({"task": [1, 1, 2], "worker": ["a", "b", "a"], "label": [0, 1, 2]})
+print(crowdrank.MajorityVote().fit(frame).consensus_.n_documents, crowdrank.__file__)
+print(kernels.count_votes.stats.cache_path, sum(kernels.count_votes.stats.cache_hits.values()))
+"""
+
+
+def without_override() -> list[str]:
+    """Return the command prefix under which even root cannot write a read-only folder."""
+    if os.getuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("root without setpriv can write everywhere")
+    return ["setpriv", "--bounding-set=-dac_override"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of folders are POSIX")
+def test_a_read_only_install_and_home_work(tmp_path: Path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / "lib" / "crowdrank", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "home").mkdir()
+    for folder in [tmp_path / "home", *(path for path in (tmp_path / "lib").rglob("*") if path.is_dir())]:
+        folder.chmod(0o555)
+    cache = tmp_path / "tmp" / f"crowdrank-numba-{os.getuid()}"
+    cache.parent.mkdir()
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "TMPDIR": str(cache.parent)}
+
+    def fitted() -> tuple[str, str]:
+        command = [*without_override(), sys.executable, "-c", FITS, str(tmp_path / "lib")]
+        done = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        result, cached = done.stdout.splitlines()
+        assert result == f"2 {tmp_path / 'lib' / 'crowdrank' / '__init__.py'}"
+        place, hits = cached.split()
+        return place, hits
+
+    assert [fitted()[1], fitted()[1]] == ["0", "1"], "the second process finds what the first compiled"
+    assert Path(fitted()[0]).parent == cache
+    assert cache.stat().st_mode & 0o777 == 0o700
+    cache.chmod(0o777)
+    assert fitted() == ("None", "0"), "a folder that others can write is not used"
+
+
+def test_every_public_name_is_there() -> None:
+    for name in crowdrank.__all__:
+        assert getattr(crowdrank, name).__doc__, name
