@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crowdrank._saved import Fields, is_text, is_whole, require, require_array, require_range
+from crowdrank.errors import Message
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
 
@@ -137,7 +138,7 @@ def report_from(stored: dict[str, Any]) -> ReadReport:
     """Return the report of reading that was saved as an object."""
     about, names = Fields(stored), {field.name for field in fields(ReadReport)}
     require(set(stored) == names, "the read report is incomplete")
-    counts, texts = about.object("skipped"), {name: about.object(name) for name in ("examples", "units")}
+    counts, texts = about.object("skipped"), {name: about.object(name) for name in ("examples", "units", "columns")}
     require(all(is_text(key) and is_whole(value) for key, value in counts.items()), "skipped is not a table of counts")
     for name, table in texts.items():
         require(all(map(is_text, (*table, *table.values()))), f"{name} is not a table of texts")
@@ -147,8 +148,22 @@ def report_from(stored: dict[str, Any]) -> ReadReport:
         repeats=about.whole("repeats"),
         excluded=about.whole("excluded"),
         guessed=about.flag("guessed"),
+        notes=tuple(map(message_from, about.sequence("notes"))),
         **texts,
     )
+
+
+def message_from(stored: Any) -> Message:
+    """Return the message that was saved as an object."""
+    require(isinstance(stored, dict), "a note is not an object")
+    try:
+        message = Message.from_dict(stored)
+    except (KeyError, TypeError) as problem:
+        raise ValueError("a note is not a message") from problem
+    texts = [message.problem, message.kind, message.severity, *asdict(message.location).values()]
+    texts += [text for fix in message.fixes for text in (fix.text, fix.parameter or "")] + [message.parameter or ""]
+    require(all(map(is_text, texts)), "a note is not a message")
+    return message
 
 
 def backend_from(name: str) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from crowdrank._base import require_one_of
 from crowdrank._text import counted
-from crowdrank.errors import InputError
+from crowdrank.errors import InputError, Message
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.scale import Scale
 
@@ -26,7 +26,7 @@ NO_QUERY = "all"
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What reading left out or found, counted."""
+    """Counts of rows that were read and not used, and how the file was understood."""
 
     rows: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
@@ -35,6 +35,8 @@ class ReadReport:
     excluded: int = 0
     units: Mapping[str, str] = field(default_factory=dict)  # of durations and costs, where they are known
     guessed: bool = False  # whether the scale was read off the grades
+    columns: Mapping[str, str] = field(default_factory=dict)  # the column that was read for each role
+    notes: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
