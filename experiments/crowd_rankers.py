@@ -76,7 +76,7 @@ ROOM = 0.01
 SEEDS = (0, 1)
 DRAWS = (0, 1, 2)
 """Seeds of the crowds where there are few queries, so that a round is cheap."""
-GENERATED: Mapping[str, Any] = {"queries": 600, "documents": 20, "features": 20, "seed": 100}
+GENERATED: Mapping[str, Any] = {"queries": 600, "documents": 20, "features": 20, "random_state": 100}
 REPEATS = 3
 RIDGE = 100.0
 """Of linear rankers, where no validation queries choose."""

@@ -30,7 +30,7 @@ MARTS = ("majority", "average", "dawid-skene", "glad")
 """LambdaMART on what the papers take for labels: their headline is to beat them all."""
 TREE_FEATURES = 100
 """Trees that join the features of linear rankers and remappers, where the validation queries like them better."""
-FOREST: Mapping[str, Any] = {"learning_rate": 0.1, "num_leaves": 8, "min_child_samples": 20, "threads": 1}
+FOREST: Mapping[str, Any] = {"learning_rate": 0.1, "num_leaves": 8, "min_child_samples": 20, "n_jobs": 1}
 
 
 @dataclass(frozen=True, eq=False)

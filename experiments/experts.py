@@ -42,7 +42,7 @@ from experiments.rankers import mq2008, named, query_numbers, run_frame
 MEASURES = ("DCG@1", "DCG@5", "DCG@10")
 NUMBERS = (0, 50, 100, 200, 300, 400)
 """Of tree features in REMAP's Figure 4."""
-GENERATED: Mapping[str, Any] = {"queries": 1500, "documents": 15, "features": 20, "seed": 100}
+GENERATED: Mapping[str, Any] = {"queries": 1500, "documents": 15, "features": 20, "random_state": 100}
 CROWD: Mapping[str, Any] = {"label_grades": 2, "honeypots": 0.05}
 PER_FAMILY = 9
 """Of DL20's judges, at most."""

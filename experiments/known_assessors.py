@@ -116,7 +116,7 @@ class KnownAssessors(ABC):
         expert, held_out = (
             (part, part.grade, part.query) for part in (source.features.take(rows) for rows in (steering, stopping))
         )
-        settings: dict[str, Any] = {"ridge": RIDGES, "seed": seed, **options}
+        settings: dict[str, Any] = {"ridge": RIDGES, "random_state": seed, **options}
         remapper = cls(self.mode, **settings).fit(told, source.features, expert, eval_set=held_out)
         found = np.array([self.read(remapper, label, own, level) for level in levels])
         values = {f"{self.quality} {level:g}": float(value) for level, value in zip(levels, found, strict=True)}

@@ -148,7 +148,7 @@ def _gold_in(gold: Gold, judgments: Judgments) -> pd.DataFrame:
 def policy_for(name: str, setting: str, seed: int) -> Policy:
     """A policy as the experiment sets it."""
     policy = policy_named(name)
-    told = {"seed": seed, "good": GOOD[setting], "settled": None}
+    told = {"random_state": seed, "good": GOOD[setting], "settled": None}
     return policy.set_params(**{one: value for one, value in told.items() if one in policy.get_params()})
 
 

@@ -25,7 +25,7 @@ class Quality(known_assessors.KnownAssessors):
 
     name, mode, quality = "quality", "W", "quality"
     learns = "the weight of a label"
-    generated: ClassVar[Mapping[str, Any]] = {"queries": 1500, "documents": 20, "features": 60, "seed": 100}
+    generated: ClassVar[Mapping[str, Any]] = {"queries": 1500, "documents": 20, "features": 60, "random_state": 100}
     tried = "of 600 queries with 20 features, weights were monotone in 3 of these 5 splits."
 
     def levels(self, grades: Floats) -> Floats:

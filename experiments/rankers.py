@@ -203,7 +203,7 @@ def learner(make: Callable[[], Ranker]) -> Learn:
 
 def trees(**other: Any) -> LambdaMART:
     """LambdaMART as the experiment sets it; one thread is no slower on lists as short as these."""
-    return LambdaMART(**{**TREES, "patience": PATIENCE, "truncation": TRUNCATION, "threads": 1, **other})
+    return LambdaMART(**{**TREES, "patience": PATIENCE, "truncation": TRUNCATION, "n_jobs": 1, **other})
 
 
 def tree_features() -> TreeFeatures:

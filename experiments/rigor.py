@@ -23,7 +23,7 @@ class Rigor(known_assessors.KnownAssessors):
 
     name, mode, quality = "rigor", "T", "rigor"
     learns = "the target of a positive label"
-    generated: ClassVar[Mapping[str, Any]] = {"queries": 3000, "documents": 20, "features": 600, "seed": 100}
+    generated: ClassVar[Mapping[str, Any]] = {"queries": 3000, "documents": 20, "features": 600, "random_state": 100}
     tried = (
         "with 20 to 100 features targets were monotone in 0 or 1 of 5 splits, with 250 to 600 features of 1,000 to "
         "2,000 queries in 2 to 4. That the linear functions cut off label features beyond 5 standard deviations, and "

@@ -119,7 +119,7 @@ def test_informativeness_is_the_models(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["gda", "dawid-skene", "majority"])
 @settings(max_examples=5, deadline=None)
-@given(random_state=st.integers(0, 1000))
+@given(seed=st.integers(0, 1000))
 def test_names_and_order_change_nothing(method: str, seed: int) -> None:
     frame = world(5, queries=10, assessors=10).judgments
     rng = np.random.default_rng(seed)

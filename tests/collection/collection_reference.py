@@ -1,4 +1,4 @@
-"""Slow, obvious twins of the kernels of collection."""
+"""Slow, obvious references of the kernels of collection."""
 
 from __future__ import annotations
 

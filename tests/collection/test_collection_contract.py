@@ -58,7 +58,7 @@ def fitted(labels: int = 3) -> Aggregator:
 
 def eager(cls: type[Policy], seed: int | None = None) -> Policy:
     """A policy that still wants labels of documents with three."""
-    more = {"k": 6, "settled": None, "seed": seed}
+    more = {"k": 6, "settled": None, "random_state": seed}
     policy = cls()
     return policy.set_params(**{name: value for name, value in more.items() if name in policy.get_params()})
 
@@ -135,7 +135,7 @@ PRICES = st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0, 50.0]), min_size=12, max
     price=PRICES,
     money=st.floats(0.3, 200),
     most=st.one_of(st.none(), st.integers(1, 25)),
-    random_state=st.one_of(st.none(), st.integers(0, 3)),
+    seed=st.one_of(st.none(), st.integers(0, 3)),
     honeypots=st.sampled_from([0.0, 0.2]),
     narrow=st.booleans(),
 )

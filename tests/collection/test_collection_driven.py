@@ -1,4 +1,4 @@
-"""Policies that ask a model: the kernels next to their twins, what is wanted, and who is asked."""
+"""Policies that ask a model: the kernels next to their references, what is wanted, and who is asked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from functools import cache
 from itertools import pairwise
 
-import collection_reference as twins
+import collection_reference as references
 import numpy as np
 import pandas as pd
 import pytest
@@ -60,7 +60,7 @@ def test_allot_is_its_twin(data: st.DataObject) -> None:
         pairs, pairs, offsets, codes, np.arange(n_assessors), np.cumsum([0, *map(len, allowed)]), listed, merit, price,
         load.copy(), most, money, turn, np.full(n_pairs, -1), empty.copy(), empty.copy(), 0, chosen, ended,
     )  # fmt: skip
-    expected = twins.allot(
+    expected = references.allot(
         pairs.tolist(), judged_by, allowed, merit, price.tolist(), load.tolist(), most, money, turn.tolist()
     )
     assert chosen.tolist() == expected
@@ -84,7 +84,7 @@ def test_top_gains_is_its_twin(data: st.DataObject) -> None:
     kernels.top_gains(offsets, *told, k, 1 / np.log2(np.arange(2, k + 2)), gain)
     for start, stop in pairwise(offsets):
         for d in range(start, stop):
-            expected = twins.top_gain(score[start:stop], d - start, chance[d], after[d], k)
+            expected = references.top_gain(score[start:stop], d - start, chance[d], after[d], k)
             assert gain[d] == pytest.approx(expected, abs=1e-9)
 
 
@@ -98,7 +98,7 @@ def test_information_is_bayes_rule() -> None:
     for row in range(6):
         listed = set(some[1][2 * row : 2 * row + 2].tolist())
         for a in range(5):
-            expected = twins.information(posterior[row], curves[a]) if a in listed else -1.0
+            expected = references.information(posterior[row], curves[a]) if a in listed else -1.0
             assert told[row, a] == pytest.approx(expected, abs=1e-12)
 
 
@@ -107,7 +107,7 @@ def test_the_belief_of_a_line_is_near_the_posterior_itself() -> None:
     exact = gda().posterior().drop(columns=["query", "document"]).to_numpy()
     assert np.abs(belief.posterior(np.arange(judged().n_items)) - exact).sum(axis=1).mean() < 0.15
     drop = belief.drop(np.arange(judged().n_items))
-    mean = [twins.information(row, belief.anyone) for row in exact]
+    mean = [references.information(row, belief.anyone) for row in exact]
     assert np.corrcoef(drop, mean)[0, 1] > 0.97
 
 
@@ -116,7 +116,7 @@ def test_what_is_looked_up_on_the_grid_is_what_is_worked_out() -> None:
     pair = np.arange(judged().n_items)
     spelt_out = belief.posterior(pair)
     np.testing.assert_allclose(
-        belief.drop(pair), [twins.information(row, belief.anyone) for row in spelt_out], atol=0.01
+        belief.drop(pair), [references.information(row, belief.anyone) for row in spelt_out], atol=0.01
     )
     np.testing.assert_allclose(belief.entropy(pair), -(spelt_out * np.log(spelt_out + 1e-300)).sum(axis=1), atol=0.02)
     seen_as = np.eye(len(belief.careful))[belief.careful.argmax(axis=0)]
@@ -149,14 +149,14 @@ def test_what_answers_tell_is_bayes_rule_however_many_are_asked() -> None:
     n = 2 * FEW + 3
     shares, curves = np.eye(4)[rng.integers(0, 4, n)].T, rng.dirichlet(np.ones(3), (5, 4)).transpose(0, 2, 1).copy()
     shares[:, 3:] = rng.dirichlet(np.ones(4), n - 3).T
-    expected = [[twins.information(column, one) for one in curves] for column in shares.T]
+    expected = [[references.information(column, one) for one in curves] for column in shares.T]
     np.testing.assert_allclose(told_by_each(curves, shares), expected, atol=1e-12)
     np.testing.assert_allclose(told_by(curves[2], shares), np.array(expected)[:, 2], atol=1e-12)
     spread = [-sum(p * np.log(p) for p in column if p > 0) for column in shares.T]
     np.testing.assert_allclose(entropies(shares), spread, atol=1e-12)
 
 
-@given(random_state=st.integers(0, 10_000), timed=st.booleans())
+@given(seed=st.integers(0, 10_000), timed=st.booleans())
 def test_goodness_is_its_twin(seed: int, timed: bool) -> None:
     rng = np.random.default_rng(seed)
     offsets = np.append(0, np.cumsum(rng.integers(1, 4, 5)))
@@ -311,7 +311,7 @@ def test_wishes_in_order_without_sorting_all() -> None:
         np.testing.assert_array_equal(order, np.argsort(-worth, kind="stable"))
 
 
-@given(random_state=st.integers(0, 10_000), first=st.integers(0, 400))
+@given(seed=st.integers(0, 10_000), first=st.integers(0, 400))
 def test_wishes_that_say_at_most_how_much_come_in_the_order_of_what_they_are_worth(seed: int, first: int) -> None:
     rng = np.random.default_rng(seed)
     at_most = rng.integers(0, 30, 3000).astype(float)

@@ -66,7 +66,7 @@ def wanted(name: str, labels: list[int]) -> int:
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=25)
-@given(grades=GRADES, random_state=st.integers(0, 5))
+@given(grades=GRADES, seed=st.integers(0, 5))
 def test_the_sampler_buys_what_the_rule_says(name: str, grades: list[list[int]], seed: int) -> None:
     full = table(grades)
     sampled = scheme(name).sample(full, seed)
@@ -99,7 +99,7 @@ def test_the_policy_asked_round_by_round_buys_as_much_as_the_sampler(name: str, 
 
 
 @settings(max_examples=40)
-@given(grades=GRADES, k=st.integers(1, 5), random_state=st.integers(0, 9))
+@given(grades=GRADES, k=st.integers(1, 5), seed=st.integers(0, 9))
 def test_if_good_costs_what_the_formula_says(grades: list[list[int]], k: int, seed: int) -> None:
     full, policy = table(grades), IfGood(k)
     sampled = policy.sample(full, seed)
@@ -114,7 +114,7 @@ def test_if_good_costs_what_the_formula_says(grades: list[list[int]], k: int, se
 
 
 @settings(max_examples=25)
-@given(grades=GRADES, random_state=st.integers(0, 9))
+@given(grades=GRADES, seed=st.integers(0, 9))
 def test_good_till_bad_costs_at_most_what_the_formula_says(grades: list[list[int]], seed: int) -> None:
     full, policy = table(grades), GoodTillBad(5)
     firsts = GoodTillBad(1).sample(full, seed)

@@ -83,7 +83,7 @@ def test_regret_knows_which_way_is_better() -> None:
 
 
 @settings(max_examples=5, deadline=None)
-@given(random_state=st.integers(0, 1000))
+@given(seed=st.integers(0, 1000))
 def test_order_and_names_do_not_matter(seed: int) -> None:
     frame = simulate(queries=6, documents=8, assessors=12, random_state=seed).judgments[
         ["query", "document", "assessor", "grade"]
@@ -230,7 +230,7 @@ def test_the_command_line_tells_the_choice(tmp_path: Path) -> None:
     assert found["reason"] in told
 
 
-# The yardstick, against slow and obvious twins.
+# The yardstick, against slow and obvious references.
 
 
 def test_whole_families_are_held_out_in_folds_of_about_one_size() -> None:
@@ -243,7 +243,7 @@ def test_whole_families_are_held_out_in_folds_of_about_one_size() -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(random_state=st.integers(0, 10_000), n=st.integers(1, 12), bins=st.integers(1, 5))
+@given(seed=st.integers(0, 10_000), n=st.integers(1, 12), bins=st.integers(1, 5))
 def test_tied_items_share_their_places(seed: int, n: int, bins: int) -> None:
     rng = np.random.default_rng(seed)
     relevance, query = rng.integers(0, 4, n).astype(float), np.sort(rng.integers(0, 2, n))
@@ -258,7 +258,7 @@ def test_tied_items_share_their_places(seed: int, n: int, bins: int) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(random_state=st.integers(0, 10_000), n=st.integers(2, 15))
+@given(seed=st.integers(0, 10_000), n=st.integers(2, 15))
 def test_pairs_are_counted_as_one_by_one(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)
     group = np.unique(rng.integers(0, 3, n), return_inverse=True)[1]

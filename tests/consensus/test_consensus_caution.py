@@ -19,7 +19,7 @@ from crowdrank.errors import DataWarning
 LINES = [BWA, GDA, GDAPairwise, Rasch]
 
 
-@given(random_state=st.integers(0, 10_000), experts=st.booleans())
+@given(seed=st.integers(0, 10_000), experts=st.booleans())
 def test_connect_equals_connected_components(seed: int, experts: bool) -> None:
     rng = np.random.default_rng(seed)
     offsets = np.append(0, np.cumsum(rng.integers(1, 4, 8)))

@@ -1,4 +1,4 @@
-"""Posterior predictive checks: twins of the kernels, and that they find what is wrong."""
+"""Posterior predictive checks: references of the kernels, and that they find what is wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crowdrank.consensus.posterior_check import check
 from crowdrank.errors import UsageError
 
 
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_leaving_out_equals_computing_without(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n_states, n_answers, n_assessors, n = 4, 3, 5, 6

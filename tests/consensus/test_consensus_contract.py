@@ -121,7 +121,7 @@ def test_an_unfitted_model_says_so(cls: type[Aggregator]) -> None:
 
 @each
 @settings(max_examples=10, deadline=None)
-@given(random_state=st.integers(0, 1000))
+@given(seed=st.integers(0, 1000))
 def test_permuting_rows_changes_nothing(cls: type[Aggregator], seed: int) -> None:
     frame = crowd(seed)
     shuffled = frame.sample(frac=1, random_state=seed)
@@ -132,7 +132,7 @@ def test_permuting_rows_changes_nothing(cls: type[Aggregator], seed: int) -> Non
 
 @each
 @settings(max_examples=10, deadline=None)
-@given(random_state=st.integers(0, 1000))
+@given(seed=st.integers(0, 1000))
 def test_renaming_ids_changes_nothing(cls: type[Aggregator], seed: int) -> None:
     frame = crowd(seed)
     names = {
@@ -167,9 +167,9 @@ def test_duplicating_all_items_leaves_the_assessors_unchanged(cls: type[Aggregat
 @each
 def test_twin_assessors_get_equal_parameters(cls: type[Aggregator]) -> None:
     frame = crowd()
-    twin = frame[frame["assessor"] == "w0"].assign(assessor="twin")
-    about = assessors(fitted(cls, pd.concat([frame, twin])))
-    assert_close(about.loc[["w0"]], about.loc[["twin"]].rename(index={"twin": "w0"}), 1e-12)
+    reference = frame[frame["assessor"] == "w0"].assign(assessor="reference")
+    about = assessors(fitted(cls, pd.concat([frame, reference])))
+    assert_close(about.loc[["w0"]], about.loc[["reference"]].rename(index={"reference": "w0"}), 1e-12)
 
 
 @each

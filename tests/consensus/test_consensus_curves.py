@@ -68,7 +68,7 @@ def test_newton_steps_end_at_the_top_also_with_missing_answers(kind: str) -> Non
 
 
 @settings(max_examples=20)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_grade_order_is_the_nearest_by_the_curvature(seed: int) -> None:
     rng = np.random.default_rng(seed)
     curves, root = rng.normal(0, 1, (3, 8)), rng.normal(0, 1, (3, 8, 8))

@@ -1,4 +1,4 @@
-"""Dawid-Skene against crowd-kit, against a slow twin, and on RF10."""
+"""Dawid-Skene against crowd-kit, against a slow reference, and on RF10."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def largest_gap(frame: pd.DataFrame, iterations: int) -> float:
 
 
 @settings(max_examples=20, deadline=None)
-@given(random_state=st.integers(0, 10_000), grades=st.integers(2, 5), iterations=st.integers(1, 20))
+@given(seed=st.integers(0, 10_000), grades=st.integers(2, 5), iterations=st.integers(1, 20))
 def test_without_a_prior_it_is_crowd_kit(seed: int, grades: int, iterations: int) -> None:
     assert largest_gap(random_labels(seed, grades=grades), iterations) < 1e-9
 
@@ -57,7 +57,7 @@ def test_without_a_prior_it_is_crowd_kit_on_rf10(rf10: Judgments, iterations: in
 
 
 @settings(max_examples=10, deadline=None)
-@given(random_state=st.integers(0, 10_000), grades=st.integers(2, 5))
+@given(seed=st.integers(0, 10_000), grades=st.integers(2, 5))
 def test_one_coin_is_crowd_kit_too(seed: int, grades: int) -> None:
     frame = random_labels(seed, grades=grades)
     with warnings.catch_warnings():
@@ -91,7 +91,7 @@ def expect_twin(
 
 
 @settings(max_examples=30, deadline=None)
-@given(random_state=st.integers(0, 10_000), per_item=st.sampled_from([1, 5, 8, 9, 400]))
+@given(seed=st.integers(0, 10_000), per_item=st.sampled_from([1, 5, 8, 9, 400]))
 def test_the_kernel_equals_its_twin_also_where_products_underflow(seed: int, per_item: int) -> None:
     rng = np.random.default_rng(seed)
     items, assessors, n_grades = 4, 50, 3
@@ -126,7 +126,7 @@ def test_the_kernel_equals_its_twin_also_where_products_underflow(seed: int, per
 
 
 @settings(max_examples=20, deadline=None)
-@given(random_state=st.integers(0, 10_000), strength=st.sampled_from([0.0, 0.5]))
+@given(seed=st.integers(0, 10_000), strength=st.sampled_from([0.0, 0.5]))
 def test_confusions_equal_their_twin(seed: int, strength: float) -> None:
     rng = np.random.default_rng(seed)
     counts = rng.gamma(0.3, 1.0, (6, 4, 4)) * rng.integers(0, 2, (6, 4, 1))
@@ -135,12 +135,12 @@ def test_confusions_equal_their_twin(seed: int, strength: float) -> None:
     raised = counts + pseudo
     if not strength:
         raised = np.where(counts.sum(axis=2, keepdims=True) > 0, np.maximum(counts, 1e-10), 0.0)
-    twin = raised / raised.sum(axis=1, keepdims=True)
-    assert np.allclose(kernels.confusions(counts, pseudo, 1e-10), twin, rtol=1e-12, atol=0)
+    reference = raised / raised.sum(axis=1, keepdims=True)
+    assert np.allclose(kernels.confusions(counts, pseudo, 1e-10), reference, rtol=1e-12, atol=0)
 
 
 @settings(max_examples=15, deadline=None)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 @pytest.mark.parametrize("cls", [DawidSkene, OneCoinDawidSkene])
 def test_every_iteration_raises_the_objective(cls: type[DawidSkene], seed: int) -> None:
     model = cls(n_iter=200, prior=(1.0, 0.1)).fit(random_labels(seed))
@@ -240,7 +240,7 @@ def dirichlet_multinomial(counts: NDArray[np.float64], pseudo: NDArray[np.float6
 
 
 @settings(max_examples=15, deadline=None)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_the_learned_prior_climbs_its_likelihood_to_the_top(seed: int) -> None:
     rng = np.random.default_rng(seed)
     true_pseudo = rng.gamma(2.0, 1.0, (3, 3)) + 3 * np.eye(3)

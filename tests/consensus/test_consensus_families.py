@@ -27,7 +27,7 @@ def dense(seed: int, families: int) -> Judgments:
 
 
 @settings(max_examples=25)
-@given(random_state=st.integers(0, 10_000), correlation=st.sampled_from([0.0, 0.3, 1.0]))
+@given(seed=st.integers(0, 10_000), correlation=st.sampled_from([0.0, 0.3, 1.0]))
 def test_voices_equal_their_definition(seed: int, correlation: float) -> None:
     rng = np.random.default_rng(seed)
     offsets = np.append(0, np.cumsum(rng.integers(1, 6, 5)))
@@ -42,7 +42,7 @@ def test_voices_equal_their_definition(seed: int, correlation: float) -> None:
 
 
 @settings(max_examples=20)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_weighted_posteriors_equal_their_definition(seed: int) -> None:
     rng = np.random.default_rng(seed)
     offsets = np.append(0, np.cumsum(rng.integers(1, 5, 6)))

@@ -1,4 +1,4 @@
-"""GDA: its parts against twins, what it finds in data drawn from itself, and its figures on RF10."""
+"""GDA: its parts against references, what it finds in data drawn from itself, and its figures on RF10."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def penalized(
 
 
 @settings(max_examples=10)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_newton_steps_end_at_the_top(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n_answers = 3
@@ -55,7 +55,7 @@ def test_newton_steps_end_at_the_top(seed: int) -> None:
 
 
 @settings(max_examples=25)
-@given(random_state=st.integers(0, 10_000), level=st.floats(0.01, 0.99))
+@given(seed=st.integers(0, 10_000), level=st.floats(0.01, 0.99))
 def test_quantiles_hold_their_share(seed: int, level: float) -> None:
     posterior = np.random.default_rng(seed).dirichlet(np.full(N_NODES, 0.5), 5)
     step = NODES[1] - NODES[0]

@@ -1,4 +1,4 @@
-"""GDA-PW: its kernels against twins, what it finds in a crowd, and its figures on RF10."""
+"""GDA-PW: its kernels against references, what it finds in a crowd, and its figures on RF10."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def by_document(data: dict[str, Any], sums: Floats) -> tuple[Any, Any]:
 
 
 @settings(max_examples=5)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_slopes_are_those_of_the_log_likelihood(seed: int) -> None:
     data = random_pairs(seed)
     value, sums, _, slope, _ = pair_terms(data, stride=4)
@@ -112,7 +112,7 @@ def test_slopes_are_those_of_the_log_likelihood(seed: int) -> None:
 
 
 @settings(max_examples=5)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_the_curvature_of_relevance_is_exact(seed: int) -> None:
     data = random_pairs(seed)
     pull = pair_terms(data)[2]
@@ -129,7 +129,7 @@ def test_the_curvature_of_relevance_is_exact(seed: int) -> None:
 
 
 @settings(max_examples=5)
-@given(random_state=st.integers(0, 10_000), given_grade=st.integers(0, N_GRADES - 1))
+@given(seed=st.integers(0, 10_000), given_grade=st.integers(0, N_GRADES - 1))
 def test_the_curvature_of_assessors_is_the_expected_one(seed: int, given_grade: int) -> None:
     """Over all grades that the left judgment could have had, the mean of the slopes' squares."""
     rng = np.random.default_rng(seed)
@@ -160,7 +160,7 @@ def test_exponentials_are_exponentials() -> None:
 
 
 @settings(max_examples=5)
-@given(random_state=st.integers(0, 10_000), by=st.floats(0.2, 5))
+@given(seed=st.integers(0, 10_000), by=st.floats(0.2, 5))
 def test_pairs_say_nothing_of_the_scale(seed: int, by: float) -> None:
     data = random_pairs(seed)
     drawn_out = {"relevance": by * data["relevance"], "params": stretched(data["params"], by)}
@@ -292,7 +292,7 @@ def test_pairs_of_one_assessor_ignore_how_strict_each_is() -> None:
 
 
 @settings(max_examples=5)
-@given(random_state=st.integers(0, 1000))
+@given(seed=st.integers(0, 1000))
 def test_an_adversary_among_many_is_read_in_reverse(seed: int) -> None:
     frame, _ = crowd(seed, assessors=16)
     flipped = frame.assign(grade=np.where(frame["assessor"] == 3, 2 - frame["grade"], frame["grade"]))
@@ -318,7 +318,7 @@ def mirrored(params: Floats) -> Floats:
 
 
 @settings(max_examples=20)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_pairwise_informativeness_is_the_information_of_two_grades(seed: int) -> None:
     """Against eqs. 7 and 9-11 taken literally, by sums over a fine grid."""
     (mean,), sd = prior(np.array([N_GRADES]), N_GRADES)
@@ -341,7 +341,7 @@ def test_pairwise_informativeness_is_the_information_of_two_grades(seed: int) ->
 
 
 @settings(max_examples=20)
-@given(random_state=st.integers(0, 10_000), by=st.floats(0.3, 0.8))
+@given(seed=st.integers(0, 10_000), by=st.floats(0.3, 0.8))
 def test_pairwise_informativeness_knows_random_steep_and_reversed(seed: int, by: float) -> None:
     (mean,), sd = prior(np.array([N_GRADES]), N_GRADES)
     params = mean + 0.5 * sd * np.random.default_rng(seed).standard_normal((5, len(mean)))
@@ -396,7 +396,7 @@ def test_partners_depend_on_the_seed_and_not_on_shards() -> None:
     [
         ({"partners": 0}, "partners is a whole number from 1 up"),
         ({"pairs": "some"}, "pairs is one of all, same-assessor"),
-        ({"seed": -1}, "seed is a whole number from 0 up"),
+        ({"random_state": -1}, "random_state is a whole number from 0 up"),
         ({"difficulty": "yes"}, "difficulty is True or False"),
         ({"unjudgeable_as": "model"}, "has no model of them"),
     ],

@@ -1,4 +1,4 @@
-"""GLAD against crowd-kit and against a slow twin."""
+"""GLAD against crowd-kit and against a slow reference."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def betas(model: GLAD) -> NDArray[np.float64]:
 
 
 @settings(max_examples=8, deadline=None)
-@given(random_state=st.integers(0, 10_000), grades=st.integers(2, 5))
+@given(seed=st.integers(0, 10_000), grades=st.integers(2, 5))
 def test_its_posterior_is_no_worse_than_crowd_kits(seed: int, grades: int) -> None:
     frame = random_labels(seed, grades=grades)
     judgments = read_judgments(frame, grades=range(grades))
@@ -65,7 +65,7 @@ def test_its_posterior_is_no_worse_than_crowd_kits(seed: int, grades: int) -> No
 
 
 @settings(max_examples=10, deadline=None)
-@given(random_state=st.integers(0, 10_000), grades=st.integers(2, 5))
+@given(seed=st.integers(0, 10_000), grades=st.integers(2, 5))
 def test_no_iteration_lowers_the_posterior_and_the_history_is_the_posterior(seed: int, grades: int) -> None:
     judgments = read_judgments(random_labels(seed, grades=grades), grades=range(grades))
     model = GLAD(n_iter=2000, tol=1e-10).fit(judgments)
@@ -75,7 +75,7 @@ def test_no_iteration_lowers_the_posterior_and_the_history_is_the_posterior(seed
 
 
 @settings(max_examples=20, deadline=None)
-@given(random_state=st.integers(0, 10_000), gold=st.integers(-1, 2))
+@given(seed=st.integers(0, 10_000), gold=st.integers(-1, 2))
 def test_the_belief_of_an_item_equals_its_twin(seed: int, gold: int) -> None:
     rng = np.random.default_rng(seed)
     n, n_grades = 30, 3

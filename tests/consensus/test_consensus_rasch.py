@@ -1,4 +1,4 @@
-"""Rasch against slow twins, data drawn from the model itself, and TREC RF10."""
+"""Rasch against slow references, data drawn from the model itself, and TREC RF10."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_the_curves_equal_their_definition(eps: NDArray[np.float64]) -> None:
     curves = threshold_curves(thresholds, 1.3, eps)
     states = [(ease, node) for ease in eps for node in NODES]
     for a, own in enumerate(thresholds):
-        twin = np.stack([answer_shares(1.3 * node, own, ease) for ease, node in states], axis=1)
-        assert np.allclose(curves[a], twin)
+        reference = np.stack([answer_shares(1.3 * node, own, ease) for ease, node in states], axis=1)
+        assert np.allclose(curves[a], reference)
 
 
 @each_ease
@@ -148,7 +148,7 @@ class FixedPrior(Rasch):
 
 
 @settings(max_examples=8, deadline=None)
-@given(random_state=st.integers(0, 10_000), difficulty=st.booleans())
+@given(seed=st.integers(0, 10_000), difficulty=st.booleans())
 def test_no_iteration_lowers_the_posterior_under_a_fixed_prior(seed: int, difficulty: bool) -> None:
     frame, *_ = crowd(seed, items=60, assessors=8)
     model = FixedPrior(n_iter=1000, tol=1e-9, difficulty=difficulty).fit(frame)

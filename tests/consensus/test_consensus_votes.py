@@ -1,4 +1,4 @@
-"""Votes against obvious twins."""
+"""Votes against obvious references."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def test_votes_equal_their_definitions(items: list[list[int]]) -> None:
     # One item with every grade fixes the scale at 0-4.
     rows += [("all", f"w{grade}", grade) for grade in range(5)]
     frame = pd.DataFrame(rows, columns=["document", "assessor", "grade"])
-    for cls, twin in ((MajorityVote, majority_twin), (Average, np.mean), (Highest, max)):
+    for cls, reference in ((MajorityVote, majority_twin), (Average, np.mean), (Highest, max)):
         table = cls().fit(frame).consensus_.documents.set_index("document")
         for item, given_grades in enumerate(items):
-            assert np.isclose(table.loc[f"d{item}", "relevance"], float(twin(given_grades)))
+            assert np.isclose(table.loc[f"d{item}", "relevance"], float(reference(given_grades)))
 
 
 def test_three_tied_grades_give_the_middle_one_and_two_the_higher() -> None:
@@ -56,9 +56,9 @@ def test_a_family_has_one_voice_on_each_document() -> None:
     ).drop_duplicates(["document", "assessor"])
     frame["family"] = [None if who < 3 else f"f{who % 4}" for who in frame["assessor"]]
     unit = frame["family"].fillna(frame["assessor"].astype(str))
-    twin = frame.groupby(["document", unit])["grade"].mean().groupby("document").mean()
+    reference = frame.groupby(["document", unit])["grade"].mean().groupby("document").mean()
     found = FamilyMean().fit(frame).consensus_.documents.set_index("document")["relevance"]
-    assert np.allclose(found.loc[twin.index], twin)
+    assert np.allclose(found.loc[reference.index], reference)
     plain = frame.drop(columns="family")
     one, other = (cls().fit(plain).consensus_.documents["relevance"] for cls in (FamilyMean, Average))
     assert np.allclose(one, other)

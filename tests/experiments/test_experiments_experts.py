@@ -43,7 +43,7 @@ def strict(*tables: Table) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def source() -> Source:
-    return generated({"queries": 60, "documents": 10, "features": 8, "seed": 3})
+    return generated({"queries": 60, "documents": 10, "features": 8, "random_state": 3})
 
 
 def test_a_split_deals_whole_queries(source: Source) -> None:
@@ -118,7 +118,7 @@ def test_both_remappers_have_a_row_for_every_split(source: Source, experiment: A
 
 def test_weights_of_reversed_assessors_fall(source: Source) -> None:
     """The mechanism itself, where the quality is extreme: nothing but reversed and perfect assessors."""
-    world = generated({"queries": 150, "documents": 12, "features": 10, "seed": 3})
+    world = generated({"queries": 150, "documents": 12, "features": 10, "random_state": 3})
     for cls in (LinearRemapper, BoostedRemapper):
         row = Quality().learned(world, 0, cls)
         assert row["quality 0"] < 0.5 * row["quality 1"]
@@ -129,7 +129,7 @@ def test_weights_of_reversed_assessors_fall(source: Source) -> None:
 
 @pytest.fixture(scope="module")
 def tiny() -> Setting:
-    setting = generated_setting(0, {"queries": 150, "documents": 10, "features": 8, "seed": 5})
+    setting = generated_setting(0, {"queries": 150, "documents": 10, "features": 8, "random_state": 5})
     return replace(setting, trees=SMALL, n_trees=5)
 
 

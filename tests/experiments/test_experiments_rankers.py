@@ -63,7 +63,7 @@ def documents() -> Features:
 @pytest.fixture(scope="module")
 def tiny() -> Setting:
     """A generated world with two crowds and small trees."""
-    sizes = {"queries": 30, "documents": 8, "features": 8, "seed": 5}
+    sizes = {"queries": 30, "documents": 8, "features": 8, "random_state": 5}
     return replace(generated_setting([0, 1], sizes), trees=TREES)
 
 

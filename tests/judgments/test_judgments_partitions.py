@@ -64,7 +64,7 @@ def assert_same(one: Judgments, other: Judgments) -> None:
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(random_state=st.integers(0, 1000), files=st.integers(1, 5), repeats=st.sampled_from(["last", "first", "keep"]))
+@given(seed=st.integers(0, 1000), files=st.integers(1, 5), repeats=st.sampled_from(["last", "first", "keep"]))
 def test_one_shard_is_what_the_reader_in_memory_makes(
     tmp_path_factory: pytest.TempPathFactory, seed: int, files: int, repeats: str
 ) -> None:
@@ -360,8 +360,8 @@ def test_rows_are_dealt_to_shards_in_their_order(cells: list[tuple[int, bool]]) 
     shard = np.array([cell[0] for cell in cells], dtype=np.int32)
     keep = np.array([cell[1] for cell in cells], dtype=bool)
     order, bounds = kernels.deal_rows(shard, keep, 5)
-    twin = [[row for row in range(len(cells)) if keep[row] and shard[row] == number] for number in range(5)]
-    assert [order[a:b].tolist() for a, b in pairwise(bounds)] == twin
+    reference = [[row for row in range(len(cells)) if keep[row] and shard[row] == number] for number in range(5)]
+    assert [order[a:b].tolist() for a, b in pairwise(bounds)] == reference
 
 
 @given(st.lists(st.text(alphabet=" \t\u00a0\u3000aé", max_size=3), max_size=30))

@@ -90,7 +90,7 @@ def test_cannot_judge_is_kept_apart(answers: Any) -> None:
     dropped = judgments.with_unjudgeable("drop")
     check(dropped)
     assert rows(dropped) == [("all", "a", "x", "0"), ("all", "c", "x", "3")]
-    with pytest.raises(CrowdrankError, match="--unjudgeable-as does not know 'highest'"):
+    with pytest.raises(CrowdrankError, match="unjudgeable_as must be one of"):
         judgments.with_unjudgeable("highest")
 
 

@@ -1,4 +1,4 @@
-"""Slow, obvious twins of the kernels, and finite differences."""
+"""Slow, obvious references of the kernels, and finite differences."""
 
 from __future__ import annotations
 

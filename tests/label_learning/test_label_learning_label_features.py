@@ -160,7 +160,7 @@ def test_few_assessors_and_grades_work() -> None:
 
 
 def test_what_cannot_be_is_said(binary: Any) -> None:
-    with pytest.raises(UsageError, match="kind is one of"):
+    with pytest.raises(UsageError, match="kind must be one of"):
         label_features(binary.judgments, kind="ramp")
     with pytest.raises(InputError, match="every judged document is a honeypot"):
         label_features(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1], "honeypot": [1]}))

@@ -400,16 +400,16 @@ def test_equal_labels_are_said_or_work(cls: Any, world: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"mode": "TW"}, "mode is one of W, T, W"),
-        ({"ridge": 0}, "ridge is a number above 0"),
+        ({"mode": "TW"}, "mode must be one of W, T, W"),
+        ({"ridge": 0}, "ridge must be a number above 0"),
         ({"ridge": ()}, "ridge has no value"),
         ({"n_iter": -1}, "n_iter is a whole number"),
-        ({"learning_rate": 0}, "learning_rate is a number above 0"),
+        ({"learning_rate": 0}, "learning_rate must be a number above 0"),
         ({"objective": "P@3"}, "objective is a measure"),
         ({"objective": 3}, "objective is the name"),
-        ({"kind": "some"}, "kind is one of"),
+        ({"kind": "some"}, "kind must be one of"),
         ({"depth": 9}, "depth is at most 8"),
-        ({"start": "end"}, "start is one of"),
+        ({"start": "end"}, "start must be one of"),
         ({"mode": "W", "start": "zero"}, "start from the label"),
     ],
 )

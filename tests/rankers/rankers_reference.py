@@ -1,4 +1,4 @@
-"""Slow, obvious twins of the kernels, straight from the definitions."""
+"""Slow, obvious references of the kernels, straight from the definitions."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_threads_are_told(world: Path, run: Run, tmp_path: Path) -> None:
     for number in (1, 2):
         done = run(*words, "-s", "n_estimators=10", "--threads", number)
         assert done.returncode == 0, done.stderr
-        assert json.loads((tmp_path / "model" / "ranker.json").read_text())["parameters"]["threads"] == number
+        assert json.loads((tmp_path / "model" / "ranker.json").read_text())["parameters"]["n_jobs"] == number
         trees = (tmp_path / "model" / "trees.txt").read_text().partition("parameters:")[0]
         texts.append(trees.partition("Tree=0")[2])
     assert texts[0] == texts[1] != ""

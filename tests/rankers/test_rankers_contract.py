@@ -46,7 +46,7 @@ NO_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not
 each = pytest.mark.parametrize(
     "cls", [pytest.param(cls, marks=NO_TORCH) if cls is LambdaRankNet else cls for cls in EVERY]
 )
-SMALL = {"n_estimators": 15, "num_leaves": 8, "min_child_samples": 5, "folds": 2, "threads": 1, "epochs": 25}
+SMALL = {"n_estimators": 15, "num_leaves": 8, "min_child_samples": 5, "folds": 2, "n_jobs": 1, "epochs": 25}
 """Settings that keep a test short, where a ranker has them."""
 
 
@@ -102,7 +102,7 @@ def test_the_signatures_are_the_contract(cls: type[Ranker]) -> None:
         assert (fit[name].kind, fit[name].default) == (inspect.Parameter.KEYWORD_ONLY, default)
     assert fit["query"].kind == inspect.Parameter.KEYWORD_ONLY
     assert list(inspect.signature(cls.predict).parameters) == ["self", "X", "query"]
-    assert "seed" in cls._parameter_names()
+    assert "random_state" in cls._parameter_names()
 
 
 @each
@@ -112,8 +112,8 @@ def test_the_constructor_only_stores(cls: type[Ranker]) -> None:
     assert vars(ranker) == defaults
     assert ranker.get_params() == defaults
     assert repr(ranker) == f"{cls.__name__}()"
-    assert repr(cls().set_params(random_state=3)) == f"{cls.__name__}(seed=3)"
-    assert clone(cls().set_params(random_state=3)).get_params() == {**defaults, "seed": 3}
+    assert repr(cls().set_params(random_state=3)) == f"{cls.__name__}(random_state=3)"
+    assert clone(cls().set_params(random_state=3)).get_params() == {**defaults, "random_state": 3}
     with pytest.raises(UsageError, match=f"{cls.__name__} has no parameter 'depth'.*; it has: "):
         ranker.set_params(depth=3)
 
@@ -390,7 +390,7 @@ def test_labels_that_are_none(cls: type[Ranker], labels: str, said: str, world: 
 @each
 def test_settings_are_checked(cls: type[Ranker], world: World) -> None:
     ranker = small(cls, world).set_params(random_state=-1)
-    with pytest.raises(UsageError, match="seed is a whole number from 0 up, not -1"):
+    with pytest.raises(UsageError, match="random_state must be a whole number of at least 0, not -1"):
         ranker.fit(matrix(world), **told(world, ranker))
 
 
@@ -444,7 +444,7 @@ def test_small_data_takes_one_thread(world: World, monkeypatch: pytest.MonkeyPat
     for whole in (crowdrank.Ensemble(n_jobs=2), crowdrank.TreeFeatures(folds=0, n_jobs=2)):
         whole.fit(world.features[few], world.gold["grade"][few])
         part = whole.members_[0] if isinstance(whole, crowdrank.Ensemble) else whole.trees_
-        assert part.get_params()["threads"] == 2
+        assert part.get_params()["n_jobs"] == 2
 
 
 def test_features_keep_their_names_where_one_ranker_teaches_others(world: World) -> None:

@@ -73,7 +73,7 @@ def swap_changes(lists: Lists, score: Floats) -> Floats:
 
 @pytest.mark.parametrize("difficulty", [False, True])
 @settings(max_examples=5)
-@given(random_state=st.integers(0, 100))
+@given(seed=st.integers(0, 100))
 def test_forces_are_the_slopes_of_the_loss(difficulty: bool, seed: int) -> None:
     model = crowd(seed, difficulty)
     lists = lists_of(model)
@@ -93,7 +93,7 @@ def test_forces_are_the_slopes_of_the_loss(difficulty: bool, seed: int) -> None:
 
 
 @settings(max_examples=10)
-@given(random_state=st.integers(0, 100), most=st.integers(1, 20))
+@given(seed=st.integers(0, 100), most=st.integers(1, 20))
 def test_forces_within_a_query_sum_to_zero(seed: int, most: int) -> None:
     model = crowd(seed)
     lists = lists_of(model, np.random.default_rng(seed).uniform(0, 2, len(lists_of(model).y)))
@@ -158,7 +158,7 @@ def test_a_sample_of_judgments_stands_for_all() -> None:
     score = np.random.default_rng(4).normal(size=n)
 
     def forces(most: int, seed: int) -> Floats:
-        settings: dict[str, Any] = {"most_pairs": most, "min_curvature": 1e-12, "seed": seed}
+        settings: dict[str, Any] = {"most_pairs": most, "min_curvature": 1e-12, "random_state": seed}
         return np.stack(JudgmentObjective(lists, model, np.arange(n), **settings)(score))
 
     whole = forces(36, 0)
@@ -179,7 +179,7 @@ def test_a_sample_does_not_depend_on_the_order_of_rows_or_of_scores() -> None:
     back = np.concatenate([np.arange(a, b)[::-1] for a, b in zip(lists.offsets[:-1], lists.offsets[1:], strict=True)])
     turned = gather(lists.X[back], lists.labels[back], lists.query[back])
     score = np.random.default_rng(4).normal(size=n)
-    told: dict[str, Any] = {"most_pairs": 5, "seed": 3, "measure": None}
+    told: dict[str, Any] = {"most_pairs": 5, "random_state": 3, "measure": None}
     one = JudgmentObjective(lists, model, np.arange(n), **told)(score)
     other = JudgmentObjective(turned, model, np.arange(n)[back], **told)(score[back])
     assert np.allclose(np.stack(one)[:, back], np.stack(other), rtol=1e-12)
@@ -266,8 +266,8 @@ def test_rows_without_judgments_are_left_out_and_said() -> None:
     [
         ({"model": None}, "give it a fitted GDAPairwise"),
         ({"model": crowdrank.Average()}, "model is a fitted GDAPairwise, not a Average"),
-        ({"most_pairs": 0}, "most_pairs is a whole number from 1 up"),
-        ({"min_curvature": 0}, "min_curvature is a number above 0"),
+        ({"most_pairs": 0}, "most_pairs must be a whole number of at least 1"),
+        ({"min_curvature": 0}, "min_curvature must be a number above 0"),
         ({"measure": "P@5"}, "measure is one of nDCG, DCG, ERR, AP"),
     ],
 )

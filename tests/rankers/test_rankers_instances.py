@@ -139,7 +139,7 @@ def test_documents_on_one_side_only_are_counted_and_named(how: str) -> None:
     assert len(made) == made.counts.documents == 4
     with pytest.raises(InputError, match=r"1 document with a label but without features .*add their features"):
         make("error")
-    with pytest.raises(UsageError, match="missing is one of warn, skip, error, not 'never'"):
+    with pytest.raises(UsageError, match="missing must be one of warn, skip, error, not 'never'"):
         make("never")
 
 
@@ -266,11 +266,11 @@ def test_instances_carry_validation() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"scheme": "best"}, "scheme is one of single, overlap"),
+        ({"scheme": "best"}, "scheme must be one of single, overlap"),
         ({"scheme": "majority", "lists": "per-judge"}, "takes scheme='overlap'"),
-        ({"k": 0}, "k is a whole number from 1 up"),
-        ({"theta": 0}, "theta is a number above 0"),
-        ({"unjudgeable_as": "model"}, "unjudgeable_as is one of lowest, drop"),
+        ({"k": 0}, "k must be a whole number of at least 1"),
+        ({"theta": 0}, "theta must be a number above 0"),
+        ({"unjudgeable_as": "model"}, "unjudgeable_as must be one of lowest, drop"),
     ],
 )
 def test_settings_that_mean_nothing(settings: dict[str, Any], said: str) -> None:

@@ -1,4 +1,4 @@
-"""The lambda objective against its twin, against LightGBM, and by what must always hold."""
+"""The lambda objective against its reference, against LightGBM, and by what must always hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 import pytest
-import rankers_reference as twins
+import rankers_reference as references
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm as normal
@@ -41,16 +41,16 @@ def by_twin(lists: Lists, score: Floats, measure: str | None, **options: Any) ->
         depth = int(cutoff) if cutoff else None
         ideal, value = 1.0, None
         if name in ("nDCG", "DCG"):
-            value = twins.dcg(gain, depth)
+            value = references.dcg(gain, depth)
             if name == "nDCG":
                 best = sorted(range(len(y)), key=lambda d: -gain[d])
-                ideal = twins.dcg(gain, depth or truncation)(best)
+                ideal = references.dcg(gain, depth or truncation)(best)
         elif name == "ERR":
-            value = twins.err(gain / 16, depth)
+            value = references.err(gain / 16, depth)
         elif name:
-            value = twins.average_precision((y >= (2 if "rel=2" in name else 1)).astype(float), depth)
+            value = references.average_precision((y >= (2 if "rel=2" in name else 1)).astype(float), depth)
         weight = None if lists.weight is None or "weighting" not in options else lists.weight[here]
-        slope[here], curve[here] = twins.lambdas(score[here], gain, value, ideal=ideal, weight=weight, **options)
+        slope[here], curve[here] = references.lambdas(score[here], gain, value, ideal=ideal, weight=weight, **options)
     return slope, curve
 
 
@@ -61,7 +61,7 @@ def unweighted(lists: Lists) -> Lists:
 @each_measure
 @pytest.mark.parametrize("norm", [True, False])
 @settings(max_examples=10)
-@given(random_state=st.integers(0, 10_000), truncation=st.sampled_from([1, 3, 30]), sigmoid=st.sampled_from([0.5, 2.0]))
+@given(seed=st.integers(0, 10_000), truncation=st.sampled_from([1, 3, 30]), sigmoid=st.sampled_from([0.5, 2.0]))
 def test_forces_are_the_twins(measure: str | None, norm: bool, seed: int, truncation: int, sigmoid: float) -> None:
     lists, score = drawn(seed)
     options: dict[str, Any] = {"truncation": truncation, "sigmoid": sigmoid, "norm": norm}
@@ -71,7 +71,7 @@ def test_forces_are_the_twins(measure: str | None, norm: bool, seed: int, trunca
 
 @pytest.mark.parametrize("weighting", ["product", "left", "post"])
 @settings(max_examples=10)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_weighted_forces_are_the_twins(weighting: str, seed: int) -> None:
     lists, score = drawn(seed)
     ours = LambdaObjective(lists, weighting=weighting)(score)
@@ -81,7 +81,7 @@ def test_weighted_forces_are_the_twins(weighting: str, seed: int) -> None:
 @each_measure
 @pytest.mark.parametrize("weighting", ["product", "left"])
 @settings(max_examples=10)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_forces_within_a_query_sum_to_zero(measure: str | None, weighting: str, seed: int) -> None:
     lists, score = drawn(seed)
     slope, curve = LambdaObjective(lists, measure=measure, weighting=weighting)(score)
@@ -96,7 +96,7 @@ def test_post_weights_leave_a_sum() -> None:
 
 
 @settings(max_examples=20)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_by_product_a_document_of_weight_two_is_that_document_twice(seed: int) -> None:
     lists, score = drawn(seed, queries=1, most=8)
     n = len(score)
@@ -127,7 +127,7 @@ def test_a_weighted_query_is_that_query_twice(measure: str | None, weighting: st
 
 
 @settings(max_examples=10)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_the_slope_of_no_measure_is_that_of_the_log_loss(seed: int) -> None:
     lists, score = drawn(seed, queries=2, most=6)
 
@@ -184,10 +184,10 @@ def test_soft_targets_are_the_twins(kind: str, measure: str | None) -> None:
     chance = matrix if kind != "sd" else normal.cdf((grades[:, None] - grades) / np.sqrt(sd[:, None] ** 2 + sd**2))
     ours = LambdaObjective(lists, measure=measure, pair_targets=targets[kind])(score)
     gain = lists.gain("exponential")
-    ideal = twins.dcg(gain)(sorted(range(n), key=lambda d: -gain[d])) if measure else 1.0
-    value = twins.dcg(gain) if measure else None
-    twin = twins.lambdas(score, gain, value, ideal=ideal, above=lambda a, b: chance[a, b], norm=True)
-    assert np.allclose(ours, twin, atol=1e-12)
+    ideal = references.dcg(gain)(sorted(range(n), key=lambda d: -gain[d])) if measure else 1.0
+    value = references.dcg(gain) if measure else None
+    reference = references.lambdas(score, gain, value, ideal=ideal, above=lambda a, b: chance[a, b], norm=True)
+    assert np.allclose(ours, reference, atol=1e-12)
 
 
 def test_certain_labels_make_soft_targets_hard() -> None:

@@ -34,7 +34,7 @@ def test_it_is_scikit_learns_ridge(mu: float) -> None:
 
 
 @settings(max_examples=25)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_a_weight_is_a_number_of_rows(seed: int) -> None:
     X, y, query, _ = drawn(seed)
     times = np.random.default_rng(seed).integers(0, 4, len(y))
@@ -46,7 +46,7 @@ def test_a_weight_is_a_number_of_rows(seed: int) -> None:
 
 
 @settings(max_examples=25)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_folding_leaves_the_same_equations(seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = rng.integers(0, 2, (30, 3)).astype(float)
@@ -111,11 +111,11 @@ def test_deviations_weigh_less_the_larger_they_are() -> None:
 @pytest.mark.parametrize(
     ("ranker", "said"),
     [
-        (GLS(mu=-1), "mu is a number from 0 up, not -1"),
+        (GLS(mu=-1), "mu must be a number of at least 0, not -1"),
         (GLS(mu=()), "mu has no value"),
         (GLS(target="rank"), "target is grade or gain, not 'rank'"),
         (GLS(validate_by="Tau"), "validate_by is one of nDCG, DCG, AP, ERR"),
-        (RD(delta=0), "delta is a number above 0, not 0"),
+        (RD(delta=0), "delta must be a number above 0, not 0"),
     ],
 )
 def test_settings_that_mean_nothing(ranker: GLS, said: str) -> None:

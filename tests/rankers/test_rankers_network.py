@@ -83,11 +83,11 @@ class TestWithTorch:
     @pytest.mark.parametrize(
         ("settings", "said"),
         [
-            ({"hidden": (0,)}, "a hidden layer is a whole number from 1 up, not 0"),
+            ({"hidden": (0,)}, "a hidden layer must be a whole number of at least 1, not 0"),
             ({"hidden": 64}, r"hidden is the sizes of the hidden layers, as in \(64, 32\), not 64"),
             ({"dropout": 1.0}, "dropout is a share below 1"),
-            ({"epochs": 0}, "epochs is a whole number from 1 up"),
-            ({"learning_rate": -1}, "learning_rate is a number above 0"),
+            ({"epochs": 0}, "epochs must be a whole number of at least 1"),
+            ({"learning_rate": -1}, "learning_rate must be a number above 0"),
         ],
     )
     def test_settings_that_mean_nothing(self, settings: dict[str, Any], said: str) -> None:

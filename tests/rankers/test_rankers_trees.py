@@ -147,15 +147,15 @@ def test_labels_outside_a_table_of_gains() -> None:
     [
         ({"measure": "Tau"}, "measure is one of nDCG, DCG, ERR, AP .* not Tau"),
         ({"measure": "nDGC"}, "There is no measure 'nDGC'"),
-        ({"pair_weights": "right"}, "pair_weights is one of product, left, post, not 'right'"),
-        ({"sigmoid": 0}, "sigmoid is a number above 0, not 0"),
-        ({"truncation": 0}, "truncation is a whole number from 1 up"),
-        ({"n_estimators": 0}, "n_estimators is a whole number from 1 up"),
-        ({"learning_rate": float("nan")}, "learning_rate is a number above 0, not nan"),
+        ({"pair_weights": "right"}, "pair_weights must be one of product, left, post, not 'right'"),
+        ({"sigmoid": 0}, "sigmoid must be a number above 0, not 0"),
+        ({"truncation": 0}, "truncation must be a whole number of at least 1"),
+        ({"n_estimators": 0}, "n_estimators must be a whole number of at least 1"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a number above 0, not nan"),
         ({"gains": "square"}, "'square' is not a way to turn grades into gains"),
         ({"lightgbm": {"max_bin": -3}, "min_child_samples": 1}, "LightGBM refused: "),
         ({"lightgbm": 3}, "lightgbm is a mapping"),
-        ({"threads": 0}, "threads is a whole number from 1 up"),
+        ({"n_jobs": 0}, "n_jobs must be a whole number of at least 1"),
     ],
 )
 def test_settings_that_mean_nothing(settings: dict[str, Any], said: str) -> None:
@@ -245,7 +245,7 @@ def test_the_outputs_of_trees_sum_to_the_score() -> None:
 
 
 @settings(max_examples=8)
-@given(random_state=st.integers(0, 1000))
+@given(seed=st.integers(0, 1000))
 def test_proposition_1_training_error_is_never_worse(seed: int) -> None:
     X, y, query = world(seed, queries=12)
     weight = np.random.default_rng(seed).uniform(0.1, 2, len(y))

@@ -233,7 +233,7 @@ def test_votes_have_no_weights_and_many_answers_are_cut(alone: Path, monkeypatch
     found = Findings.read(alone)
     places = range(len(found.documents))
     assert not any("(" in line for line in Answered(found).lines(places).values())
-    monkeypatch.setattr("crowdrank.reports.answered.MOST_ANSWERS", 2)
+    monkeypatch.setattr("crowdrank.reports.tables.MOST_ANSWERS", 2)
     lines = Answered(found).lines(places)
     n = found.documents["judgments"].to_numpy()
     assert n.max() > 2

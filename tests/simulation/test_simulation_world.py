@@ -169,11 +169,11 @@ def test_writing_again_replaces_the_files_and_leaves_others(tmp_path: Path) -> N
     simulate(**SMALL, random_state=1).write(folder)
     simulate(**SMALL, random_state=2).write(folder)
     assert {path.name for path in folder.iterdir()} == FILES
-    assert json.loads((folder / "world.json").read_text())["seed"] == 2
+    assert json.loads((folder / "world.json").read_text())["random_state"] == 2
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match=r"notes\.txt"):
         simulate(**SMALL, random_state=3).write(folder)
-    assert json.loads((folder / "world.json").read_text())["seed"] == 2
+    assert json.loads((folder / "world.json").read_text())["random_state"] == 2
 
 
 def test_a_write_that_fails_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         ("grades", 1, "a whole number from 2 to 11"),
         ("label_grades", 12, "a whole number from 2 to 11"),
         ("gold_queries", 101, "a whole number from 0 to 100"),
-        ("seed", -1, "a whole number of at least 0"),
+        ("random_state", -1, "a whole number of at least 0"),
         ("spammers", 1.2, "a number from 0 to 1"),
         ("adversaries", -0.1, "a number from 0 to 1"),
         ("honeypots", 0.6, "a number from 0 to 0.5"),
@@ -234,6 +234,6 @@ def test_more_than_all_assessors_cannot_be_bad() -> None:
 
 
 def test_numpy_numbers_are_numbers(tmp_path: Path) -> None:
-    numbers: dict[str, Any] = {"seed": np.int64(5), "noise": np.float32(0.5)}
+    numbers: dict[str, Any] = {"random_state": np.int64(5), "noise": np.float32(0.5)}
     simulate(**SMALL, **numbers).write(tmp_path)
     assert json.loads((tmp_path / "world.json").read_text())["noise"] == 0.5

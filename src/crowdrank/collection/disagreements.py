@@ -19,6 +19,7 @@ def disagreements(judgments: Judgments, model: Aggregator | None = None) -> pa.T
     the consensus.
 
     >>> import pandas as pd
+    >>> from crowdrank import read_judgments
     >>> rows = {"document": ["a", "a", "b", "b"], "assessor": ["x", "y", "x", "y"], "grade": [0, 2, 1, 1]}
     >>> disagreements(read_judgments(pd.DataFrame(rows))).to_pylist()
     [{'query': 'all', 'document': 'a', 'judgments': 2, 'spread': 2.0, 'grades': '0 by x; 2 by y'}]
@@ -63,6 +64,7 @@ def confusions(judgments: Judgments) -> list[dict[str, Any]]:
     """How often two judges of a document give each pair of grades, and how much more often than by chance.
 
     >>> import pandas as pd
+    >>> from crowdrank import read_judgments
     >>> rows = {"document": ["a", "a", "b", "b"], "assessor": ["x", "y", "x", "y"], "grade": [0, 1, 1, 1]}
     >>> confusions(read_judgments(pd.DataFrame(rows)))
     [{'grades': '0 and 1', 'pairs': 1, 'share': 0.5}]

@@ -1,4 +1,4 @@
-"""Who gets which request, and what a label may change at the top. Each has an obvious NumPy twin in tests."""
+"""Who gets which request, and what a label may change at the top. Each has an obvious NumPy reference in tests."""
 
 from __future__ import annotations
 

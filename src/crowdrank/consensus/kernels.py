@@ -1,4 +1,4 @@
-"""The passes over judgments. Each has an obvious NumPy twin in tests/consensus/."""
+"""The passes over judgments. Each has an obvious NumPy reference in tests/consensus/."""
 
 from __future__ import annotations
 

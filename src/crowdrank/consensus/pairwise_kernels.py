@@ -1,4 +1,4 @@
-"""The passes over pairs of judgments within a query. Each has an obvious NumPy twin in tests/consensus/.
+"""The passes over pairs of judgments within a query. Each has an obvious NumPy reference in tests/consensus/.
 
 A judgment has a place among those of its query (its number in the query's part of `order`), and partners, which are
 places too. What a pair says depends on the partner by two numbers only: where its grade lies relative to its document

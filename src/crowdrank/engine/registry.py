@@ -22,7 +22,7 @@ def engine_named(name: str, n_jobs: int | None = None, dashboard: bool = False) 
         dashboard: serve Dask's dashboard of processes started here.
 
     >>> engine_named("local", 2)
-    LocalEngine(threads=2, shard_size=262144)
+    LocalEngine(n_jobs=2, shard_size=262144)
     >>> engine_named("spark")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no engine 'spark'; take local, dask, or dask=tcp://host:port.

@@ -1,4 +1,4 @@
-"""Coding ids, and sorting judgments by query and document in linear time. Obvious twins: tests/judgments/."""
+"""Encode ids, and sort judgments by query and document in linear time. References are in tests/judgments."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Passes over documents' features, and trees over binned label features.
 
-Each has a slow, obvious NumPy twin in tests/training/. A tree is complete: node 0 is the root, the children of node i
+Each has a NumPy reference in tests/label_learning. A tree is complete: node 0 is the root, the children of node i
 are 2i + 1 (at most the threshold, or blank) and 2i + 2.
 """
 

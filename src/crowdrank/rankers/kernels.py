@@ -1,4 +1,4 @@
-"""Forces between documents of a query. Each pass has a slow, obvious NumPy twin in tests/rankers/.
+"""Forces between documents of a query. Each pass has a slow, obvious NumPy reference in tests/rankers/.
 
 Rows lie query by query; `offsets` (n_queries + 1,) says where each query begins. A pass writes the slope (gradient) and
 the curvature (second derivative) of a loss in every document's score.
