@@ -234,7 +234,7 @@ def test_run_only_plans_when_asked(run: Run, world: Path, tmp_path: Path) -> Non
         (["none.toml"], "it cannot be read"),
         (["bad.toml"], "it is not TOML"),
         (["odd.toml"], "there is no section 'tree'"),
-        (["strange.toml"], "strange.toml: a run has no option 'color'"),
+        (["strange.toml"], "strange.toml: a run has no option 'colour'"),
     ],
 )
 def test_run_says_what_is_wrong(run: Run, world: Path, tmp_path: Path, words: list[str], said: str) -> None:
@@ -298,7 +298,7 @@ BAD_CALLS = [
     (["aggregate", "semicolon.csv"], "it looks separated by semicolon: use --separator ';'"),
     (["aggregate", "good.dat"], "Cannot tell the format of good.dat by its name; say --format"),
     (["aggregate", "cut.csv.gz"], "cut.csv.gz: it cannot be read"),
-    (["validate", "good.csv", "--format", "xml"], "--format does not know 'xml'; choose one of: csv"),
+    (["validate", "good.csv", "--format", "xml"], "--format must be one of csv"),
     (["evaluate", "good.csv", "--gold", "good.csv"], "there is no column for score"),
     (["evaluate", "scores.csv", "--gold", "good.csv", "--measures", "nDGC"], "There is no measure 'nDGC'"),
     (["evaluate", "scores.csv", "--gold", "gold.csv", "--ties", "any"], "any"),

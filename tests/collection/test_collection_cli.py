@@ -249,7 +249,7 @@ def test_bad_input_is_one_sentence(files: Path, run: Run, world: World) -> None:
     assert "1 judgment added" in run("add", "labels.csv", "wide.csv", "--grades", "0-9", "-o", "wider.csv")
     # Options.
     assert "There is no policy 'if-bad-3'" in refused(*next_, "--policy", "if-bad-3")
-    assert "--to must be one of" in refused(*next_, "-o", "r.csv", "--to", "excel")
+    assert "to must be one of" in refused(*next_, "-o", "r.csv", "--to", "excel")
     assert "has to end in .json" in refused(*next_, "-o", "r.csv", "--to", "label-studio")
     assert "--prices cannot read 'x'" in refused(*next_, "--prices", "crowd=x")
     assert "There is no kind of assessors 'robot'" in refused(*next_, "--kind", "robot")

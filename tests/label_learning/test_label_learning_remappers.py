@@ -403,7 +403,7 @@ def test_equal_labels_are_said_or_work(cls: Any, world: Any) -> None:
         ({"mode": "TW"}, "mode must be one of W, T, W"),
         ({"ridge": 0}, "ridge must be a number above 0"),
         ({"ridge": ()}, "ridge has no value"),
-        ({"n_iter": -1}, "n_iter is a whole number"),
+        ({"n_iter": -1}, "n_iter must be a whole number"),
         ({"learning_rate": 0}, "learning_rate must be a number above 0"),
         ({"objective": "P@3"}, "objective is a measure"),
         ({"objective": 3}, "objective is the name"),

@@ -344,7 +344,7 @@ def test_a_core_install_reports_and_says_what_charts_need(whole: Path, tmp_path:
     done = subprocess.run([sys.executable, "-c", CORE_ONLY, whole, out], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         str(out),
-        "Charts need Altair; install it with: pip install 'crowdrank[report]'",
+        "Charts need Altair; install it with: pip install 'crowdrank[report]'.",
     ]
     assert "No charts" in out.read_text()
 
