@@ -14,7 +14,7 @@ from crowdrank.errors import UsageError
 
 
 @settings(max_examples=30, deadline=None)
-@given(random_state=st.integers(0, 1000), size=st.integers(1, 200), locality=st.sampled_from(["item", "query"]))
+@given(seed=st.integers(0, 1000), size=st.integers(1, 200), locality=st.sampled_from(["item", "query"]))
 def test_shards_hold_every_judgment_once(seed: int, size: int, locality: str) -> None:
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 300))
@@ -39,5 +39,6 @@ def test_shards_hold_every_judgment_once(seed: int, size: int, locality: str) ->
 
 
 def test_no_threads_is_refused() -> None:
-    with pytest.raises(UsageError, match="--threads takes a number from 1 up, not 0"):
+    with pytest.raises(UsageError) as refused:
         LocalEngine(n_jobs=0)
+    assert refused.value.parameter == "n_jobs"

@@ -43,9 +43,9 @@ from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS, model_class
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.engine import dask as dask_module
-from crowdrank.engine.registry import engine_named
-from crowdrank.engine.tree_reduce import joined, parts, subtrees, tree_sum
-from crowdrank.errors import ClusterError, InputError, UsageError
+from crowdrank.engine.registry import get_engine
+from crowdrank.engine.tree_reduce import balanced_ranges, combine_subtrees, subtrees, tree_sum
+from crowdrank.errors import ClusterError, Fix, InputError, UsageError
 from crowdrank.label_learning import optimizer
 from crowdrank.rankers import linear
 
@@ -95,7 +95,7 @@ def interrupt(iteration: int, most: int, objective: float) -> None:
 
 @given(n=st.integers(1, 200), among=st.integers(1, 20))
 def test_any_parts_add_up_in_the_same_tree(n: int, among: int) -> None:
-    runs = parts(n, among)
+    runs = balanced_ranges(n, among)
     assert [run[0] for run in runs] + [n] == [0, *(run[1] for run in runs)]
     assert len(runs) <= among
     values = np.random.default_rng(n).normal(size=n) * 10.0 ** np.arange(-100, 100)[:n]
@@ -105,12 +105,12 @@ def test_any_parts_add_up_in_the_same_tree(n: int, among: int) -> None:
         for first, last in subtrees(n, run):
             held = ({"x": values[i : i + 1].copy()} for i in range(first, last))
             sums[first, last] = tree_sum(held, last - first)["x"]
-    assert joined(sums, (0, n), np.add) == whole
+    assert combine_subtrees(sums, (0, n), np.add) == whole
 
 
 @given(n=st.integers(64, 5000), among=st.integers(1, 8))
 def test_parts_are_of_one_size_and_few_subtrees(n: int, among: int) -> None:
-    runs = parts(n, among)
+    runs = balanced_ranges(n, among)
     sizes = [last - first for first, last in runs]
     assert max(sizes) <= 1.2 * n / among + 2
     assert max(len(subtrees(n, run)) for run in runs) <= 2 * (among.bit_length() + 3)
@@ -216,7 +216,7 @@ def bytes_crossed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_killed_worker_costs_time_and_nothing_else(
     method: str, cluster: DaskEngine, labels: Judgments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dask_module, "COPY_EVERY", 2)
+    monkeypatch.setattr(dask_module, "PASSES_PER_SNAPSHOT", 2)
     whole = fitted(method, labels, LocalEngine(shard_size=SIZE))
     killed = []
 
@@ -226,10 +226,10 @@ def test_a_killed_worker_costs_time_and_nothing_else(
 
         from crowdrank.engine.local import LocalPasses
 
-        def accumulate(self: LocalPasses, theta: object) -> None:
+        def subtree_sums(self: Any, theta: object, sizes: object) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
-        LocalPasses.accumulate = accumulate  # type: ignore[method-assign, assignment]
+        LocalPasses.subtree_sums = subtree_sums  # type: ignore[method-assign, assignment]
         return os.getpid()
 
     def kill(iteration: int, most: int, objective: float) -> None:
@@ -261,7 +261,7 @@ def far() -> Iterator[str]:
 def test_nobody_without_its_certificate_reaches_a_cluster_started_here(cluster: DaskEngine) -> None:
     from distributed import Client, Security
 
-    address = cluster.scheduler
+    address = cluster.scheduler_address
     workers = list(cluster.client.nthreads())
     assert {urlsplit(one).scheme for one in (address, *workers)} == {"tls"}
     assert {urlsplit(one).hostname for one in (address, *workers)} == {"127.0.0.1"}
@@ -283,17 +283,18 @@ def test_a_dashboard_is_served_only_where_it_is_asked_for(cluster: DaskEngine) -
     for port, page in itertools.product(ports, ("status", "metrics", "info/main/workers.html", "sysmon")):
         with pytest.raises(HTTPError, match="404"):
             urlopen(f"http://127.0.0.1:{port}/{page}", timeout=30)
-    assert "http" not in cluster.about
-    with engine_named("dask", 1, dashboard=True) as engine:
+    assert "http" not in cluster.description
+    with get_engine("dask", 1, dashboard=True) as engine:
         assert isinstance(engine, DaskEngine)
         link = urlsplit(engine.client.dashboard_link)
         assert link.hostname == "127.0.0.1"
-        assert link.geturl() in engine.about
+        assert link.geturl() in engine.description
         with urlopen(link.geturl(), timeout=30) as page:
             assert page.status == 200
     for name in ("local", "dask=tcp://10.0.0.1:8786"):
-        with pytest.raises(UsageError, match="--dashboard"):
-            engine_named(name, dashboard=True)
+        with pytest.raises(UsageError) as refused:
+            get_engine(name, dashboard=True)
+        assert refused.value.parameter == "dashboard"
 
 
 def test_what_the_scheduler_remembers_does_not_grow(cluster: DaskEngine, labels: Judgments) -> None:
@@ -313,16 +314,19 @@ def test_another_version_is_refused(
     assert cluster.client is not None  # its workers have been asked for their version by now
     known = crowdrank.__version__
     monkeypatch.setattr(crowdrank, "__version__", "99.0")
-    with pytest.raises(ClusterError, match=f"tcp://.* runs crowdrank {known}, and this is 99.0; install the same"):
+    with pytest.raises(ClusterError, match=f"tcp://.* runs crowdrank {known}, the client 99.0; install") as refused:
         fitted("majority", labels, DaskEngine(far))
-    with pytest.raises(ClusterError, match=r"and this is 99\.0"):  # a worker that came later
+    assert refused.value.kind == "version-mismatch"
+    with pytest.raises(ClusterError) as refused:  # a worker that came later
         fitted("majority", labels, cluster)
+    assert refused.value.kind == "version-mismatch"
 
 
 def test_no_scheduler_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_module, "PATIENCE", 2.0)
-    with pytest.raises(ClusterError, match=r"No Dask scheduler answers at tcp://127.0.0.1:1 .*start one"):
+    monkeypatch.setattr(dask_module, "TIMEOUT", 2.0)
+    with pytest.raises(ClusterError, match=r"No Dask scheduler answers at tcp://127.0.0.1:1 .*start one") as refused:
         _ = DaskEngine("tcp://127.0.0.1:1").client
+    assert refused.value.kind == "no-scheduler"
 
 
 FAR = """
@@ -347,29 +351,35 @@ def test_a_scheduler_that_goes_is_one_sentence(labels: Judgments, tmp_path: Path
                 far.wait()
 
         engine = DaskEngine(far.stdout.readline().strip(), shard_size=SIZE)
-        with engine, pytest.raises(ClusterError, match=r"scheduler at tcp://.* is gone; .* the same --checkpoint\.$"):
+        with engine, pytest.raises(ClusterError, match=r"scheduler at tcp://.* is gone; continue the fit") as lost:
             fitted("dawid-skene", labels, engine, checkpoint=keeper, progress=kill)
+    assert lost.value.kind == "scheduler-lost"
+    assert lost.value.fix is not None
+    assert (lost.value.fix.parameter, lost.value.fix.value) == ("checkpoint", str(tmp_path / "kept"))
     whole = fitted("dawid-skene", labels, LocalEngine(shard_size=SIZE))
     assert_same(fitted("dawid-skene", labels, LocalEngine(shard_size=SIZE), checkpoint=tmp_path / "kept"), whole)
 
 
 def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(UsageError, match=r"pip install 'crowdrank\[dask\]'"):
-        engine_named("dask")
+    with pytest.raises(UsageError) as refused:
+        get_engine("dask")
+    assert refused.value.kind == "missing-package"
+    assert refused.value.fix == Fix("pip install 'crowdrank[dask]'")
 
 
-@pytest.mark.parametrize("name", ["dusk", "dask=", "dask=10.0.0.1"])
+@pytest.mark.parametrize("name", ["dusk", "dask=", "dask=10.0.0.1", "local=2"])
 def test_no_such_engine(name: str) -> None:
-    with pytest.raises(UsageError, match="dask=tcp://"):
-        engine_named(name)
+    with pytest.raises(UsageError, match="dask=tcp://") as refused:
+        get_engine(name)
+    assert refused.value.parameter == "engine"
 
 
 def test_no_workers_and_no_threads_are_refused() -> None:
-    with pytest.raises(UsageError, match="workers is a number from 1 up, not 0"):
-        DaskEngine(workers=0)
-    with pytest.raises(UsageError, match="those of tcp://a:1 are what they are"):
-        DaskEngine("tcp://a:1", workers=2)
+    for parameters in ({"workers": 0}, {"address": "tcp://a:1", "workers": 2}):
+        with pytest.raises(UsageError) as refused:
+            DaskEngine(**parameters)  # type: ignore[arg-type]
+        assert refused.value.parameter == "workers"
 
 
 def test_sentences_of_errors_survive_the_way_here() -> None:

@@ -56,6 +56,7 @@ from crowdrank.errors import (
     ClusterError,
     ConvergenceWarning,
     DataWarning,
+    Fix,
     InputError,
     NotFittedError,
     UsageError,
@@ -384,8 +385,8 @@ class Aggregator(Parametrized, ABC):
         except ClusterError as problem:
             if keeper is None or not keeper.path.exists():
                 raise
-            kept_there = f"the fit is kept in {keeper.path} and goes on from there with the same --checkpoint"
-            raise ClusterError(f"{str(problem).rstrip('.')}; {kept_there}.") from problem
+            fix = Fix("continue the fit with {}", "checkpoint", str(keeper.path))
+            raise ClusterError(replace(problem.message, fixes=(*problem.fixes, fix))) from problem
         assert theta is not None
         return theta, statistics
 
