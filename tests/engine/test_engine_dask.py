@@ -43,6 +43,7 @@ from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS, model_class
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.engine import dask as dask_module
+from crowdrank.engine import dask_passes
 from crowdrank.engine.registry import get_engine
 from crowdrank.engine.tree_reduce import balanced_ranges, combine_subtrees, subtrees, tree_sum
 from crowdrank.errors import ClusterError, Fix, InputError, UsageError
@@ -216,7 +217,7 @@ def bytes_crossed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_killed_worker_costs_time_and_nothing_else(
     method: str, cluster: DaskEngine, labels: Judgments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dask_module, "PASSES_PER_SNAPSHOT", 2)
+    monkeypatch.setattr(dask_passes, "PASSES_PER_SNAPSHOT", 2)
     whole = fitted(method, labels, LocalEngine(shard_size=SIZE))
     killed = []
 
@@ -376,9 +377,10 @@ def test_no_such_engine(name: str) -> None:
 
 
 def test_no_workers_and_no_threads_are_refused() -> None:
+    parameters: dict[str, Any]
     for parameters in ({"workers": 0}, {"address": "tcp://a:1", "workers": 2}):
         with pytest.raises(UsageError) as refused:
-            DaskEngine(**parameters)  # type: ignore[arg-type]
+            DaskEngine(**parameters)
         assert refused.value.parameter == "workers"
 
 

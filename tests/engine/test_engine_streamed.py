@@ -28,6 +28,9 @@ class Shards:
         self.loaded += 1
         return SimpleNamespace(place=place)
 
+    def part(self, first: int, last: int) -> Shards:
+        raise NotImplementedError
+
 
 class Counting:
     """A model whose state counts its passes; it may stop in the middle of one."""

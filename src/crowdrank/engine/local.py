@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,11 +61,9 @@ class LocalEngine:
     ) -> LocalPasses[Shard]:
         """Return passes of a model over judgments in memory or on disk."""
         shards = shards_of(judgments, gold, model.locality, self.shard_size)
-        states = (
-            FileStates(len(shards), model.carries, shards.judgments.folder)
-            if isinstance(shards, OnDiskShards)
-            else None
-        )
+        states = None
+        if isinstance(shards, OnDiskShards):
+            states = FileStates(len(shards), model.carries, shards.judgments.folder)
         return LocalPasses(model, shards, self.n_jobs, states)
 
     def passes(self, model: ShardModel[ShardT], shards: Sequence[ShardT]) -> LocalPasses[ShardT]:
@@ -81,21 +79,6 @@ class LocalEngine:
 
     def __exit__(self, *problem: object) -> None:
         """Do nothing: threads live only during a pass."""
-
-
-class LocalStates(Protocol):
-    """Local state of each shard: of the last complete pass, and of the pass under way."""
-
-    complete: bool
-
-    def load(self, place: int) -> Arrays:
-        """Return the stored arrays of a shard after the last complete pass."""
-
-    def save(self, place: int, local: Arrays) -> None:
-        """Store the arrays of a shard after the current pass."""
-
-    def commit(self, complete: bool = True) -> None:
-        """Replace the last pass by the current one, which stored all local arrays or only those carried."""
 
 
 class MemoryStates:
@@ -143,10 +126,14 @@ class LocalPasses(Generic[ShardT]):
     """
 
     def __init__(
-        self, model: ShardModel[ShardT], shards: Shards[ShardT], n_jobs: int = 1, states: LocalStates | None = None
+        self,
+        model: ShardModel[ShardT],
+        shards: Shards[ShardT],
+        n_jobs: int = 1,
+        states: MemoryStates | FileStates | None = None,
     ) -> None:
         self.model, self.shards, self.n_jobs = model, shards, n_jobs
-        self.states: LocalStates = MemoryStates(len(shards)) if states is None else states
+        self.states = MemoryStates(len(shards)) if states is None else states
         self._report: Callable[[float], None] | None = None
 
     def watch(self, report: Callable[[float], None]) -> None:
