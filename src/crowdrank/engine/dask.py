@@ -44,7 +44,7 @@ class DaskEngine:
 
     The cluster starts when it is first needed and ends with `close` or the end of a `with` block. A cluster that is
     started here listens on the loopback interface only and accepts only clients with its TLS certificate, which is
-    never written to disk: other users of the machine cannot run code on it.
+    kept in memory: other users of the machine cannot run code on it.
 
     Args:
         address: address of a scheduler, such as `tcp://10.0.0.1:8786`; by default a cluster of processes is started on
@@ -115,9 +115,9 @@ class DaskEngine:
             for thing in things:
                 pending.append(self.client.submit(_call, function, thing, pure=False))
                 if len(pending) > max_pending:
-                    yield self.gather(pending.popleft())
+                    yield self.client.gather(pending.popleft())
             while pending:
-                yield self.gather(pending.popleft())
+                yield self.client.gather(pending.popleft())
         except worker_errors() as problem:
             raise self.error(problem) from problem
         finally:
@@ -204,17 +204,6 @@ class DaskEngine:
         link = self.client.dashboard_link if self.address is not None or self.dashboard else None
         dashboard = f"; dashboard: {link}" if link else ""
         return f"Dask: {counted(len(self.client.nthreads()), 'worker')} at {self.scheduler_address}{dashboard}."
-
-    def gather(self, future: Future[T]) -> T:
-        """Return the result of a future."""
-        try:
-            result: T = self.client.gather(future)
-        except KeyboardInterrupt:
-            # Dask's event loop would print the errors of transfers that the interrupt breaks off.
-            self.client.loop.asyncio_loop.set_exception_handler(lambda loop, context: None)
-            self.client.cancel([future])
-            raise
-        return result
 
     def error(self, problem: BaseException) -> ClusterError:
         """Return the ClusterError for an error of Dask: the scheduler is lost, or workers died."""

@@ -73,7 +73,7 @@ class DaskPasses(Generic[ShardT]):
             parts.append(part)
             sums |= {tree: self.client.submit(_subtree_sum, part, i, pure=False) for i, tree in enumerate(trees)}
         total = combine_subtrees(sums, (0, n), partial(self.client.submit, add_arrays, pure=False))
-        return parts, self.engine.gather(total)
+        return parts, self.client.gather(total)
 
     def watch(self, report: Callable[[float], None]) -> None:
         """Report nothing: all parts of a pass run at once and end at about the same time."""
@@ -112,10 +112,11 @@ class DaskPasses(Generic[ShardT]):
                 if not futures:
                     for later in range(number, len(self._ranges)):
                         futures[later] = self._submit(later, work, self.model, self._parts[later], *arguments)
-                return self.engine.gather(futures[number])
+                rows: list[Arrays] = self.client.gather(futures[number])
             except BaseException:
                 futures.clear()
                 raise
+            return rows
 
         for number in range(len(self._ranges)):
             yield from self._retry(partial(fetch, number))
@@ -175,9 +176,9 @@ class DaskPasses(Generic[ShardT]):
 
     def _submit(self, number: int, work: Callable[..., T], *arguments: Any) -> Future[T]:
         """Run a function on the worker of a part, or on another one if that worker is gone."""
-        return self.client.submit(
-            work, *arguments, workers=[self._workers[number]], allow_other_workers=True, pure=False
-        )
+        placement: dict[str, Any] = {"workers": [self._workers[number]], "allow_other_workers": True}
+        future: Future[T] = self.client.submit(work, *arguments, **placement, pure=False)
+        return future
 
 
 # Functions that run on workers.

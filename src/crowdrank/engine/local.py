@@ -176,10 +176,13 @@ class LocalPasses(Generic[ShardT]):
         with single_blas_thread():
             yield from self._map(finish)
 
+    def local_arrays(self) -> Iterator[Arrays]:
+        """Yield the stored arrays of each shard: in memory all local arrays of the last pass."""
+        return map(self.states.load, range(len(self.shards)))
+
     def local_state(self) -> Iterator[Arrays]:
         """Yield the carried arrays of each shard."""
-        for place in range(len(self.shards)):
-            yield select_arrays(self.states.load(place), self.model.carries)
+        return (select_arrays(arrays, self.model.carries) for arrays in self.local_arrays())
 
     def restore(self, states: Iterable[Arrays]) -> None:
         """Set the carried arrays of each shard."""

@@ -80,7 +80,8 @@ def test_state_goes_from_pass_to_pass_and_an_interrupted_one_leaves_it(
     other = streamed(model, Shards(4), tmp_path)
     other.restore(kept)
     assert other.accumulate(None)["passes"].tolist() == [16.0]
-    (folder,) = {passes.states.folder}
+    assert isinstance(passes.states, FileStates)
+    folder = passes.states.folder
     assert len(list(folder.iterdir())) == 4  # of the last whole pass alone
     del passes
     assert not folder.exists()
@@ -90,6 +91,7 @@ def test_what_is_not_carried_is_made_again_and_needs_no_file(tmp_path: Path) -> 
     passes = streamed(Counting(()), Shards(3), tmp_path)
     for _ in range(3):
         assert passes.accumulate(None)["passes"].tolist() == [3.0]
+    assert isinstance(passes.states, FileStates)
     assert not list(passes.states.folder.iterdir())
     assert passes.finish({})["passes"].tolist() == [1.0, 1.0, 1.0]
     assert [rows["constant"][0] for rows in passes.finish_to({}, lambda place, rows: rows)] == [0, 10, 20]
