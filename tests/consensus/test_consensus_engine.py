@@ -39,5 +39,6 @@ def test_shards_hold_every_judgment_once(seed: int, size: int, locality: str) ->
 
 
 def test_no_threads_is_refused() -> None:
-    with pytest.raises(UsageError, match="--threads takes a number from 1 up, not 0"):
+    with pytest.raises(UsageError) as refused:
         LocalEngine(n_jobs=0)
+    assert refused.value.parameter == "n_jobs"

@@ -26,7 +26,7 @@ from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS, model_class
 from crowdrank.consensus.on_disk import StoredConsensus
 from crowdrank.engine.local import LocalPasses
-from crowdrank.engine.shards import shards_of
+from crowdrank.engine.shards import InMemoryShards, shards_of
 from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, OutputError, UsageError
 
 SHARD = 120
@@ -121,9 +121,9 @@ def test_the_same_shards_in_memory_give_the_same_bytes(
     class InMemory:
         """The shards of the disk, held."""
 
-        def open(self, model: Any, judgments: Any, gold: Any = None) -> LocalPasses:
+        def open(self, model: Any, judgments: Any, gold: Any = None) -> LocalPasses[Any]:
             shards = shards_of(judgments, gold, model.locality)
-            return LocalPasses(model, [shards.load(place) for place in range(len(shards))], 1)
+            return LocalPasses(model, InMemoryShards([shards.load(place) for place in range(len(shards))]))
 
     assert_equal(fitted(model, many), fitted(made(method), many, engine=InMemory()))
 
@@ -292,8 +292,9 @@ def test_what_needs_memory_is_refused_in_a_sentence(
         made("gda").fit(many, gold=pd.DataFrame({"query": ["z"], "document": ["z"], "grade": [1]}))
     parts = read_partitions(cut(crowd(), tmp_path / "in"), by="document", shard_size=SHARD, unjudgeable=-2)
     assert fitted(made("gda"), parts).consensus_.n_documents == many.n_items
-    with pytest.raises(UsageError, match="These shards hold parts of queries"):
+    with pytest.raises(UsageError) as split_queries:
         made("gda-pairwise").fit(parts)
+    assert split_queries.value.kind == "split-queries"
 
 
 def test_the_command_line_takes_a_folder_and_writes_one(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def aggregate_folder(
         raise UsageError(f"{folder} is a folder: name one for its consensus too, with -o.")
     if is_within(output, address_of(folder)):
         raise UsageError(f"-o names {output}, which is read; choose another name.")
-    if work is None and engine.elsewhere:
+    if work is None and engine.is_remote:
         raise UsageError("On another cluster, name a folder that all its workers see for the shards, with --work.")
     check_outputs({"--assessors": assessors}, [gold])
     check_output_folder(output, CONSENSUS)

@@ -50,12 +50,13 @@ from crowdrank.consensus.result import (
 )
 from crowdrank.engine.base import Engine, Passes
 from crowdrank.engine.blas import single_blas_thread
-from crowdrank.engine.local import LocalEngine
+from crowdrank.engine.local import LocalEngine, LocalPasses
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, Shard, shards_of
 from crowdrank.errors import (
     ClusterError,
     ConvergenceWarning,
     DataWarning,
+    Fix,
     InputError,
     NotFittedError,
     UsageError,
@@ -384,8 +385,8 @@ class Aggregator(Parametrized, ABC):
         except ClusterError as problem:
             if keeper is None or not keeper.path.exists():
                 raise
-            kept_there = f"the fit is kept in {keeper.path} and goes on from there with the same --checkpoint"
-            raise ClusterError(f"{str(problem).rstrip('.')}; {kept_there}.") from problem
+            fix = Fix("continue the fit with {}", "checkpoint", str(keeper.path))
+            raise ClusterError(replace(problem.message, fixes=(*problem.fixes, fix))) from problem
         assert theta is not None
         return theta, statistics
 
@@ -471,7 +472,7 @@ class Aggregator(Parametrized, ABC):
         statistics = passes.accumulate(theta)
         return self._consensus(prepared, passes.finish(theta), theta, statistics, None)
 
-    def _opened(self, table: Judgments) -> tuple[Judgments, Arrays, Passes]:
+    def _opened(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
         """Judgments ready for a pass with the assessors as they were estimated."""
         prepared, theta = self.prepared(table), self.adopted(self, table)
         if theta is None:
@@ -503,7 +504,7 @@ class Aggregator(Parametrized, ABC):
         table = as_judgments(self.judgments_ if judgments is None else judgments, self.judgments_)
         prepared, theta, passes = self._opened(table)
         passes.accumulate(theta)
-        shares = np.concatenate([self.line_posterior(local) for local in passes.local_state()])
+        shares = np.concatenate([self.line_posterior(local) for local in passes.local_arrays()])
         places = {f"{node + 0.0:.2f}": share for node, share in zip(NODES, shares.T, strict=True)}
         return pa.table({**item_ids(prepared), **places})
 

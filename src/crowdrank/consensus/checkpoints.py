@@ -20,7 +20,8 @@ from crowdrank._saved import Fields, loading, require, require_array
 from crowdrank._source import source_digest
 from crowdrank._typing import Arrays
 from crowdrank.engine.base import ShardModel
-from crowdrank.engine.shards import Shards, StoredShards
+from crowdrank.engine.shards import Shard, Shards
+from crowdrank.engine.streaming import select_arrays
 from crowdrank.errors import InputError
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
@@ -53,7 +54,7 @@ class Checkpoint:
         """Say which fit the state is of."""
         self._fingerprint = fingerprint
 
-    def load(self, model: Any, judgments: Judgments | ShardedJudgments, shards: Shards) -> State | None:
+    def load(self, model: Any, judgments: Judgments | ShardedJudgments, shards: Shards[Shard]) -> State | None:
         """Return the saved state of the fit of a model to these shards, if there is one.
 
         Raises:
@@ -112,7 +113,7 @@ class Checkpoint:
 class _StoredLocals:
     """Local state of each shard, read and checked one at a time."""
 
-    def __init__(self, path: Path, model: ShardModel, shards: Shards, theta: Arrays) -> None:
+    def __init__(self, path: Path, model: ShardModel[Shard], shards: Shards[Shard], theta: Arrays) -> None:
         self.path, self.model, self.shards, self.theta = path, model, shards, theta
 
     def __iter__(self) -> Iterator[Arrays]:
@@ -123,10 +124,7 @@ class _StoredLocals:
             local = read_arrays(self.path / f"local-{place}.parquet")
             shard = self.shards.load(place)
             made, _ = self.model.accumulate(shard, self.model.start(shard), self.theta)
-            carries = self.model.carries
-            if carries is not None and isinstance(self.shards, StoredShards):  # nothing else is saved
-                made = {name: array for name, array in made.items() if name in carries}
-            require_alike(local, made)
+            require_alike(local, select_arrays(made, self.model.carries))
         return local
 
 

@@ -12,7 +12,7 @@ from crowdrank._saved import LARGEST, PROBABILITY
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
-from crowdrank.engine.local import in_order
+from crowdrank.engine.local import map_in_order
 from crowdrank.engine.shards import Shard
 from crowdrank.engine.tree_reduce import tree_sum
 from crowdrank.errors import UsageError
@@ -76,7 +76,7 @@ def _dirichlet_sums(
         some = counts[part * ASSESSORS_AT_ONCE : (part + 1) * ASSESSORS_AT_ONCE]
         return dict(zip(("seen", "asked"), kernels.dirichlet_sums(some, pseudo), strict=True))
 
-    total = tree_sum(in_order(one, n_parts, min(n_jobs, n_parts)), n_parts)
+    total = tree_sum(map_in_order(one, range(n_parts), min(n_jobs, n_parts)), n_parts)
     return total["seen"], total["asked"]
 
 

@@ -1,1 +1,1 @@
-"""Where sums run: passes over shards, here in threads. Knows no model."""
+"""Engines that run passes of a model over shards: in local threads, streaming from disk, or on a Dask cluster."""

@@ -1,16 +1,16 @@
-"""Loaded first by the workers of a cluster that we start: Ctrl-C is for the process that leads them, which ends them.
-
-A terminal sends it to all of them; workers that died of it could not tell what they know any more.
-"""
+"""Module that the workers of our own Dask clusters load first."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distributed import Worker
 
 
-def dask_setup(worker: Any) -> None:
-    """Hear no Ctrl-C; Dask calls this when a worker begins."""
+def dask_setup(worker: Worker) -> None:
+    """Ignore SIGINT: a terminal sends it to all processes, but only the client handles it and stops the workers."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)

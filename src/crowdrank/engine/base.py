@@ -1,66 +1,73 @@
-"""The pattern that every model follows: passes over shards, whose small statistics add up.
+"""Protocols between models and engines.
+
+A fit is a sequence of passes over shards. A pass adds up statistics, which are small, over all shards; what belongs to
+single items is the local state of a shard and stays beside it:
 
     start(shard) -> local
     accumulate(shard, local, theta) -> (local, statistics)
     maximize(theta, statistics) -> theta
     finish(shard, local, theta) -> rows
 
-The first argument is always one shard, and nothing else touches data. An engine decides where the passes run.
+Models define these functions; an engine decides where they run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from typing import Any, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._typing import Arrays
+from crowdrank.engine.shards import Shard
 from crowdrank.judgments.gold import ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
 S = TypeVar("S")
 T = TypeVar("T")
+ShardT = TypeVar("ShardT")
+ShardT_contra = TypeVar("ShardT_contra", contravariant=True)
 Sink = Callable[[int, Arrays], Arrays]
-"""Takes the rows of the shard at a place where they are made, and returns little; picklable."""
+"""Function that takes the number and the rows of a shard and returns a small summary; it must be picklable."""
 
 
-class ShardModel(Protocol):
-    """What an engine needs of a model."""
+class ShardModel(Protocol[ShardT_contra]):
+    """Functions of a model that run on a shard."""
 
     @property
     def locality(self) -> str:
-        """`item`: any split of the items will do; `query`: a query's items stay together."""
+        """What a shard keeps together: `item` or `query`."""
 
     @property
     def carries(self) -> tuple[str, ...] | None:
-        """The arrays of local state that a pass reads of the one before; None: all of them.
+        """Names of the local arrays that the next pass reads; None for all.
 
-        The others can be had again: by `restart`, or by one more pass with the same theta.
+        The other arrays follow from `restart` and a pass with the same theta.
         """
 
-    def start(self, shard: Any) -> Arrays:
-        """The shard's local state before the first pass."""
+    def start(self, shard: ShardT_contra) -> Arrays:
+        """Return the local state before the first pass."""
 
-    def restart(self, shard: Any) -> Arrays:
-        """Local state for a pass with a theta, as far as it is not carried from the pass before: `start`, or less."""
+    def restart(self, shard: ShardT_contra) -> Arrays:
+        """Return the local arrays that a pass with a theta needs in addition to those carried."""
 
-    def accumulate(self, shard: Any, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """One pass: new local state and statistics. With no theta yet, only count what `start` set.
+    def accumulate(self, shard: ShardT_contra, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+        """Return new local state and statistics; without theta, those of the start.
 
-        Arrays of `local` that a pass reads are left as they are, so that an interrupted pass can be made again.
+        Arrays of `local` that a pass reads must not be changed, so that an interrupted pass can be repeated.
         """
 
-    def finish(self, shard: Any, local: Arrays, theta: Arrays) -> Arrays:
-        """What the result shows of this shard, one row per item."""
+    def finish(self, shard: ShardT_contra, local: Arrays, theta: Arrays) -> Arrays:
+        """Return the results of a shard, one row per item."""
 
 
 class Passes(Protocol):
-    """A model opened on judgments: the local state lives here, beside its shards.
+    """Passes of one model over its shards.
 
     Attributes:
-        n_jobs: how many threads there are for what is done between passes, when those of the passes rest.
+        n_jobs: number of threads for work between passes.
 
     """
 
@@ -68,51 +75,58 @@ class Passes(Protocol):
 
     @property
     def shards(self) -> Sized:
-        """Return the shards of the judgments, or what loads them."""
+        """Shards of the judgments."""
 
     def accumulate(self, theta: Arrays | None) -> Arrays:
-        """One pass over all shards; the sum of their statistics."""
+        """Make one pass; return the sum of the statistics of all shards."""
 
     def finish(self, theta: Arrays) -> Arrays:
-        """The rows of all shards, in the order of the items."""
+        """Return the rows of all shards, in the order of the items."""
 
     def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
-        """Give the rows of every shard to `sink` where they are; what it returned, in the order of the shards."""
+        """Pass the rows of every shard to `sink` where they are computed; yield what it returns, in order."""
 
-    def watch(self, told: Callable[[float], None]) -> None:
-        """Call a function with the share of a pass that is done, whenever it has grown."""
+    def watch(self, report: Callable[[float], None]) -> None:
+        """Call a function with the finished share of a pass."""
 
     def local_state(self) -> Iterable[Arrays]:
-        """Each shard's local state, for a checkpoint."""
+        """Return the carried arrays of each shard, for a checkpoint."""
 
-    def restore(self, local: Iterable[Arrays]) -> None:
-        """Put local state back."""
+    def restore(self, states: Iterable[Arrays]) -> None:
+        """Set the carried arrays of each shard."""
 
 
 class Engine(Protocol):
-    """Where the passes run."""
+    """Place where passes run."""
 
     @property
     def is_cluster(self) -> bool:
-        """Whether passes run in processes of a Dask cluster."""
+        """Whether passes run on a Dask cluster."""
 
     @property
-    def elsewhere(self) -> bool:
-        """Whether that may be on other machines, which do not see temporary files here."""
+    def is_remote(self) -> bool:
+        """Whether passes may run on other machines, which do not see local temporary files."""
+
+    @property
+    def description(self) -> str:
+        """Sentence about the cluster for the user, or nothing."""
 
     def open(
-        self, model: ShardModel, judgments: Judgments | ShardedJudgments, gold: NDArray[Any] | ShardGold | None = None
+        self,
+        model: ShardModel[Shard],
+        judgments: Judgments | ShardedJudgments,
+        gold: NDArray[np.int8] | ShardGold | None = None,
     ) -> Passes:
-        """Cut the judgments into shards, where they are not in shards already, and start the model on each."""
+        """Return passes of a model over judgments."""
 
-    def passes(self, model: ShardModel, shards: Sequence[Any]) -> Passes:
-        """Start a model on shards of any kind: blocks of rows, say, that its functions know how to read."""
+    def passes(self, model: ShardModel[ShardT], shards: Sequence[ShardT]) -> Passes:
+        """Return passes of a model over its own kind of shards, such as blocks of rows."""
 
     def each(self, work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
-        """`work` on every thing; results in order, as soon as each is there. What is sent to and fro is small."""
+        """Call a function with every item; yield the results in order."""
 
     def __enter__(self) -> Self:
-        """An engine is closed where its `with` ends."""
+        """Return the engine."""
 
     def __exit__(self, *problem: object) -> None:
-        """Let go of whatever runs."""
+        """Release threads, processes and connections."""

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import Any
 
 import numpy as np  # noqa: F401  # loads its BLAS
 from threadpoolctl import ThreadpoolController
@@ -43,6 +42,6 @@ def single_blas_thread() -> Iterator[None]:
 
 
 @cache
-def _libraries() -> Any:
+def _libraries() -> ThreadpoolController:
     """Return a handle to the BLAS libraries loaded by now, that of NumPy among them; the search takes milliseconds."""
     return ThreadpoolController()

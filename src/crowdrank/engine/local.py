@@ -1,4 +1,4 @@
-"""Passes in threads on this machine. The kernels release the GIL; sums are made in one fixed tree (`sums.py`)."""
+"""Passes in threads of this process. The kernels release the GIL; sums are computed in a fixed tree."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._disk import ScratchFolder
+from crowdrank._base import require_whole
 from crowdrank._typing import Arrays
-from crowdrank.engine.base import ShardModel, Sink
+from crowdrank.engine.base import ShardModel, ShardT, Sink
 from crowdrank.engine.blas import single_blas_thread
-from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, HeldShards, Shard, Shards, shards_of
+from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, InMemoryShards, OnDiskShards, Shard, Shards, shards_of
+from crowdrank.engine.streaming import FileStates, select_arrays
 from crowdrank.engine.tree_reduce import tree_sum
-from crowdrank.errors import UsageError
 from crowdrank.judgments.gold import ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
@@ -29,250 +28,214 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """Runs passes in `threads` threads; judgments on disk are streamed, a shard a thread at a time.
+    """Run passes in threads; judgments on disk are streamed, one shard per thread at a time.
+
+    Args:
+        n_jobs: number of threads.
+        shard_size: approximate number of judgments per shard, for judgments in memory.
 
     >>> from crowdrank import DawidSkene, simulate
     >>> world = simulate(queries=5, documents=6, random_state=1)
     >>> one, two = (DawidSkene().fit(world.judgments, engine=LocalEngine(n_jobs=n)) for n in (1, 2))
     >>> one.consensus_.documents.equals(two.consensus_.documents)
     True
+
     """
 
     is_cluster: ClassVar[bool] = False
-    elsewhere: ClassVar[bool] = False
-    about: ClassVar[str] = ""
+    is_remote: ClassVar[bool] = False
+    description: ClassVar[str] = ""
 
     n_jobs: int = 1
     shard_size: int = JUDGMENTS_PER_SHARD
 
     def __post_init__(self) -> None:
-        if self.n_jobs < 1:
-            raise UsageError(f"--threads takes a number from 1 up, not {self.n_jobs}.")
+        require_whole("n_jobs", self.n_jobs, 1)
+        require_whole("shard_size", self.shard_size, 1)
 
     def open(
-        self, model: ShardModel, judgments: Judgments | ShardedJudgments, gold: NDArray[Any] | ShardGold | None = None
-    ) -> LocalPasses | StreamedPasses:
-        """Cut the judgments into shards, where they are not in shards already, and start the model on each."""
+        self,
+        model: ShardModel[Shard],
+        judgments: Judgments | ShardedJudgments,
+        gold: NDArray[np.int8] | ShardGold | None = None,
+    ) -> LocalPasses[Shard]:
+        """Return passes of a model over judgments in memory or on disk."""
         shards = shards_of(judgments, gold, model.locality, self.shard_size)
-        if isinstance(shards, HeldShards):
-            return self.passes(model, shards.shards)
-        return StreamedPasses(model, shards, self.n_jobs, shards.judgments.folder)
+        states = None
+        if isinstance(shards, OnDiskShards):
+            states = FileStates(len(shards), model.carries, shards.judgments.folder)
+        return LocalPasses(model, shards, self.n_jobs, states)
 
-    def passes(self, model: ShardModel, shards: Sequence[Any]) -> LocalPasses:
-        """Start a model on shards of any kind."""
-        return LocalPasses(model, shards, self.n_jobs)
+    def passes(self, model: ShardModel[ShardT], shards: Sequence[ShardT]) -> LocalPasses[ShardT]:
+        """Return passes of a model over its own kind of shards."""
+        return LocalPasses(model, InMemoryShards(shards), self.n_jobs)
 
     def each(self, work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
-        """`work` on every thing; results in order, as soon as each is there."""
-        return in_order(lambda place: work(things[place]), len(things), self.n_jobs)
+        """Call a function with every item; yield the results in order."""
+        return map_in_order(work, things, self.n_jobs)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        """Nothing is held."""
+        """Do nothing: threads live only during a pass."""
 
 
-class LocalPasses:
-    """A model opened on shards in memory."""
+class MemoryStates:
+    """Local state of each shard in memory.
 
-    def __init__(
-        self, model: ShardModel, shards: Sequence[Any], n_jobs: int, local: list[Arrays] | None = None
-    ) -> None:
-        self.model, self.shards, self.n_jobs = model, shards, n_jobs
-        self.told: Callable[[float], None] | None = None
-        if local is None:
-            with single_blas_thread():
-                local = list(self._each(lambda number: model.start(shards[number])))
-        self.local = local
+    Attributes:
+        complete: whether `load` returns all local arrays of the last pass.
 
-    def watch(self, told: Callable[[float], None]) -> None:
-        """Call a function with the share of a pass that is done, whenever it has grown."""
-        self.told = told
-
-    def _each(self, work: Callable[[int], T]) -> Iterator[T]:
-        return watched(
-            in_order(work, len(self.shards), min(self.n_jobs, len(self.shards))), len(self.shards), self.told
-        )
-
-    @single_blas_thread()
-    def accumulate(self, theta: Arrays | None) -> Arrays:
-        """One pass over all shards; the sum of their statistics."""
-
-        def one(number: int) -> tuple[Arrays, Arrays]:
-            return self.model.accumulate(self.shards[number], self.local[number], theta)
-
-        passed: list[Arrays] = []
-        total = tree_sum(_noted(self._each(one), passed), len(self.shards))
-        self.local = passed
-        return total
-
-    def finish(self, theta: Arrays) -> Arrays:
-        """The rows of all shards, in the order of the items."""
-        return together(self.finish_to(theta, lambda place, rows: rows))
-
-    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
-        """Give the rows of every shard to `sink`; what it returned, in the order of the shards."""
-
-        def one(number: int) -> Arrays:
-            return sink(number, self.model.finish(self.shards[number], self.local[number], theta))
-
-        with single_blas_thread():
-            yield from self._each(one)
-
-    def local_state(self) -> list[Arrays]:
-        """Each shard's local state."""
-        return self.local
-
-    def restore(self, local: Iterable[Arrays]) -> None:
-        """Put local state back."""
-        self.local = list(local)
-
-
-class StreamedPasses:
-    """A model opened on shards on disk: each is loaded for a pass and let go; what the model carries is kept there too.
-
-    What a model does not carry from pass to pass is not kept but made again.
     """
 
-    def __init__(self, model: ShardModel, shards: Shards, n_jobs: int, folder: str | Path) -> None:
-        self.model, self.shards, self.n_jobs = model, shards, n_jobs
-        self.told: Callable[[float], None] | None = None
-        self.carried = CarriedState(model, folder, len(shards))
+    def __init__(self, n_shards: int) -> None:
+        self.complete = False
+        self._last: list[Arrays] = [{}] * n_shards
+        self._current: list[Arrays] = [{}] * n_shards
 
-    def watch(self, told: Callable[[float], None]) -> None:
-        """Call a function with the share of a pass that is done, whenever it has grown."""
-        self.told = told
-
-    def _each(self, work: Callable[[int], T]) -> Iterator[T]:
-        return watched(
-            in_order(work, len(self.shards), min(self.n_jobs, len(self.shards))), len(self.shards), self.told
-        )
-
-    @single_blas_thread()
-    def accumulate(self, theta: Arrays | None) -> Arrays:
-        """One pass over all shards; the sum of their statistics."""
-
-        def one(place: int) -> Arrays:
-            shard = self.shards.load(place)
-            local, statistics = self.model.accumulate(shard, self.carried.local(place, shard, theta), theta)
-            self.carried.keep(place, local)
-            return statistics
-
-        total = tree_sum(self._each(one), len(self.shards))
-        self.carried.turn()
-        return total
-
-    def finish(self, theta: Arrays) -> Arrays:
-        """The rows of all shards, in the order of the items: all in memory."""
-        return together(self.finish_to(theta, lambda place, rows: rows))
-
-    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
-        """Give the rows of every shard to `sink`; what it returned, in the order of the shards."""
-
-        def one(place: int) -> Arrays:
-            return sink(place, finished(self.model, self.shards.load(place), self.carried, place, theta))
-
-        with single_blas_thread():
-            yield from self._each(one)
-
-    def local_state(self) -> Iterator[Arrays]:
-        """What each shard carries, loaded one at a time."""
-        return map(self.carried.load, range(len(self.shards)))
-
-    def restore(self, local: Iterable[Arrays]) -> None:
-        """Put back what each shard carries."""
-        for place, arrays in enumerate(local):
-            self.carried.keep(place, arrays)
-        self.carried.turn()
-
-
-class CarriedState:
-    """What a model carries from pass to pass in each shard, on disk; that of the last whole pass stays until the next.
-
-    A model that carries nothing needs no file.
-    """
-
-    def __init__(self, model: ShardModel, folder: str | Path, n_shards: int) -> None:
-        self.model, self.turns, self.n_shards = model, 0, n_shards
-        self._scratch = ScratchFolder(folder)
-        self.folder = self._scratch.path / "state"
-        self.folder.mkdir()
-
-    def local(self, place: int, shard: Shard, theta: Arrays | None) -> Arrays:
-        """The local state of a shard before its next pass, as far as the pass reads it."""
-        if self.model.carries is None:
-            return self.load(place) if self.turns else self.model.start(shard)
-        return {**(self.model.start(shard) if theta is None else self.model.restart(shard)), **self.load(place)}
+    def copy(self) -> MemoryStates:
+        """Return a copy for another pass; arrays are shared."""
+        states = MemoryStates(len(self._last))
+        states._last, states.complete = self._last, self.complete
+        return states
 
     def load(self, place: int) -> Arrays:
-        """What a shard carries after the last whole pass."""
-        path = self._path(place, self.turns)
-        if not path.exists():
-            return {}
-        with np.load(path) as kept:
-            return {name: kept[name] for name in kept.files}
+        """Return the stored arrays of a shard after the last complete pass."""
+        return self._last[place]
 
-    def keep(self, place: int, local: Arrays) -> None:
-        """Keep what a shard carries out of the pass that is being made."""
-        carries = self.model.carries
-        kept = local if carries is None else {name: local[name] for name in carries if name in local}
-        if kept:
-            np.savez(self._path(place, self.turns + 1), **kept)  # type: ignore[arg-type]
+    def save(self, place: int, local: Arrays) -> None:
+        """Store the arrays of a shard after the current pass."""
+        self._current[place] = local
 
-    def turn(self) -> None:
-        """The pass is whole: what it left is what holds."""
-        for place in range(self.n_shards):
-            self._path(place, self.turns).unlink(missing_ok=True)
-        self.turns += 1
-
-    def _path(self, place: int, turn: int) -> Path:
-        return self.folder / f"local-{place:05d}-{turn % 2}.npz"
+    def commit(self, complete: bool = True) -> None:
+        """Replace the last pass by the current one, which stored all local arrays or only those carried."""
+        self._last, self._current = self._current, [{}] * len(self._current)
+        self.complete = complete
 
 
-def finished(model: ShardModel, shard: Shard, carried: CarriedState, place: int, theta: Arrays) -> Arrays:
-    """The rows of a shard; what was not carried of its local state is made again by one more pass."""
-    local = carried.local(place, shard, theta)
-    if model.carries is not None:
-        local, _ = model.accumulate(shard, local, theta)
-    return model.finish(shard, local, theta)
+class LocalPasses(Generic[ShardT]):
+    """Passes of a model over shards in threads; no other class of the engines calls functions of a model.
+
+    Args:
+        model: the model.
+        shards: shards in memory or on disk.
+        n_jobs: number of threads.
+        states: where local state is stored; by default in memory.
+
+    """
+
+    def __init__(
+        self,
+        model: ShardModel[ShardT],
+        shards: Shards[ShardT],
+        n_jobs: int = 1,
+        states: MemoryStates | FileStates | None = None,
+    ) -> None:
+        self.model, self.shards, self.n_jobs = model, shards, n_jobs
+        self.states = MemoryStates(len(shards)) if states is None else states
+        self._report: Callable[[float], None] | None = None
+
+    def watch(self, report: Callable[[float], None]) -> None:
+        """Call a function with the finished share of a pass."""
+        self._report = report
+
+    def accumulate(self, theta: Arrays | None) -> Arrays:
+        """Make one pass; return the sum of the statistics of all shards."""
+        return self.subtree_sums(theta, [len(self.shards)])[0]
+
+    @single_blas_thread()
+    def subtree_sums(self, theta: Arrays | None, sizes: Sequence[int]) -> list[Arrays]:
+        """Make one pass; return the sums of the statistics of successive subtrees with these numbers of shards."""
+
+        def accumulate(place: int) -> Arrays:
+            shard = self.shards.load(place)
+            local, statistics = self.model.accumulate(shard, self._local(place, shard, theta), theta)
+            self.states.save(place, local)
+            return statistics
+
+        statistics = self._map(accumulate)
+        sums = [tree_sum(statistics, size) for size in sizes]
+        self.states.commit()
+        return sums
+
+    def finish(self, theta: Arrays) -> Arrays:
+        """Return the rows of all shards, in the order of the items."""
+        return concatenate_rows(self.finish_to(theta, return_rows))
+
+    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
+        """Pass the rows of every shard to `sink`; yield what it returns, in order."""
+
+        def finish(place: int) -> Arrays:
+            shard = self.shards.load(place)
+            local = self._local(place, shard, theta)
+            if not self.states.complete:
+                local, _ = self.model.accumulate(shard, local, theta)
+            return sink(place, self.model.finish(shard, local, theta))
+
+        with single_blas_thread():
+            yield from self._map(finish)
+
+    def local_arrays(self) -> Iterator[Arrays]:
+        """Yield the stored arrays of each shard: in memory all local arrays of the last pass."""
+        return map(self.states.load, range(len(self.shards)))
+
+    def local_state(self) -> Iterator[Arrays]:
+        """Yield the carried arrays of each shard."""
+        return (select_arrays(arrays, self.model.carries) for arrays in self.local_arrays())
+
+    def restore(self, states: Iterable[Arrays]) -> None:
+        """Set the carried arrays of each shard."""
+        for place, arrays in enumerate(states):
+            self.states.save(place, arrays)
+        self.states.commit(complete=self.model.carries is None)
+
+    def _local(self, place: int, shard: ShardT, theta: Arrays | None) -> Arrays:
+        """Return the local state of a shard before a pass with theta."""
+        stored = self.states.load(place)
+        if self.states.complete:
+            return stored
+        begin = self.model.start if theta is None or self.model.carries is None else self.model.restart
+        return {**begin(shard), **stored}
+
+    def _map(self, function: Callable[[int], T]) -> Iterator[T]:
+        n = len(self.shards)
+        return report_progress(map_in_order(function, range(n), min(self.n_jobs, n)), n, self._report)
 
 
-def in_order(work: Callable[[int], T], n: int, n_jobs: int) -> Iterator[T]:
-    """`work` on 0..n-1; results in that order as soon as each is there. Few wait: a result may be large."""
+def map_in_order(function: Callable[[S], T], items: Sequence[S], n_jobs: int) -> Iterator[T]:
+    """Call a function with every item in threads; yield results in order, with few pending, as they may be large."""
     if n_jobs == 1:
-        yield from map(work, range(n))
+        yield from map(function, items)
         return
     with ThreadPoolExecutor(n_jobs) as pool:
-        waiting: deque[Future[T]] = deque()
+        pending: deque[Future[T]] = deque()
         try:
-            for place in range(n):
-                waiting.append(pool.submit(work, place))
-                if len(waiting) > n_jobs:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            for item in items:
+                pending.append(pool.submit(function, item))
+                if len(pending) > n_jobs:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for future in waiting:
+            for future in pending:
                 future.cancel()
 
 
-def watched(results: Iterator[T], n: int, told: Callable[[float], None] | None) -> Iterator[T]:
-    """The results, and a word after each of them but the last, after which the pass itself is told of."""
+def report_progress(results: Iterator[T], n: int, report: Callable[[float], None] | None) -> Iterator[T]:
+    """Yield the results; report the finished share after each but the last, which the caller reports."""
     for done, result in enumerate(results, start=1):
         yield result
-        if told is not None and done < n:
-            told(done / n)
+        if report is not None and done < n:
+            report(done / n)
 
 
-def together(shards: Iterable[Arrays]) -> Arrays:
-    """The rows of shards one after the other."""
+def concatenate_rows(shards: Iterable[Arrays]) -> Arrays:
+    """Return the rows of all shards as one set of arrays."""
     rows = list(shards)
     return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
 
-def _noted(passed: Iterable[tuple[Arrays, Arrays]], locals_: list[Arrays]) -> Iterator[Arrays]:
-    """The statistics of passes; their local state is put into the list."""
-    for local, statistics in passed:
-        locals_.append(local)
-        yield statistics
+def return_rows(place: int, rows: Arrays) -> Arrays:
+    """Return the rows: the sink that collects all."""
+    return rows

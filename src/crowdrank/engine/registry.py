@@ -1,43 +1,51 @@
-"""Engines by the names that users write."""
+"""Engines by name."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from crowdrank._base import require_whole
 from crowdrank.engine.local import LocalEngine
-from crowdrank.errors import UsageError, near
+from crowdrank.errors import Fix, UsageError, near, shown
 
 if TYPE_CHECKING:
     from crowdrank.engine.dask import DaskEngine
 
 SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "ucx://")
+"""Protocols in addresses of Dask schedulers."""
 
 
-def engine_named(name: str, n_jobs: int | None = None, dashboard: bool = False) -> LocalEngine | DaskEngine:
-    """`local`, or `dask` for processes here, or `dask=tcp://host:port` for a cluster.
+def get_engine(name: str, n_jobs: int | None = None, dashboard: bool = False) -> LocalEngine | DaskEngine:
+    """Return an engine by its name.
 
     Args:
-        name: what the user wrote.
-        n_jobs: of the local engine; with `dask`, so many processes are started here, or as many as there are cores.
-        dashboard: serve Dask's dashboard of processes started here.
+        name: `local`, `dask` for a cluster of processes on this machine, or `dask=tcp://host:port` for the cluster of
+            a scheduler.
+        n_jobs: number of threads with `local` (default 1), of processes with `dask` (default: one per core).
+        dashboard: whether a cluster of processes on this machine serves Dask's dashboard.
 
-    >>> engine_named("local", 2)
+    Raises:
+        UsageError: there is no such engine, or its packages are not installed.
+
+    >>> get_engine("local", 2)
     LocalEngine(n_jobs=2, shard_size=262144)
-    >>> engine_named("spark")
+    >>> get_engine("spark")
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: There is no engine 'spark'; take local, dask, or dask=tcp://host:port.
+    crowdrank.errors.UsageError: engine must be 'local', 'dask' or 'dask=tcp://host:port', not 'spark'.
+
     """
     kind, equals, address = name.partition("=")
+    if n_jobs is not None:
+        require_whole("n_jobs", n_jobs, 1)
+    if kind not in ("local", "dask") or (equals and (kind == "local" or not address.startswith(SCHEMES))):
+        known = "'local', 'dask' or 'dask=tcp://host:port'"
+        guess = "" if kind == "dask" else near(kind, ["local", "dask"])
+        raise UsageError(f"must be {known}, not {shown(name)}{guess}", parameter="engine", kind="unknown-engine")
     if dashboard and name != "dask":
-        raise UsageError("--dashboard is for --engine dask; another cluster has its own, and local has none.")
-    if name == "local":
+        fix = Fix("use {}", "engine", "dask")
+        raise UsageError("needs a cluster that crowdrank starts", parameter="dashboard", kind="no-dashboard", fix=fix)
+    if kind == "local":
         return LocalEngine(1 if n_jobs is None else n_jobs)
-    if kind != "dask" or (equals and not address):
-        raise UsageError(
-            f"There is no engine '{name}'{near(kind, ['local', 'dask'])}; take local, dask, or dask=tcp://host:port."
-        )
-    if address and not address.startswith(SCHEMES):
-        raise UsageError(f"'{address}' is no address of a Dask scheduler; write it as in dask=tcp://10.0.0.1:8786.")
     from crowdrank.engine.dask import DaskEngine, require_dask
 
     require_dask(own=not address)

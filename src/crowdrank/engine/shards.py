@@ -1,48 +1,50 @@
-"""Cutting judgments into shards: whole items, or whole queries, in order; or shards that are on disk already."""
+"""Shards of judgments: ranges of whole items or whole queries, in memory or on disk."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank.errors import UsageError
+from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.gold import ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
 JUDGMENTS_PER_SHARD = 1 << 18
-"""Enough that a pass dwarfs its overhead, small enough to share out among threads. Not a matter of threads:
-the same data makes the same shards, and so the same bytes, on any number of them."""
+"""Default number of judgments per shard; it does not depend on the number of threads, and so neither do the sums."""
+ShardT = TypeVar("ShardT")
+ShardT_co = TypeVar("ShardT_co", covariant=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """A run of items with all their judgments; views into the table, not copies."""
+    """A range of items with all their judgments; in memory, the arrays are views into the table."""
 
     first_item: int
-    offsets: NDArray[np.int64]  # (n_items + 1,) into this shard's judgments
+    offsets: NDArray[np.int64]  # (n_items + 1,) first judgment of each item, and the end
     assessor: NDArray[np.int32]  # (n,)
     grade: NDArray[np.int8]  # (n,)
     item_query: NDArray[np.int32]  # (n_items,)
-    gold: NDArray[np.int8]  # (n_items,) code of the expert grade, or -1
+    gold: NDArray[np.int8]  # (n_items,) code of the expert grade; -1 without one
     family: NDArray[np.int32]  # (n_assessors,) number of each assessor's family
     scale_of: NDArray[np.int8]  # (n_assessors,) number of each assessor's scale
-    scale_sizes: tuple[int, ...]  # how many grades each scale has
-    values: NDArray[np.float64]  # (n_grades,) what each grade of the main scale is worth
+    scale_sizes: tuple[int, ...]  # number of grades of each scale
+    values: NDArray[np.float64]  # (n_grades,) value of each grade of the main scale
 
     @property
     def n_assessors(self) -> int:
-        """Number of assessors, in this shard or not."""
+        """Number of assessors of all shards."""
         return len(self.family)
 
     @property
     def n_grades(self) -> int:
-        """Number of grades, of the main scale where there are several."""
+        """Number of grades of the main scale."""
         return len(self.values)
 
     @property
@@ -54,7 +56,7 @@ class Shard:
 def split(
     judgments: Judgments, gold: NDArray[np.int8] | None = None, locality: str = "item", size: int = JUDGMENTS_PER_SHARD
 ) -> list[Shard]:
-    """Shards of about `size` judgments.
+    """Split judgments in memory into shards of about `size` judgments.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -88,7 +90,7 @@ def split(
 
 
 def _bounds(judgments: Judgments, locality: str, size: int) -> NDArray[np.int64]:
-    """Items at which a shard starts, and the end."""
+    """Return the first item of each shard, and the end."""
     n_shards = max(1, -(-len(judgments) // size))
     wanted = np.linspace(0, len(judgments), n_shards + 1)
     if locality == "item":
@@ -97,39 +99,51 @@ def _bounds(judgments: Judgments, locality: str, size: int) -> NDArray[np.int64]
     return np.unique(starts[np.searchsorted(judgments.offsets[starts], wanted)])
 
 
-class Shards(Protocol):
-    """Shards by their place, each loaded when it is asked for; picklable, so that a task elsewhere can load its own."""
+class Shards(Protocol[ShardT_co]):
+    """Shards by number, in memory or loaded when needed; picklable, so that a worker can load its own."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of shards."""
 
-    def load(self, place: int) -> Shard:
-        """The shard at a place."""
+    def load(self, place: int) -> ShardT_co:
+        """Return a shard by number."""
+
+    def part(self, first: int, last: int) -> Shards[ShardT_co]:
+        """Return the shards from `first` up to, but not including, `last`."""
 
 
 @dataclass(frozen=True, eq=False)
-class HeldShards:
+class InMemoryShards(Generic[ShardT]):
     """Shards in memory."""
 
-    shards: list[Shard]
+    shards: Sequence[ShardT]
 
     def __len__(self) -> int:
         return len(self.shards)
 
-    def load(self, place: int) -> Shard:
-        """The shard at a place."""
+    def load(self, place: int) -> ShardT:
+        """Return a shard by number."""
         return self.shards[place]
+
+    def part(self, first: int, last: int) -> InMemoryShards[ShardT]:
+        """Return the shards from `first` up to, but not including, `last`."""
+        return InMemoryShards(self.shards[first:last])
 
 
 @dataclass(frozen=True, eq=False)
-class StoredShards:
-    """Shards on disk."""
+class OnDiskShards:
+    """Shards on disk, all of the judgments or those with some numbers."""
 
     judgments: ShardedJudgments
     gold: ShardGold | None = None
+    numbers: range | None = None
 
     def __len__(self) -> int:
-        return len(self.judgments.shards)
+        return len(self._numbers)
+
+    @property
+    def _numbers(self) -> range:
+        return range(len(self.judgments.shards)) if self.numbers is None else self.numbers
 
     @cached_property
     def _first_items(self) -> list[int]:
@@ -140,20 +154,25 @@ class StoredShards:
         return self.judgments.family_of
 
     def load(self, place: int) -> Shard:
-        """The shard at a place; plain reads, so that what is not worked on takes no memory."""
-        table = self.judgments.load(place, ids=False)
+        """Read a shard by number; nothing is cached, so memory holds only shards in use."""
+        number = self._numbers[place]
+        table = self.judgments.load(number, ids=False)
         return Shard(
-            first_item=self._first_items[place],
+            first_item=self._first_items[number],
             offsets=table.offsets,
             assessor=table.assessor,
             grade=table.grade,
-            item_query=self.judgments.query_numbers(place)[table.item_query],
-            gold=np.full(table.n_items, -1, np.int8) if self.gold is None else self.gold.of(place, table.n_items),
+            item_query=self.judgments.query_numbers(number)[table.item_query],
+            gold=np.full(table.n_items, -1, np.int8) if self.gold is None else self.gold.of(number, table.n_items),
             family=self._family,
             scale_of=table.assessor_scale,
             scale_sizes=tuple(len(scale) for scale in table.scales),
             values=np.array(table.main_scale.values),
         )
+
+    def part(self, first: int, last: int) -> OnDiskShards:
+        """Return the shards from `first` up to, but not including, `last`."""
+        return replace(self, numbers=self._numbers[first:last])
 
 
 def shards_of(
@@ -161,17 +180,23 @@ def shards_of(
     gold: NDArray[np.int8] | ShardGold | None = None,
     locality: str = "item",
     size: int = JUDGMENTS_PER_SHARD,
-) -> HeldShards | StoredShards:
-    """Return the shards of judgments: cut now, or as they are on disk."""
+) -> InMemoryShards[Shard] | OnDiskShards:
+    """Return the shards of judgments: split now, or as they are on disk.
+
+    Raises:
+        UsageError: the shards on disk split queries that the model needs whole.
+
+    """
     if isinstance(judgments, Judgments):
         assert not isinstance(gold, ShardGold)
-        if judgments.n_assessors > JUDGMENTS_PER_SHARD:  # a shard's sums over all assessors would outweigh its pass
+        if judgments.n_assessors > JUDGMENTS_PER_SHARD:  # adding up statistics would take longer than the passes
             size = max(size, judgments.n_assessors)
-        return HeldShards(split(judgments, gold, locality, size))
+        return InMemoryShards(split(judgments, gold, locality, size))
     assert gold is None or isinstance(gold, ShardGold)
     if locality == "query" and not judgments.whole_queries:
         raise UsageError(
-            "These shards hold parts of queries (by='document', or there is no column for queries), and the model "
-            "compares the documents of a query; read the partitions by='query'."
+            "The model compares the documents of a query, and these shards hold parts of queries",
+            kind="split-queries",
+            fix=Fix("read the partitions with a column for queries and {}", "by", "query"),
         )
-    return StoredShards(judgments, gold)
+    return OnDiskShards(judgments, gold)

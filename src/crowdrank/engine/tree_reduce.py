@@ -1,8 +1,7 @@
-"""Sums over shards in one fixed tree, so that the same shards give the same bytes wherever the parts are added.
+"""Sums over shards in a fixed binary tree: the same shards give the same bytes wherever parts of the sum are computed.
 
-The tree is halves of halves: the sum of shards first..last is that of its first half plus that of the rest. It depends
-on the number of shards alone. Whoever holds a run of shards adds up the largest subtrees within it (`subtrees`), and
-what is left are sums of two.
+The sum of a range of shards is the sum of its first half plus that of its second half, so the tree depends only on the
+number of shards. A worker adds up the largest subtrees within its range of shards.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from typing import TypeVar
 
 from crowdrank._typing import Arrays
 
-Run = tuple[int, int]
-"""Shards from the first up to, not including, the second."""
+Range = tuple[int, int]
+"""First shard and end (exclusive) of a range."""
 T = TypeVar("T")
-FINER = 3
-"""So many levels below the runs their ends are looked for: runs differ by an eighth or so, and are few subtrees."""
+EXTRA_LEVELS = 3
+"""Number of tree levels below one range per worker at which ranges may end; more levels balance the ranges better."""
 
 
 def tree_sum(statistics: Iterator[Arrays], n: int) -> Arrays:
-    """The sum of the next `n` statistics, in place of the first of every two; few are held at a time.
+    """Return the sum of the next `n` statistics, added up in place; only a few are in memory at a time.
 
     >>> import numpy as np
     >>> tree_sum(({"n": np.ones(1)} for _ in range(5)), 5)
@@ -36,54 +35,54 @@ def tree_sum(statistics: Iterator[Arrays], n: int) -> Arrays:
     return left
 
 
-def added(left: Arrays, right: Arrays) -> Arrays:
-    """The sum of two as new arrays: for those who may be asked for either again."""
+def add_arrays(left: Arrays, right: Arrays) -> Arrays:
+    """Return the sum of two statistics as new arrays."""
     return {name: values + right[name] for name, values in left.items()}
 
 
-def subtrees(n: int, run: Run, tree: Run | None = None) -> list[Run]:
-    """The largest subtrees of the tree over `n` shards that a run of shards is made of, in order.
+def subtrees(n: int, shards: Range, tree: Range | None = None) -> list[Range]:
+    """Return the largest subtrees of the tree over `n` shards that make up a range of shards, in order.
 
     >>> subtrees(8, (0, 4)), subtrees(8, (1, 8))
     ([(0, 4)], [(1, 2), (2, 4), (4, 8)])
     """
     first, last = tree or (0, n)
-    if last <= run[0] or run[1] <= first:
+    if last <= shards[0] or shards[1] <= first:
         return []
-    if run[0] <= first and last <= run[1]:
+    if shards[0] <= first and last <= shards[1]:
         return [(first, last)]
     middle = first + (last - first) // 2
-    return subtrees(n, run, (first, middle)) + subtrees(n, run, (middle, last))
+    return subtrees(n, shards, (first, middle)) + subtrees(n, shards, (middle, last))
 
 
-def joined(sums: dict[Run, T], tree: Run, add: Callable[[T, T], T]) -> T:
-    """The sum of a tree from those of its subtrees.
+def combine_subtrees(sums: dict[Range, T], tree: Range, add: Callable[[T, T], T]) -> T:
+    """Return the sum of a tree from the sums of its subtrees.
 
-    >>> joined({(0, 2): "ab", (2, 3): "c", (3, 4): "d"}, (0, 4), lambda one, other: f"({one}+{other})")
+    >>> combine_subtrees({(0, 2): "ab", (2, 3): "c", (3, 4): "d"}, (0, 4), lambda one, other: f"({one}+{other})")
     '(ab+(c+d))'
     """
     if tree in sums:
         return sums[tree]
     middle = tree[0] + (tree[1] - tree[0]) // 2
-    return add(joined(sums, (tree[0], middle), add), joined(sums, (middle, tree[1]), add))
+    return add(combine_subtrees(sums, (tree[0], middle), add), combine_subtrees(sums, (middle, tree[1]), add))
 
 
-def parts(n: int, among: int) -> list[Run]:
-    """`n` shards in runs of about the same length, at most `among`; their ends are such that subtrees are few.
+def balanced_ranges(n: int, max_ranges: int) -> list[Range]:
+    """Split `n` shards into ranges of about the same length that consist of few subtrees.
 
-    >>> parts(38, 2), parts(100, 3)
+    >>> balanced_ranges(38, 2), balanced_ranges(100, 3)
     ([(0, 19), (19, 38)], [(0, 34), (34, 65), (65, 100)])
     """
-    among = max(1, min(n, among))
-    depth = among.bit_length() + FINER
-    ends = [0, *(_end_near(n, n * number // among, depth) for number in range(1, among)), n]
+    n_ranges = max(1, min(n, max_ranges))
+    depth = n_ranges.bit_length() + EXTRA_LEVELS
+    ends = [0, *(_nearest_boundary(n, n * number // n_ranges, depth) for number in range(1, n_ranges)), n]
     return [(first, last) for first, last in pairwise(ends) if first < last]
 
 
-def _end_near(n: int, wanted: int, depth: int) -> int:
-    """The end of a subtree down to some depth that is nearest to a shard."""
+def _nearest_boundary(n: int, shard: int, depth: int) -> int:
+    """Return the boundary of subtrees of at most some depth that is nearest to a shard."""
     first, last = 0, n
     for _ in range(depth):
         middle = first + (last - first) // 2
-        first, last = (first, middle) if wanted < middle else (middle, last)
-    return first if wanted - first <= last - wanted else last
+        first, last = (first, middle) if shard < middle else (middle, last)
+    return first if shard - first <= last - shard else last

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crowdrank.engine.local import CarriedState, StreamedPasses, in_order, watched
+from crowdrank.engine.local import LocalPasses, map_in_order, report_progress
+from crowdrank.engine.streaming import FileStates
 from crowdrank.engine.tree_reduce import tree_sum
 
 
@@ -26,6 +27,9 @@ class Shards:
     def load(self, place: int) -> Any:
         self.loaded += 1
         return SimpleNamespace(place=place)
+
+    def part(self, first: int, last: int) -> Shards:
+        raise NotImplementedError
 
 
 class Counting:
@@ -53,13 +57,17 @@ class Counting:
         return {"passes": local["passes"], "constant": local["constant"]}
 
 
+def streamed(model: Counting, shards: Shards, folder: Path, n_jobs: int = 1) -> LocalPasses[Any]:
+    return LocalPasses(model, shards, n_jobs, FileStates(len(shards), model.carries, folder))
+
+
 @pytest.mark.parametrize("carries", [None, ("passes",)])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_state_goes_from_pass_to_pass_and_an_interrupted_one_leaves_it(
     carries: tuple[str, ...] | None, threads: int, tmp_path: Path
 ) -> None:
     model = Counting(carries)
-    passes = StreamedPasses(model, Shards(4), threads, tmp_path)
+    passes = streamed(model, Shards(4), tmp_path, threads)
     assert passes.accumulate(None)["passes"].tolist() == [4.0]
     assert passes.accumulate(None) == {"passes": np.array([8.0]), "constant": np.array([60])}
     model.stops_at = 2
@@ -69,20 +77,22 @@ def test_state_goes_from_pass_to_pass_and_an_interrupted_one_leaves_it(
     assert [local["passes"].tolist() for local in passes.local_state()] == [[2.0]] * 4
     assert passes.accumulate(None)["passes"].tolist() == [12.0]
     kept = list(passes.local_state())
-    other = StreamedPasses(model, Shards(4), 1, tmp_path)
+    other = streamed(model, Shards(4), tmp_path)
     other.restore(kept)
     assert other.accumulate(None)["passes"].tolist() == [16.0]
-    (folder,) = {passes.carried.folder}
+    assert isinstance(passes.states, FileStates)
+    folder = passes.states.folder
     assert len(list(folder.iterdir())) == 4  # of the last whole pass alone
     del passes
     assert not folder.exists()
 
 
 def test_what_is_not_carried_is_made_again_and_needs_no_file(tmp_path: Path) -> None:
-    passes = StreamedPasses(Counting(()), Shards(3), 1, tmp_path)
+    passes = streamed(Counting(()), Shards(3), tmp_path)
     for _ in range(3):
         assert passes.accumulate(None)["passes"].tolist() == [3.0]
-    assert not list(passes.carried.folder.iterdir())
+    assert isinstance(passes.states, FileStates)
+    assert not list(passes.states.folder.iterdir())
     assert passes.finish({})["passes"].tolist() == [1.0, 1.0, 1.0]
     assert [rows["constant"][0] for rows in passes.finish_to({}, lambda place, rows: rows)] == [0, 10, 20]
 
@@ -100,7 +110,7 @@ def test_results_come_in_order_and_few_wait(threads: int) -> None:
         return place
 
     found = []
-    for place in in_order(work, 50, threads):
+    for place in map_in_order(work, range(50), threads):
         found.append(place)
         with lock:
             taken += 1
@@ -110,13 +120,11 @@ def test_results_come_in_order_and_few_wait(threads: int) -> None:
 
 def test_a_pass_tells_how_far_it_is() -> None:
     told: list[float] = []
-    assert list(watched(iter("abcd"), 4, told.append)) == list("abcd")
+    assert list(report_progress(iter("abcd"), 4, told.append)) == list("abcd")
     assert told == [0.25, 0.5, 0.75]
     assert tree_sum(iter([{"n": np.ones(1)}, {"n": np.ones(1)}]), 2)["n"].tolist() == [2.0]
 
 
 def test_carried_state_is_empty_before_the_first_pass(tmp_path: Path) -> None:
-    carried = CarriedState(Counting(None), tmp_path, 2)
-    assert carried.load(0) == {}
-    shard: Any = SimpleNamespace(place=1)
-    assert carried.local(1, shard, None)["constant"].tolist() == [10]
+    passes = streamed(Counting(None), Shards(2), tmp_path)
+    assert list(passes.local_state()) == [{}, {}]

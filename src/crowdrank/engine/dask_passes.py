@@ -1,0 +1,266 @@
+"""Passes on a Dask cluster.
+
+Every worker holds one part: a range of shards with their local state. A pass is one task per part; statistics are added
+in the same tree as by the local engine, so the same shards give the same bytes.
+
+If a worker dies, all parts are placed again and the pass is repeated. Models that carry local state from pass to pass
+need more: their parts start from a snapshot of that state, which the client takes every few passes, and repeat the
+passes since. Parameters are sent as data, so that the scheduler forgets a pass as soon as the client releases it.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from crowdrank._typing import Arrays
+from crowdrank.engine.base import ShardModel, ShardT, Sink
+from crowdrank.engine.local import LocalPasses, MemoryStates, concatenate_rows, return_rows
+from crowdrank.engine.shards import InMemoryShards, Shards
+from crowdrank.engine.streaming import FileStates, select_arrays
+from crowdrank.engine.tree_reduce import Range, add_arrays, balanced_ranges, combine_subtrees, subtrees
+
+if TYPE_CHECKING:
+    from distributed import Future
+
+    from crowdrank.engine.dask import DaskEngine
+
+T = TypeVar("T")
+
+MAX_ATTEMPTS = 5
+"""Maximum number of attempts at a pass if workers die."""
+PASSES_PER_SNAPSHOT = 16
+"""Number of passes between snapshots of the local state that a model carries."""
+FANOUT = 4
+"""Maximum number of workers that fetch the parameters from one worker."""
+
+
+class DaskPasses(Generic[ShardT]):
+    """Passes of a model over shards on workers."""
+
+    def __init__(self, engine: DaskEngine, model: ShardModel[ShardT], shards: Shards[ShardT]) -> None:
+        self.engine, self.client = engine, engine.client
+        self.model, self.shards = _without_results(model), shards
+        threads = self.client.nthreads()
+        self.n_jobs = min(sum(threads.values()), os.cpu_count() or 1)  # between passes the workers are idle
+        self._n_workers = len(threads)
+        self._ranges = balanced_ranges(len(shards), self._n_workers)
+        self._workers: list[str] = []
+        self._parts: list[Future[_Part[ShardT]]] = []  # none until the first pass, and after a worker died
+        self._snapshot: FileStates | None = None
+        self._thetas: list[Arrays | None] = []  # of the passes since the snapshot, for models that carry state
+
+    def accumulate(self, theta: Arrays | None) -> Arrays:
+        """Make one pass; return the sum of the statistics of all shards."""
+        if len(self._thetas) >= PASSES_PER_SNAPSHOT:
+            self._take_snapshot(self.local_state())
+        self._parts, total = self._retry(partial(self._pass, theta))
+        if self.model.carries != ():
+            self._thetas.append(theta)
+        return total
+
+    def _pass(self, theta: Arrays | None) -> tuple[list[Future[_Part[ShardT]]], Arrays]:
+        parts, n = [], len(self.shards)
+        sums: dict[Range, Future[Arrays]] = {}
+        for number, (shards, sent) in enumerate(zip(self._ranges, self._broadcast(theta), strict=True)):
+            trees = subtrees(n, shards)
+            sizes = [last - first for first, last in trees]
+            part = self._submit(number, _accumulate, self.model, self._parts[number], sent, sizes)
+            parts.append(part)
+            sums |= {tree: self.client.submit(_subtree_sum, part, i, pure=False) for i, tree in enumerate(trees)}
+        total = combine_subtrees(sums, (0, n), partial(self.client.submit, add_arrays, pure=False))
+        return parts, self.client.gather(total)
+
+    def watch(self, report: Callable[[float], None]) -> None:
+        """Report nothing: all parts of a pass run at once and end at about the same time."""
+
+    def finish(self, theta: Arrays) -> Arrays:
+        """Return the rows of all shards, in the order of the items."""
+        return concatenate_rows(self.finish_to(theta, return_rows))
+
+    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
+        """Pass the rows of every shard to `sink` on its worker; yield what it returns, in order."""
+        return self._each_shard(_finish, theta, sink)
+
+    def local_state(self) -> Iterator[Arrays]:
+        """Yield the carried arrays of each shard."""
+        return self._each_shard(_carried_arrays)
+
+    def restore(self, states: Iterable[Arrays]) -> None:
+        """Set the carried arrays of each shard."""
+        self._take_snapshot(states)
+        self._parts = []
+
+    def _take_snapshot(self, states: Iterable[Arrays]) -> None:
+        if self._snapshot is None:
+            self._snapshot = FileStates(len(self.shards))
+        for place, arrays in enumerate(states):
+            self._snapshot.save(place, arrays)
+        self._snapshot.commit()
+        self._thetas = []
+
+    def _each_shard(self, work: Callable[..., list[Arrays]], *arguments: Any) -> Iterator[Arrays]:
+        """Call a function with every part at once; yield its results for each shard, fetched one part at a time."""
+        futures: dict[int, Future[list[Arrays]]] = {}
+
+        def fetch(number: int) -> list[Arrays]:
+            try:
+                if not futures:
+                    for later in range(number, len(self._ranges)):
+                        futures[later] = self._submit(later, work, self.model, self._parts[later], *arguments)
+                rows: list[Arrays] = self.client.gather(futures[number])
+            except BaseException:
+                futures.clear()
+                raise
+            return rows
+
+        for number in range(len(self._ranges)):
+            yield from self._retry(partial(fetch, number))
+            del futures[number]
+
+    def _retry(self, work: Callable[[], T]) -> T:
+        """Run work on the parts; if a worker dies, place all parts again and repeat the work."""
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                if not self._parts:
+                    self._place_parts()
+                return work()
+            except worker_errors() as problem:
+                error = self.engine.error(problem)
+                error.__cause__ = problem
+                if error.kind == "scheduler-lost":
+                    raise error from problem
+                self._parts = []
+        raise error
+
+    def _place_parts(self) -> None:
+        """Start all parts on the workers, from the snapshot and the passes since."""
+        from distributed import wait
+
+        # Our own cluster replaces dead workers; waiting for them is faster than two parts on one worker.
+        self.engine.wait_for_workers(1 if self.engine.is_remote else self._n_workers)
+        self.engine.require_same_version()
+        available = sorted(self.client.nthreads())
+        self._workers = [available[number % len(available)] for number in range(len(self._ranges))]
+        thetas = [self._send(theta) for theta in self._thetas]
+        parts = []
+        for number, (first, last) in enumerate(self._ranges):
+            shards = self._send(self.shards.part(first, last), self._workers[number])
+            states = None
+            if self._snapshot is not None:
+                states = self._send([self._snapshot.load(place) for place in range(first, last)], self._workers[number])
+            parts.append(self._submit(number, _start_part, self.model, first, shards, states, thetas))
+        with self.client.as_current():
+            wait(parts)  # type: ignore[no-untyped-call]  # before what was sent is released
+        self._parts = parts
+
+    def _send(self, data: T, worker: str | None = None) -> Future[T]:
+        """Send data to a worker."""
+        future: Future[T]
+        (future,) = self.client.scatter([data], workers=None if worker is None else [worker], hash=False)
+        return future
+
+    def _broadcast(self, theta: Arrays | None) -> list[Future[Arrays | None]]:
+        """Send parameters along a tree of workers; return a future for each part.
+
+        Dask's own broadcast never returns if a worker dies meanwhile.
+        """
+        futures = [self._send(theta)]
+        for number in range(1, len(self._ranges)):
+            futures.append(self._submit(number, identity, futures[(number - 1) // FANOUT]))
+        return futures
+
+    def _submit(self, number: int, work: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Run a function on the worker of a part, or on another one if that worker is gone."""
+        placement: dict[str, Any] = {"workers": [self._workers[number]], "allow_other_workers": True}
+        future: Future[T] = self.client.submit(work, *arguments, **placement, pure=False)
+        return future
+
+
+# Functions that run on workers.
+
+
+@dataclass(frozen=True)
+class _Part(Generic[ShardT]):
+    """Shards of a part, their local state and, after a pass, the sums of their subtrees."""
+
+    first_shard: int
+    shards: InMemoryShards[ShardT]
+    states: MemoryStates
+    sums: list[Arrays]
+
+
+def _passes(model: ShardModel[ShardT], shards: InMemoryShards[ShardT], states: MemoryStates) -> LocalPasses[ShardT]:
+    """Return passes in all threads of this worker."""
+    from distributed import get_worker
+
+    return LocalPasses(model, shards, get_worker().state.nthreads, states)
+
+
+def _start_part(
+    model: ShardModel[ShardT],
+    first_shard: int,
+    shards: Shards[ShardT],
+    carried: list[Arrays] | None,
+    thetas: list[Arrays | None],
+) -> _Part[ShardT]:
+    """Load the shards of a part and repeat passes from the carried arrays of a snapshot."""
+    loaded = InMemoryShards([shards.load(place) for place in range(len(shards))])
+    states = MemoryStates(len(loaded))
+    passes = _passes(model, loaded, states)
+    if carried is not None:
+        passes.restore(carried)
+    for theta in thetas:
+        passes.accumulate(theta)
+    return _Part(first_shard, loaded, states, [])
+
+
+def _accumulate(
+    model: ShardModel[ShardT], part: _Part[ShardT], theta: Arrays | None, sizes: list[int]
+) -> _Part[ShardT]:
+    """Make a pass over a part; the part before the pass stays valid."""
+    states = part.states.copy()
+    sums = _passes(model, part.shards, states).subtree_sums(theta, sizes)
+    return replace(part, states=states, sums=sums)
+
+
+def _subtree_sum(part: _Part[ShardT], number: int) -> Arrays:
+    return part.sums[number]
+
+
+def _finish(model: ShardModel[ShardT], part: _Part[ShardT], theta: Arrays, sink: Sink) -> list[Arrays]:
+    """Return what the sink returns for the rows of each shard."""
+    passes = _passes(model, part.shards, part.states)
+    return list(passes.finish_to(theta, lambda place, rows: sink(part.first_shard + place, rows)))
+
+
+def _carried_arrays(model: ShardModel[ShardT], part: _Part[ShardT]) -> list[Arrays]:
+    return [select_arrays(part.states.load(place), model.carries) for place in range(len(part.shards))]
+
+
+def identity(value: T) -> T:
+    """Return the value: the task that copies data to a worker."""
+    return value
+
+
+# Further functions of the client.
+
+
+def _without_results(model: ShardModel[ShardT]) -> ShardModel[ShardT]:
+    """Return a copy of a model without fitted attributes, which passes do not read and which may be large."""
+    bare = copy.copy(model)
+    for name in [name for name in vars(bare) if name.endswith("_")]:
+        delattr(bare, name)
+    return bare
+
+
+def worker_errors() -> tuple[type[BaseException], ...]:
+    """Return the errors that Dask raises if a worker or the scheduler is lost."""
+    from distributed import CancelledError, KilledWorker
+    from distributed.comm.core import CommClosedError
+
+    return CancelledError, KilledWorker, CommClosedError, TimeoutError

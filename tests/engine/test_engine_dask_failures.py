@@ -1,0 +1,218 @@
+"""Dead workers, lost schedulers, interrupts, other versions, and who can use a cluster."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import pytest
+
+import crowdrank
+from crowdrank import GLAD, DaskEngine, Judgments, LocalEngine
+from crowdrank.consensus.checkpoints import Checkpoint
+from crowdrank.engine import dask as dask_module
+from crowdrank.engine import dask_passes
+from crowdrank.engine.local import LocalPasses
+from crowdrank.engine.registry import get_engine
+from crowdrank.errors import ClusterError, InputError
+
+from .fits import SHARD_SIZE, assert_same, fit
+
+
+def die_in_next_pass() -> Callable[[], int]:
+    """Return a function that makes a worker kill itself in its next pass and returns the worker's process id."""
+
+    def prepare() -> int:  # nested, so that it is sent by value: workers cannot import this module
+        def subtree_sums(*arguments: object) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        LocalPasses.subtree_sums = subtree_sums  # type: ignore[method-assign, assignment]
+        return os.getpid()
+
+    return prepare
+
+
+# Without a snapshot, from a snapshot and the passes since; one worker, all workers.
+@pytest.mark.parametrize(("method", "n_killed"), [("dawid-skene", 1), ("glad", 2)])
+def test_dead_workers_cost_only_time(
+    method: str,
+    n_killed: int,
+    cluster: DaskEngine,
+    local: LocalEngine,
+    labels: Judgments,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dask_passes, "PASSES_PER_SNAPSHOT", 2)
+    expected = fit(method, labels, local)
+    killed = []
+
+    def kill(iteration: int, n_iter: int, objective: float) -> None:
+        if iteration == 2:
+            victims = sorted(cluster.client.nthreads())[-n_killed:]
+            killed.extend(cluster.client.run(die_in_next_pass(), workers=victims).values())
+
+    assert_same(fit(method, labels, cluster, progress=kill), expected)
+    assert len(killed) == n_killed
+    assert not set(killed) & set(cluster.client.run(os.getpid).values())
+
+
+def test_workers_that_die_repeatedly_are_reported(
+    cluster: DaskEngine, labels: Judgments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed.comm.core import CommClosedError
+
+    def die(*arguments: object) -> None:
+        raise CommClosedError("no connection")
+
+    monkeypatch.setattr(dask_passes, "MAX_ATTEMPTS", 2)
+    monkeypatch.setattr(dask_passes.DaskPasses, "_pass", die)
+    with pytest.raises(ClusterError) as lost:
+        fit("majority", labels, cluster)
+    assert lost.value.kind == "workers-died"
+
+
+def test_a_lost_scheduler_is_reported_and_the_fit_continues_from_its_checkpoint(
+    other_cluster: tuple[str, subprocess.Popen[str]], local: LocalEngine, labels: Judgments, tmp_path: Path
+) -> None:
+    address, process = other_cluster
+    checkpoint = Checkpoint(tmp_path / "state", every=0.0)
+
+    def kill(iteration: int, n_iter: int, objective: float) -> None:
+        if iteration == 2:
+            process.kill()
+            process.wait()
+
+    engine = DaskEngine(address, shard_size=SHARD_SIZE)
+    with engine, pytest.raises(ClusterError, match=r"scheduler at tcp://.* is gone; continue the fit with") as lost:
+        fit("dawid-skene", labels, engine, checkpoint=checkpoint, progress=kill)
+    assert lost.value.kind == "scheduler-lost"
+    assert lost.value.fix is not None
+    assert (lost.value.fix.parameter, lost.value.fix.value) == ("checkpoint", str(tmp_path / "state"))
+    assert_same(fit("dawid-skene", labels, local, checkpoint=tmp_path / "state"), fit("dawid-skene", labels, local))
+
+
+def test_a_missing_scheduler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_module, "TIMEOUT", 2.0)
+    with pytest.raises(ClusterError) as missing:
+        _ = DaskEngine("tcp://127.0.0.1:1").client
+    assert missing.value.kind == "no-scheduler"
+
+
+def test_other_versions_are_refused(
+    cluster: DaskEngine, other_cluster: tuple[str, Any], monkeypatch: pytest.MonkeyPatch, labels: Judgments
+) -> None:
+    installed = crowdrank.__version__
+    assert cluster.client is not None  # connected before the version changes: the check of later workers
+    monkeypatch.setattr(crowdrank, "__version__", "99.0")
+    for engine in (DaskEngine(other_cluster[0]), cluster):
+        with pytest.raises(ClusterError, match=f"runs crowdrank {installed}, the client 99.0") as refused:
+            fit("majority", labels, engine)
+        assert refused.value.kind == "version-mismatch"
+
+
+# The command line, which writes a file after the first iteration of a fit.
+DRIVER = """
+from pathlib import Path
+from crowdrank.consensus.base import Aggregator
+has_converged = Aggregator._has_converged
+def noted(model):
+    Path("iterating").touch()
+    return has_converged(model)
+Aggregator._has_converged = noted
+if __name__ == "__main__":
+    from crowdrank.cli.app import main
+    main()
+"""
+
+
+def test_an_interrupt_ends_the_cluster_and_writes_a_checkpoint(tmp_path: Path) -> None:
+    crowdrank.simulate(queries=12, documents=8, random_state=3).judgments.to_csv(tmp_path / "labels.csv", index=False)
+    settings = ["-m", "glad", "-s", "n_iter=5000", "-s", "tol=0", "--engine", "dask", "--threads", "1"]
+    settings += ["--checkpoint", "state", "-o", "o.csv"]
+    command = [
+        sys.executable,
+        "-c",
+        DRIVER,
+        "aggregate",
+        "labels.csv",
+        *settings,
+        "--checkpoint",
+        "state",
+        "-o",
+        "o.csv",
+    ]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        while not (tmp_path / "iterating").exists() and process.poll() is None:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
+        _, errors = process.communicate()
+    assert process.returncode == 130, errors
+    first, second = errors.splitlines()
+    assert first.startswith("Dask: 1 worker at tls://127.0.0.1:")
+    assert second.startswith("Interrupted.")
+    assert (tmp_path / "state" / "checkpoint.json").exists()
+    assert not (tmp_path / "o.csv").exists()
+
+
+def test_workers_ignore_interrupts(cluster: DaskEngine) -> None:
+    handlers = cluster.client.run(signal.getsignal, signal.SIGINT)
+    assert set(handlers.values()) == {signal.SIG_IGN}
+
+
+def test_only_clients_with_the_certificate_can_use_a_cluster_started_here(cluster: DaskEngine) -> None:
+    from distributed import Client, Security
+
+    address = cluster.scheduler_address
+    workers = list(cluster.client.nthreads())
+    assert {urlsplit(one).scheme for one in (address, *workers)} == {"tls"}
+    assert {urlsplit(one).hostname for one in (address, *workers)} == {"127.0.0.1"}
+    plain = address.replace("tls://", "tcp://")
+    other = Security.temporary()  # type: ignore[no-untyped-call]
+    for target, security in ((plain, None), (address, other)):
+        with pytest.raises(OSError):  # noqa: PT011  # whichever end closes the connection first
+            Client(target, security=security, timeout=3, set_as_default=False)  # type: ignore[no-untyped-call]
+
+
+def test_a_dashboard_is_served_only_on_request(cluster: DaskEngine) -> None:
+    def scheduler_port(dask_scheduler: Any) -> int:
+        return int(dask_scheduler.http_server.port)
+
+    def worker_port(dask_worker: Any) -> int:
+        return int(dask_worker.http_server.port)
+
+    ports = [cluster.client.run_on_scheduler(scheduler_port), *cluster.client.run(worker_port).values()]
+    for port, page in itertools.product(ports, ("status", "metrics", "info/main/workers.html", "sysmon")):
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"http://127.0.0.1:{port}/{page}", timeout=30)
+    assert "http" not in cluster.description
+    with get_engine("dask", 1, dashboard=True) as engine:
+        assert isinstance(engine, DaskEngine)
+        link = urlsplit(engine.client.dashboard_link)
+        assert link.hostname == "127.0.0.1"
+        assert link.geturl() in engine.description
+        with urlopen(link.geturl(), timeout=30) as page:
+            assert page.status == 200
+
+
+def test_results_of_an_earlier_fit_are_not_sent(cluster: DaskEngine, labels: Judgments) -> None:
+    model = GLAD(n_iter=1, tol=1.0).fit(labels)
+    sent = cluster.open(model, labels).model
+    assert isinstance(sent, GLAD)
+    assert {name for name in vars(sent) if name.endswith("_")} == set()
+    assert sent.get_params() == model.get_params()
+
+
+def test_errors_survive_pickling() -> None:
+    problem = InputError("it is bad", source="a.csv", fix="change it")
+    assert pickle.loads(pickle.dumps(problem)).message == problem.message
