@@ -293,7 +293,7 @@ def _after_refusal(trial: Trial, done: Outcome) -> Result:
         trial.require("Error: " in done.text, f"no message: {done.text[-300:]}")
         now = snapshots(trial.folder, trial.case.outputs)
         first = all(now[name] == trial.prepared.old[name] for name in trial.case.outputs)
-        trial.require(first or "Nothing was changed" not in done.text, "'Nothing was changed' is not true")
+        trial.require(first or "nothing was changed" not in done.text, "'nothing was changed' is not true")
         trial.result.state = trial.look(settled="is new already" not in done.text)
         trial.result.problems += leftovers(trial.folder)
     else:

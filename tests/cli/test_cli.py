@@ -309,7 +309,7 @@ BAD_CALLS = [
     (["aggregate", "good.csv", "-o", "a.csv", "--assessors", "a.csv"], "name the same file"),
     (
         ["aggregate", "good.csv", "-o", "a.csv", "--save", "full"],
-        "Cannot write full: it contains thesis.txt",
+        "full: cannot be written: it contains thesis.txt",
     ),
     (["aggregate", "good.csv", "-o", "a.csv", "--save", "."], "it is or contains the current folder"),
     (["aggregate", "good.csv", "-s", "n_iter=abc"], "n_iter is a whole number from 1 up, not 'abc'"),
@@ -361,7 +361,7 @@ def test_a_full_disk_leaves_the_old_file(world: Path, run: Run, tmp_path: Path) 
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
     )
     assert done.returncode == 2, done.stderr
-    assert "Cannot write out.csv: File too large. Nothing was changed." in done.stderr
+    assert "out.csv: cannot be written: File too large (nothing was changed)." in done.stderr
     assert (tmp_path / "out.csv").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crowdrank._notebook import heading, panel, rows_of, words
+from crowdrank._notebook import heading, html_table, panel, paragraph
 from crowdrank.errors import UsageError, near
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.evaluation.measures import Measure, parse_measures
@@ -89,8 +89,10 @@ class Comparison:
         names = ["measure", "run", "mean", "difference", "lower", "upper", "p", "p_holm", "significant"]
         told = [{name: row[name] for name in names} for row in self.rows.to_pylist()]
         said = f"{len(self.evaluations)} runs; differences are to {self.baseline}; {_TESTS[self.test]}"
-        shown = [rows_of([row for row in told if row["measure"] == str(measure)], names) for measure in self.measures]
-        return panel(heading("Comparison"), words(said), *shown)
+        shown = [
+            html_table([row for row in told if row["measure"] == str(measure)], names) for measure in self.measures
+        ]
+        return panel(heading("Comparison"), paragraph(said), *shown)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the values per query, ready for JSON; a number that does not exist is None.
