@@ -300,7 +300,7 @@ BAD_CALLS = [
     (["aggregate", "cut.csv.gz"], "cut.csv.gz: it cannot be read"),
     (["validate", "good.csv", "--format", "xml"], "--format does not know 'xml'; choose one of: csv"),
     (["evaluate", "good.csv", "--gold", "good.csv"], "there is no column for score"),
-    (["evaluate", "scores.csv", "--gold", "good.csv", "--measures", "nDGC"], "There is no measure 'nDGC'"),
+    (["evaluate", "scores.csv", "--gold", "good.csv", "--measures", "nDGC"], "there is no measure 'nDGC'"),
     (["evaluate", "scores.csv", "--gold", "gold.csv", "--ties", "any"], "any"),
     (["compare", "scores.csv", "scores.csv", "--gold", "gold.csv"], "Two runs are called 'scores'"),
     (["simulate", "-o", "w", "--spammers", "2"], "spammers"),

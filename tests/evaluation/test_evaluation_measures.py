@@ -92,9 +92,7 @@ def test_an_invalid_option_is_refused(name: str, parameter: str) -> None:
 def test_a_message_about_a_measure_is_a_sentence() -> None:
     with pytest.raises(UsageError) as refused:
         parse_measure("AP(rel=2")
-    assert str(refused.value) == (
-        "'AP(rel=2' is not a measure; write name, options and cutoff as in AP(rel=2)@100."
-    )
+    assert str(refused.value) == ("'AP(rel=2' is not a measure; write name, options and cutoff as in AP(rel=2)@100.")
 
 
 def test_no_measure_at_all_is_refused() -> None:

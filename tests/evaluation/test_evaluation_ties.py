@@ -50,7 +50,7 @@ def values(run: pd.DataFrame, gold: pd.DataFrame, ties: str = "expected") -> pd.
 
 
 @settings(max_examples=15, deadline=None)
-@given(random_state=st.integers(0, 10_000))
+@given(seed=st.integers(0, 10_000))
 def test_names_and_the_order_of_rows_do_not_matter(seed: int) -> None:
     run, gold = random_world(seed, ties=True, n_queries=8, highest=3)
     rng = np.random.default_rng(seed)
@@ -63,7 +63,7 @@ def test_names_and_the_order_of_rows_do_not_matter(seed: int) -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(random_state=st.integers(0, 10_000), ties=st.sampled_from(["expected", "document", "given"]))
+@given(seed=st.integers(0, 10_000), ties=st.sampled_from(["expected", "document", "given"]))
 def test_only_the_order_of_scores_matters(seed: int, ties: str) -> None:
     run, gold = random_world(seed, ties=True, n_queries=8, highest=3)
     mapped = run.assign(score=np.exp(run["score"]) * 3 - 100)
