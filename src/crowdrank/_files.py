@@ -393,7 +393,7 @@ def _recover(target: Path) -> None:
             old.rename(target)
     for draft in left:
         if draft.exists():
-            _return_cache(draft, target)
+            _restore_cache(draft, target)
             remove(draft)
     if (target / MANIFEST).exists():
         for one in (*target.iterdir(), *(target / CACHE).glob("*")):
@@ -449,7 +449,7 @@ def _parse_rename(listed: Any, folder: Path) -> Rename | None:
     return one if own and one.draft.parent == one.target.parent else None
 
 
-def _return_cache(draft: Path, target: Path) -> None:
+def _restore_cache(draft: Path, target: Path) -> None:
     """Move the cache back to the old folder if the process died before the new folder replaced it."""
     if (draft / CACHE).is_dir() and (target / MANIFEST).exists() and not (target / CACHE).exists():
         (draft / CACHE).rename(target / CACHE)

@@ -56,7 +56,7 @@ def fisher_randomization(a: ArrayLike, b: ArrayLike, *, n: int = 10_000, random_
 
 
 def paired_t(a: ArrayLike, b: ArrayLike) -> float:
-    """Return the two-sided p-value of the paired t-test; 1 if all differences are 0 or there is only one query.
+    """Return the two-sided p-value of the paired t-test; 1 if all differences are 0 or with fewer than two queries.
 
     >>> round(paired_t([0.9, 0.8, 0.7], [0.5, 0.6, 0.6]), 4)
     0.1181

@@ -80,7 +80,7 @@ def read_source(source: Any) -> Graded:
     if not sources:
         raise UsageError("must name at least one file", parameter="source")
     parts = [_features(one) for one in sources]
-    names = tuple(_name(one) for one in sources)
+    names = tuple(_source_name(one) for one in sources)
     grade = np.concatenate([_grades(part, name) for part, name in zip(parts, names, strict=True)])
     columns = _columns(parts, names)
     graded = Graded(
@@ -136,7 +136,7 @@ def _features(source: Any) -> Features:
     return read_features(source, format="letor" if is_path and not known else None)
 
 
-def _name(source: Any) -> str:
+def _source_name(source: Any) -> str:
     return str(source) if isinstance(source, str | Path) else "the features"
 
 
