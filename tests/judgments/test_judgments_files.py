@@ -62,7 +62,7 @@ def test_no_format_leaves_half_a_file(
     with pytest.raises(OutputError if isinstance(problem, OSError) else KeyboardInterrupt) as told:
         write_table(pa.table({"document": ["other"] * 9}), path)
     monkeypatch.undo()
-    if isinstance(problem, OSError):
+    if isinstance(told.value, OutputError):
         assert (told.value.kind, told.value.location.source) == ("write-failed", str(path))
     assert path.read_bytes() == before
     assert names(tmp_path) == [path.name]
