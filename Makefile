@@ -10,7 +10,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
-		|| echo "Chromium is not here: the tests of the report in a browser are skipped (Debian: apt-get install chromium)."
+		|| echo "Chromium is not installed: browser tests of the report are skipped (Debian: apt-get install chromium)."
 	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.installed-dev
@@ -18,11 +18,11 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Damaged inputs, up to 25 minutes; options: make fuzz FUZZ="--count 1000 --seed 7".
+# Read damaged inputs, up to 25 minutes; options: make fuzz FUZZ="--count 1000 --seed 7".
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.fuzz $(FUZZ)
 
-# Kills, full disks and concurrent writers, up to 25 minutes; options: make torture TORTURE="--kills 50".
+# Kill processes, fill disks, run concurrent writers, up to 25 minutes; options: make torture TORTURE="--kills 50".
 # Forked processes hang with several OpenMP threads.
 torture: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.torture $(TORTURE)
@@ -30,35 +30,35 @@ torture: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks $(ONLY)
 
-# The documentation, into site/.
+# Build the documentation into site/.
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "The documentation: site/index.html (to search it, serve it: python3 -m http.server -d site)"
 
-# Experiments from seconds to an hour each (`make results ONLY="rf10 web5"`); CROWDRANK_DATA names the public data.
+# Run experiments, seconds to an hour each (`make results ONLY="rf10 web5"`), on the public data in CROWDRANK_DATA.
 EXPERIMENTS := rf10 web5 dl20 auto calibration rankers crowd-rankers rigor quality experts expert-budget next-label overlap
 results: $(VENV)/.installed-dev
 	for experiment in $(or $(ONLY),$(EXPERIMENTS)); do $(BIN)/python -m experiments $$experiment -o docs/results || exit 1; done
 	$(BIN)/python -m tools.figures
 
-# Figures on the pages, from docs/results/*.json, the demo's paragraph and the commands themselves; written into docs/.
+# Update the generated parts of docs/ from docs/results/*.json, the summary of the demo and the commands.
 figures: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.figures
 
-# The notebooks of examples/, run again and written in place.
+# Run the notebooks of examples/ and store their outputs.
 notebooks: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.notebooks
 
-# The picture of the report in the README, from the demo; needs Chromium.
+# Take the screenshot of the report of the demo for the README; needs Chromium.
 picture: demo $(VENV)/.installed-dev
 	$(BIN)/python -m tools.picture crowdrank-demo/run/report.html docs/assets/report.png
 	$(BIN)/python -m tools.figures
 
-# Wheel and sdist, checked in an environment of their own.
+# Build the wheel and the sdist, and check them in a new environment.
 release: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.release
 
-# Up to 100M labels: some 15 GB of disk under TMPDIR, half an hour or more.
+# Measure time and memory on up to 100M labels: about 15 GB of disk under TMPDIR, half an hour or more.
 bench-scale: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.scale $(SCALE)
 

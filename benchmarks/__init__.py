@@ -1,1 +1,1 @@
-"""Benchmarks: `make bench`. Each prints ratios against a peer or a floor measured in the same run, and writes JSON."""
+"""Benchmarks (`make bench`): ratios to another library or to a lower bound measured in the same run."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...]`: run the benchmarks, or those whose name holds one of the words."""
+"""Run all benchmarks, or those whose name contains one of the words: `python -m benchmarks [WORD ...]`."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ NEEDS_DATA = ("dawid-skene-rf10", "glad", "gda-rf10", "pairwise-rf10", "lambdama
 
 
 def main() -> None:
-    """Run, print a line for each result, and write benchmarks/results.json."""
+    """Run benchmarks, print a line for each result and write benchmarks/results.json."""
     words = sys.argv[1:]
     results: list[Result] = []
     for name, run in BENCHMARKS.items():
         if words and not any(word in name for word in words):
             continue
         if name in NEEDS_DATA and not os.environ.get("CROWDRANK_DATA"):
-            print(f"skip {name}: CROWDRANK_DATA is not set")  # noqa: T201 - a program that prints
+            print(f"skip {name}: CROWDRANK_DATA is not set")  # noqa: T201
             continue
-        found = run()
-        for result in found if isinstance(found, list) else [found]:
+        measured = run()
+        for result in measured if isinstance(measured, list) else [measured]:
             results.append(result)
             print(result.line(), flush=True)  # noqa: T201
     (Path(__file__).parent / "results.json").write_text(to_json(results))

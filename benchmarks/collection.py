@@ -1,10 +1,10 @@
-"""The next requests out of a million open pairs, over one pass of the consensus over the same judgments."""
+"""Time of choosing the next requests, relative to one pass of a model over the same judgments."""
 
 from __future__ import annotations
 
 import warnings
 
-from benchmarks.data import drawn
+from benchmarks.data import random_labels
 from benchmarks.measure import Result, at_most, best, in_own_process
 
 PAIRS, LABELS, ASSESSORS, REQUESTS = 1_000_000, 5_000_000, 500, 1_000
@@ -13,13 +13,13 @@ POLICIES = ("if-good-3", "widest-interval", "entropy", "ndcg@10")
 
 
 def _seconds() -> dict[str, dict[str, float]]:
-    """Seconds of one pass of Dawid-Skene and of GDA, and of the next requests by each policy that asks it."""
+    """Measure one pass of Dawid-Skene and of GDA, and the choice of requests by each policy with that model."""
     from crowdrank import GDA, DawidSkene, read_judgments
     from crowdrank.collection import policy_named
     from crowdrank.collection.pool import Pool, Roster
     from crowdrank.engine.local import LocalEngine
 
-    frame = drawn(LABELS, items=PAIRS, assessors=ASSESSORS)
+    frame = random_labels(LABELS, items=PAIRS, assessors=ASSESSORS)
     frame["query"] = frame["task"] // 100
     judgments = read_judgments(frame)
     pool = Pool.of(judgments)
@@ -31,27 +31,27 @@ def _seconds() -> dict[str, dict[str, float]]:
             model.fit(judgments)
         passes = LocalEngine().open(model, model.prepared(judgments), None)
         passes.accumulate(model.theta_)
-        found = seconds.setdefault(type(model).__name__, {})
-        # Turn by turn, so that a busy moment of the machine meets all alike.
+        times = seconds.setdefault(type(model).__name__, {})
+        # In turns, so that other load of the machine affects all measurements alike.
         for _ in range(RUNS):
-            took = best(lambda passes=passes, model=model: passes.accumulate(model.theta_), 1)  # type: ignore[misc]
-            found["pass"] = min(found.get("pass", took), took)
+            duration = best(lambda passes=passes, model=model: passes.accumulate(model.theta_), 1)  # type: ignore[misc]
+            times["pass"] = min(times.get("pass", duration), duration)
             for name in POLICIES:
                 policy = policy_named(name)
                 for kind, open_ in pools.items():
-                    took = best(lambda p=policy, m=model, o=open_: p.next(o, judgments, m, REQUESTS), 1)  # type: ignore[misc]
-                    found[f"{name}, {kind}"] = min(found.get(f"{name}, {kind}", took), took)
+                    duration = best(lambda p=policy, m=model, o=open_: p.next(o, judgments, m, REQUESTS), 1)  # type: ignore[misc]
+                    times[f"{name}, {kind}"] = min(times.get(f"{name}, {kind}", duration), duration)
     return seconds
 
 
 def next_requests() -> list[Result]:
-    """The next 1,000 requests over one pass (the E-step alone, one thread), for requests to anyone and to a roster."""
+    """Divide the time of choosing 1,000 requests by that of one pass (E-step, one thread)."""
     results = []
-    for model, found in in_own_process(_seconds).items():
-        for name, took in found.items():
+    for model, times in in_own_process(_seconds).items():
+        for name, duration in times.items():
             if name != "pass":
-                told = (
+                title = (
                     f"{REQUESTS:,} requests of {PAIRS:,} pairs, {name}, over one pass of {model} over {LABELS:,} labels"
                 )
-                results.append(at_most(told, took / found["pass"], 1, ours=took, a_pass=found["pass"]))
+                results.append(at_most(title, duration / times["pass"], 1, ours=duration, a_pass=times["pass"]))
     return results

@@ -1,4 +1,4 @@
-"""Dawid-Skene and GLAD against crowd-kit, and against the floor of memory."""
+"""Speed and memory of Dawid-Skene and GLAD, compared with crowd-kit and with lower bounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ITERATIONS = 10
 def _frame(kind: str) -> Any:
     if kind == "RF10":
         return data.rf10()
-    return data.drawn(1_000_000, items=200_000, assessors=1_300, text=kind == "1M text ids")
+    return data.random_labels(1_000_000, items=200_000, assessors=1_300, text=kind == "1M text ids")
 
 
 def _our_seconds(kind: str) -> float:
@@ -27,7 +27,7 @@ def _our_seconds(kind: str) -> float:
 
     warnings.simplefilter("ignore")
     frame = _frame(kind)
-    # prior=0: the same model and, to 1e-9, the same answer as crowd-kit's.
+    # With prior=0, the model and its results (to 1e-9) are those of crowd-kit.
     return best(lambda: DawidSkene(ITERATIONS, 0, prior=0).fit_predict_proba(frame), 7)
 
 
@@ -40,7 +40,7 @@ def _crowd_kit_seconds(kind: str) -> float:
 
 
 def dawid_skene(kind: str, goal: float) -> Result:
-    """End to end from a DataFrame to posteriors: crowd-kit's time over ours."""
+    """Divide crowd-kit's time from a DataFrame to posteriors by ours."""
     ours, theirs = in_own_process(_our_seconds, kind), in_own_process(_crowd_kit_seconds, kind)
     return at_least(f"Dawid-Skene, {kind}", theirs / ours, goal, ours=ours, crowd_kit=theirs)
 
@@ -54,7 +54,7 @@ def _kernel_and_floor() -> tuple[float, float]:
 
     @njit  # type: ignore[untyped-decorator]  # numba ships no types
     def floor(offsets: Any, assessor: Any, grade: Any, posterior: Any, n_grades: int) -> None:
-        """Reads every code and writes every posterior, and nothing else."""
+        """Read every code and write every posterior, without computing anything."""
         for item in range(len(offsets) - 1):
             read = 0
             for j in range(offsets[item], offsets[item + 1]):
@@ -62,7 +62,7 @@ def _kernel_and_floor() -> tuple[float, float]:
             for c in range(n_grades):
                 posterior[item * n_grades + c] = read
 
-    frame = data.drawn(1_000_000, items=200_000, assessors=1_300)
+    frame = data.random_labels(1_000_000, items=200_000, assessors=1_300)
     (shard,) = split(read_judgments(frame), size=10**9)
     n_grades, n_assessors = shard.n_grades, shard.n_assessors
     rng = np.random.default_rng(0)
@@ -95,7 +95,7 @@ def _kernel_and_floor() -> tuple[float, float]:
 
 
 def kernel() -> Result:
-    """One iteration's pass over a pass that only reads the codes and writes the posterior."""
+    """Divide the time of an E-step by that of reading the codes and writing the posterior."""
     ours, floor = in_own_process(_kernel_and_floor)
     return at_most("Dawid-Skene's pass over its floor, 1.3k assessors", ours / floor, 6, ours=ours, floor=floor)
 
@@ -117,7 +117,7 @@ def _crowd_kit_glad() -> float:
 
 
 def glad(cap: float = 480.0) -> Result:
-    """GLAD to convergence on RF10; crowd-kit is stopped after `cap` seconds, and the ratio is then a bound."""
+    """Divide crowd-kit's time of GLAD on RF10 by ours; crowd-kit stops after `cap` seconds, a lower bound."""
     ours = in_own_process(_our_glad)
     theirs = in_own_process(_crowd_kit_glad, seconds=cap)
     bound = "crowd_kit" if theirs is not None else "crowd_kit_stopped_after"
@@ -146,7 +146,7 @@ def _crowd_kit_memory(path: Path) -> float:
 
 
 def memory() -> Result:
-    """Peak memory beyond the frame itself at 10M labels: ours over crowd-kit's."""
+    """Divide our peak memory on 10M labels, without the DataFrame, by crowd-kit's."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "labels.parquet"
         in_own_process(_write, path)
@@ -155,21 +155,21 @@ def memory() -> Result:
 
 
 def _write(path: Path) -> None:
-    data.drawn(10_000_000, items=2_000_000, assessors=1_300).to_parquet(path)
+    data.random_labels(10_000_000, items=2_000_000, assessors=1_300).to_parquet(path)
 
 
 def _fit_seconds(n: int, threads: int) -> float:
     from crowdrank import DawidSkene, LocalEngine, read_judgments
 
     warnings.simplefilter("ignore")
-    judgments = read_judgments(data.drawn(n, items=n // 5, assessors=1_300))
+    judgments = read_judgments(data.random_labels(n, items=n // 5, assessors=1_300))
     engine = LocalEngine(threads)
     DawidSkene(1, 0, prior=0).fit(judgments, engine=engine)
     return best(lambda: DawidSkene(ITERATIONS, 0, prior=0).fit(judgments, engine=engine), 3) / len(judgments)
 
 
 def growth() -> Result:
-    """Time per label at 10M over time per label at 1M, assessors fixed."""
+    """Divide the time per label on 10M labels by that on 1M, with the same number of assessors."""
     small, large = in_own_process(_fit_seconds, 1_000_000, 1), in_own_process(_fit_seconds, 10_000_000, 1)
     return at_most(
         "growth 1M to 10M labels", large / small, 1.2, ns_per_label_1M=small * 1e9, ns_per_label_10M=large * 1e9
@@ -177,6 +177,6 @@ def growth() -> Result:
 
 
 def threads() -> Result:
-    """Two threads against one on 10M labels."""
+    """Divide the time with one thread by that with two, on 10M labels."""
     one, two = in_own_process(_fit_seconds, 10_000_000, 1), in_own_process(_fit_seconds, 10_000_000, 2)
     return at_least("two threads, 10M labels", one / two, 1.5, one_ns_per_label=one * 1e9, two_ns_per_label=two * 1e9)

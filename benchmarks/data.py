@@ -1,4 +1,4 @@
-"""Judgments to measure on: drawn labels of any size, and TREC RF10 where it is found."""
+"""Judgments for benchmarks: random labels of any number, and TREC RF10."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pyarrow as pa
 from crowdrank.judgments.datasets import dataset
 
 
-def drawn(n: int, *, items: int, assessors: int, grades: int = 5, text: bool = False, seed: int = 0) -> pd.DataFrame:
-    """About `n` labels of a decent crowd in crowd-kit's form; each worker labels a task once."""
+def random_labels(
+    n: int, *, items: int, assessors: int, grades: int = 5, text: bool = False, seed: int = 0
+) -> pd.DataFrame:
+    """Draw about `n` labels, 70 % of them correct, with crowd-kit's columns; a worker labels a task once."""
     rng = np.random.default_rng(seed)
     pairs = np.unique(rng.integers(0, items, n) * assessors + rng.integers(0, assessors, n))
     rng.shuffle(pairs)
@@ -20,18 +22,18 @@ def drawn(n: int, *, items: int, assessors: int, grades: int = 5, text: bool = F
     label = np.where(right, truth[task], rng.integers(0, grades, len(pairs)))
     frame = pd.DataFrame({"task": task, "worker": worker, "label": label})
     if text:
-        frame["task"] = _named("task", task, items)
-        frame["worker"] = _named("worker", worker, assessors)
+        frame["task"] = _text_ids("task", task, items)
+        frame["worker"] = _text_ids("worker", worker, assessors)
     return frame
 
 
-def _named(name: str, codes: np.ndarray, n: int) -> pd.Series:
+def _text_ids(name: str, codes: np.ndarray, n: int) -> pd.Series:
     names = pa.array([f"{name}-{number:08d}" for number in range(n)])
     return pd.Series(names.take(pa.array(codes)).to_pandas())
 
 
 def rf10() -> pd.DataFrame:
-    """TREC RF10's crowd labels in crowd-kit's form, broken links as the lowest grade."""
+    """Read TREC RF10's crowd labels with crowd-kit's columns; broken links have the lowest grade."""
     frame = dataset("trec-rf10").read_judgments().with_unjudgeable("lowest").frame
     task = frame["query"] + "|" + frame["document"]
     return pd.DataFrame({"task": task, "worker": frame["assessor"], "label": frame["grade"]})

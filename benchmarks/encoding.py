@@ -1,4 +1,4 @@
-"""From text ids in a Parquet file to sorted codes, against pyarrow's dictionary encoding of the same columns."""
+"""Time of reading text ids as sorted codes, relative to pyarrow's dictionary encoding of the same columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROLES = ("query", "document", "assessor")
 
 
 def _write(path: Path, n: int) -> None:
-    """10M judgments of 2M documents in 20k queries by 1,300 assessors, in no order, ids as text."""
+    """Write `n` judgments by 1,300 assessors in random order, with text ids and five judgments per document."""
     rng = np.random.default_rng(0)
     item = rng.integers(0, n // 5, n)
     codes = {"query": item // 100, "document": item, "assessor": rng.integers(0, 1_300, n)}
@@ -57,16 +57,15 @@ def _arrow_from_memory(path: Path) -> float:
 
 
 def encoding(n: int = 10_000_000) -> list[Result]:
-    """Codes, sorted by query and document, and grades, over pyarrow's codes in no order; from a file, from memory."""
+    """Divide our time for codes sorted by query and document by pyarrow's for unsorted codes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "judgments.parquet"
         _write(path, n)
         results = []
-        # From memory there is no reading to share: all that is done beyond pyarrow's coding counts in full.
         for name, ours, floor in (
             ("encoding 10M text rows from Parquet", _ours, _arrow),
             ("encoding 10M text rows from memory", _ours_from_memory, _arrow_from_memory),
         ):
-            mine, bare = in_own_process(ours, path), in_own_process(floor, path)
-            results.append(at_most(name, mine / bare, 1.2, ours=mine, pyarrow=bare))
+            seconds, arrow_seconds = in_own_process(ours, path), in_own_process(floor, path)
+            results.append(at_most(name, seconds / arrow_seconds, 1.2, ours=seconds, pyarrow=arrow_seconds))
         return results

@@ -1,4 +1,4 @@
-"""Relevance on a line: GDA over Dawid-Skene, GDA by pairs over GDA, how their time grows, and what they hold."""
+"""Speed, growth and memory of GDA and pairwise GDA."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crowdrank.judgments.datasets import dataset
 PARTNERS = 20
 ITERATIONS = 5
 DOCUMENTS = 200
-"""Documents of a query; with five judgments each, a query is about as large as one of RF10."""
+"""Number of documents per query; with five judgments each, a query is about as large as one of RF10."""
 
 
 def _model(name: str, **options: Any) -> Any:
@@ -25,7 +25,7 @@ def _model(name: str, **options: Any) -> Any:
 
 
 def _seconds_on_rf10(*names: str) -> list[float]:
-    """To convergence, from coded judgments; the first fit, which compiles, does not count. Models take turns."""
+    """Measure fits to convergence on RF10, models in turns, without the first fit, which compiles."""
     warnings.simplefilter("ignore")
     crowd = dataset("trec-rf10").read_judgments()
     models = [_model(name, **({"partners": PARTNERS} if name == "GDAPairwise" else {})) for name in names]
@@ -36,22 +36,22 @@ def _seconds_on_rf10(*names: str) -> list[float]:
 
 
 def gda_over_dawid_skene() -> Result:
-    """GDA to convergence on RF10 over our Dawid-Skene to convergence."""
+    """Divide the time of GDA to convergence on RF10 by that of Dawid-Skene."""
     gda, dawid_skene = in_own_process(_seconds_on_rf10, "GDA", "DawidSkene")
     return at_most("GDA over Dawid-Skene, RF10", gda / dawid_skene, 15, gda=gda, dawid_skene=dawid_skene)
 
 
 def pairwise_over_gda() -> Result:
-    """GDA by pairs with 20 partners to convergence on RF10 over GDA to convergence."""
+    """Divide the time of pairwise GDA with 20 partners to convergence on RF10 by that of GDA."""
     pairwise, gda = in_own_process(_seconds_on_rf10, "GDAPairwise", "GDA")
     return at_most("GDA by pairs over GDA, RF10", pairwise / gda, 8, pairwise=pairwise, gda=gda)
 
 
 def _judgments(n: int) -> Any:
-    """Drawn labels in queries of a thousand, coded."""
+    """Read random labels in queries of a thousand."""
     from crowdrank import read_judgments
 
-    frame = data.drawn(n, items=n // 5, assessors=1_300)
+    frame = data.random_labels(n, items=n // 5, assessors=1_300)
     frame = frame.rename(columns={"task": "document", "worker": "assessor", "label": "grade"})
     return read_judgments(frame.assign(query=frame["document"] // DOCUMENTS))
 
@@ -70,32 +70,32 @@ def _growth(name: str, n: int) -> Result:
 
 
 def growth() -> list[Result]:
-    """Ten times the labels, assessors and iterations fixed."""
+    """Divide the time for ten times the labels by that for the labels, with the same assessors and iterations."""
     return [_growth("GDA", 1_000_000), _growth("GDAPairwise", 100_000)]
 
 
 def _memory_now(field: str) -> int:
-    """Bytes that this process holds (VmRSS), or the most that it has held (VmHWM), as Linux knows them."""
+    """Return the bytes of memory of this process: now (VmRSS) or at most so far (VmHWM)."""
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field)]
     return int(line.split()[1]) * 1024
 
 
 def _bytes_per_label(name: str, n: int) -> float:
-    """Peak memory beyond the coded judgments themselves and what the libraries hold once they have run."""
+    """Return the peak memory of a fit per label, without the judgments and the loaded libraries."""
     warnings.simplefilter("ignore")
     _model(name, n_iter=1, tol=0.0).fit(_judgments(5_000))
     judgments = _judgments(n)
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew: reading took more than a fit does
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak: reading takes more than a fit
     before = _memory_now("VmRSS")
     _model(name, n_iter=2, tol=0.0).fit(judgments)
     return (_memory_now("VmHWM") - before) / len(judgments)
 
 
 def memory() -> list[Result]:
-    """Peak bytes a label of a fit."""
+    """Measure the peak memory of a fit per label."""
     results = []
     for name in ("GDA", "GDAPairwise"):
-        found = in_own_process(_bytes_per_label, name, 2_000_000)
-        results.append(at_most(f"{name}, peak bytes a label at 2M labels", found, 200))
+        per_label = in_own_process(_bytes_per_label, name, 2_000_000)
+        results.append(at_most(f"{name}, peak bytes a label at 2M labels", per_label, 200))
     return results

@@ -1,4 +1,4 @@
-"""How things are measured: the best of several runs, each benchmark in a process of its own, one thread unless said."""
+"""Measure time and memory: the best of several runs, each benchmark in a new process, one thread by default."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-# Before NumPy is imported anywhere: a peer must not win or lose by a hidden thread pool.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Environment of new processes, set before NumPy is imported: no library may use a thread pool."""
 
 
 @dataclass
 class Result:
-    """A ratio, the goal it has, and what it was made of."""
+    """Measured ratio, its goal, and the measurements behind it."""
 
     name: str
     ratio: float
@@ -26,28 +26,28 @@ class Result:
     details: dict[str, Any] = field(default_factory=dict)
 
     def line(self) -> str:
-        """One line for a person."""
-        made_of = ", ".join(f"{name} {value}" for name, value in self.details.items())
-        return f"{'ok  ' if self.met else 'MISS'} {self.name}: {self.ratio:.2f} (goal: {self.goal}) | {made_of}"
+        """Return the result as one line of text."""
+        details = ", ".join(f"{name} {value}" for name, value in self.details.items())
+        return f"{'ok  ' if self.met else 'MISS'} {self.name}: {self.ratio:.2f} (goal: {self.goal}) | {details}"
 
 
 def best(work: Callable[[], object], runs: int = 5) -> float:
-    """Seconds of the fastest of several runs; noise only ever adds."""
+    """Return the seconds of the fastest of several runs."""
     seconds = []
     for _ in range(runs):
-        began = time.perf_counter()
+        start = time.perf_counter()
         work()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     return min(seconds)
 
 
 def at_least(name: str, ratio: float, goal: float, **details: Any) -> Result:
-    """A ratio that should be large."""
+    """Return the result of a ratio that must be at least a goal."""
     return Result(name, ratio, f"at least {goal:g}", ratio >= goal, _rounded(details))
 
 
 def at_most(name: str, ratio: float, goal: float, **details: Any) -> Result:
-    """A ratio that should be small."""
+    """Return the result of a ratio that must be at most a goal."""
     return Result(name, ratio, f"at most {goal:g}", ratio <= goal, _rounded(details))
 
 
@@ -56,7 +56,7 @@ def _rounded(details: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_own_process(work: Callable[..., Any], *arguments: Any, seconds: float | None = None) -> Any:
-    """The result of `work` in a fresh process, or None where it takes longer than `seconds`."""
+    """Call `work` in a new process; return its result, or None if it takes longer than `seconds`."""
     os.environ.update(ONE_THREAD)
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
@@ -81,10 +81,10 @@ def _send(sender: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> 
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held."""
+    """Return the maximum memory of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def to_json(results: list[Result]) -> str:
-    """The results as JSON."""
+    """Return the results as JSON."""
     return json.dumps([asdict(result) for result in results], indent=2)

@@ -1,4 +1,4 @@
-"""`crowdrank run` on as much as REMAP had: time, memory, and whether it says how far it is."""
+"""Time, memory and progress reports of `crowdrank run` on data of the size of the REMAP paper."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from benchmarks.measure import Result, at_most, in_own_process, peak_bytes
 
 DOCUMENTS, LIST, FEATURES, LABELS = 132_000, 14, 300, 3
-"""REMAP's sizes: 396,000 labels."""
+"""Number of documents, documents per query, features, and labels per document in the REMAP paper: 396,000 labels."""
 EXPERT_QUERIES = 60
 GIGABYTES = 24
 GIGA = 2**30
 
 
 def _sizes(share: float) -> dict[str, Any]:
-    """What a run on a part of it took: seconds, gigabytes, and the longest time in which no bar moved."""
+    """Measure a run on a share of the data: seconds, gigabytes, and the longest time without a progress report."""
     import crowdrank
     from crowdrank._progress import ProgressBar
 
@@ -33,19 +33,19 @@ def _sizes(share: float) -> dict[str, Any]:
         gold_queries=EXPERT_QUERIES,
         random_state=0,
     )
-    # As in the paper, experts graded other queries than the crowd.
+    # As in the paper, experts and the crowd judge different queries.
     judgments = world.judgments[~world.judgments["query"].isin(world.gold["query"].unique())]
-    moved = [time.monotonic()]
-    shown = ProgressBar.__call__
+    report_times = [time.monotonic()]
+    report = ProgressBar.__call__
 
-    def noted(self: ProgressBar, iteration: int, most: int, objective: float) -> None:
-        moved.append(time.monotonic())
-        shown(self, iteration, most, objective)
+    def timed_report(self: ProgressBar, iteration: int, total: int, objective: float) -> None:
+        report_times.append(time.monotonic())
+        report(self, iteration, total, objective)
 
-    ProgressBar.__call__ = noted  # type: ignore[method-assign]  # this process runs nothing else
-    began, before = time.monotonic(), peak_bytes()
+    ProgressBar.__call__ = timed_report  # type: ignore[method-assign]  # this process runs nothing else
+    start, before = time.monotonic(), peak_bytes()
     with tempfile.TemporaryDirectory() as folder:
-        done = crowdrank.run(
+        result = crowdrank.run(
             judgments,
             world.features,
             world.gold,
@@ -53,20 +53,20 @@ def _sizes(share: float) -> dict[str, Any]:
             progress=True,
             n_jobs=os.cpu_count(),
         )
-    moved.append(time.monotonic())
+    report_times.append(time.monotonic())
     return {
         "labels": len(judgments),
         "documents": len(judgments[["query", "document"]].drop_duplicates()),
-        "seconds": moved[-1] - began,
-        "silence": max(later - sooner for sooner, later in pairwise(moved)),
+        "seconds": report_times[-1] - start,
+        "silence": max(later - sooner for sooner, later in pairwise(report_times)),
         "before": before / GIGA,
         "peak": peak_bytes() / GIGA,
-        "chosen": done.chosen,
+        "chosen": result.chosen,
     }
 
 
 def remap_size(share: float = 1.0) -> Result:
-    """The whole command on REMAP's number of labels, documents and features: the peak of memory in gigabytes."""
-    found = in_own_process(_sizes, share)
-    name = f"gigabytes of `run` on {found.pop('labels'):,} labels, {found.pop('documents'):,} documents x {FEATURES}"
-    return at_most(name, found.pop("peak"), GIGABYTES, **found)
+    """Measure the peak memory in gigabytes of a run on data of the size of the REMAP paper."""
+    sizes = in_own_process(_sizes, share)
+    name = f"gigabytes of `run` on {sizes.pop('labels'):,} labels, {sizes.pop('documents'):,} documents x {FEATURES}"
+    return at_most(name, sizes.pop("peak"), GIGABYTES, **sizes)

@@ -1,4 +1,4 @@
-"""LambdaMART against LightGBM's own lambdarank: the time of a round, and nDCG on MQ2008 (beside XGBoost's)."""
+"""Speed and nDCG of LambdaMART, compared with LightGBM's lambdarank and XGBoost."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ROUNDS = 12
 ROWS, FEATURES, PER_QUERY = 500_000, 136, 120
 
 
-def _drawn() -> tuple[Any, Any, Any]:
-    """Documents in lists of 120, grades 0-4 in the shares of MSLR-WEB, ten features that tell something of them."""
+def _random_data() -> tuple[Any, Any, Any]:
+    """Draw documents in lists of 120 with the grade shares of MSLR-WEB and ten informative features."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
     worth = X[:, :10].sum(axis=1) + 3 * rng.normal(size=ROWS)
@@ -24,14 +24,14 @@ def _drawn() -> tuple[Any, Any, Any]:
 
 
 def _rounds() -> tuple[list[float], list[float], list[float]]:
-    """Seconds of rounds of LightGBM's and ours in turns, on the same bins, and of our forces alone."""
+    """Measure boosting rounds of LightGBM and ours in turns, on the same bins, and our gradients alone."""
     import lightgbm as lgb
 
     from crowdrank.rankers.lambdamart import LambdaMART, tree_settings
     from crowdrank.rankers.lambdas import LambdaObjective
     from crowdrank.rankers.ranking_data import Lists
 
-    X, y, sizes = _drawn()
+    X, y, sizes = _random_data()
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int64)
     lists = Lists(X, y, None, offsets, None, np.arange(ROWS), ())
     settings = tree_settings(LambdaMART(), THREADS)
@@ -42,23 +42,23 @@ def _rounds() -> tuple[list[float], list[float], list[float]]:
     objective(np.zeros(ROWS))
     seconds: tuple[list[float], list[float], list[float]] = ([], [], [])
 
-    def forces(score: Any, _: Any) -> Any:
-        began = time.perf_counter()
-        found = objective(score)
-        seconds[2].append(time.perf_counter() - began)
-        return found
+    def gradients(score: Any, _: Any) -> Any:
+        start = time.perf_counter()
+        values = objective(score)
+        seconds[2].append(time.perf_counter() - start)
+        return values
 
     for _ in range(ROUNDS):
-        for kept, step in ((seconds[0], theirs.update), (seconds[1], lambda: ours.update(fobj=forces))):
-            began = time.perf_counter()
+        for times, step in ((seconds[0], theirs.update), (seconds[1], lambda: ours.update(fobj=gradients))):
+            start = time.perf_counter()
             step()
-            kept.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - start)
     return seconds
 
 
 def rounds() -> Result:
-    """A round of ours over the same round of LightGBM's, 500k x 136, two threads: the median over rounds."""
-    theirs, ours, forces = in_own_process(_rounds)
+    """Divide the time of our boosting round by that of LightGBM, 500k x 136, two threads (median over rounds)."""
+    theirs, ours, gradients = in_own_process(_rounds)
     return at_most(
         "LambdaMART, a round over LightGBM's, 500k x 136",
         float(np.median(np.divide(ours, theirs))),
@@ -66,12 +66,12 @@ def rounds() -> Result:
         best=min(ours) / min(theirs),
         ours=float(np.median(ours)),
         lightgbm=float(np.median(theirs)),
-        forces=float(np.median(forces)),
+        forces=float(np.median(gradients)),
     )
 
 
-def _forces(queries: int) -> tuple[float, float]:
-    """Seconds of the forces of ten thousand lists in one thread and in two."""
+def _gradient_seconds(queries: int) -> tuple[float, float]:
+    """Measure the gradients of many lists with one thread and with two."""
     from crowdrank.rankers.lambdas import LambdaObjective
     from crowdrank.rankers.ranking_data import Lists
 
@@ -84,13 +84,13 @@ def _forces(queries: int) -> tuple[float, float]:
 
 
 def threads() -> Result:
-    """The forces in two threads against one."""
-    one, two = in_own_process(_forces, 10_000)
+    """Divide the time of the gradients with one thread by that with two."""
+    one, two = in_own_process(_gradient_seconds, 10_000)
     return at_least("forces, two threads over one", one / two, 1.5, one=one, two=two)
 
 
 def _mq2008() -> dict[str, list[float]]:
-    """NDCG@10 of every fold: 300 trees of 15 leaves, stopped by the validation part."""
+    """Return nDCG@10 of every fold: 300 trees of 15 leaves with early stopping."""
     import lightgbm as lgb
     import xgboost as xgb
 
@@ -106,10 +106,10 @@ def _mq2008() -> dict[str, list[float]]:
         query = np.concatenate([parts[p % 5].query.to_numpy(zero_copy_only=False) for p in chosen])
         return np.vstack([parts[p % 5].matrix for p in chosen]), np.concatenate(grades), query
 
-    found: dict[str, list[float]] = {"ours": [], "lightgbm": [], "xgboost": []}
+    values: dict[str, list[float]] = {"ours": [], "lightgbm": [], "xgboost": []}
     for fold in range(5):
         train, valid, test = rows(fold, fold + 1, fold + 2), rows(fold + 3), rows(fold + 4)
-        of_test = Validation(gather(*test))
+        score_test = Validation(gather(*test))
         sizes, valid_sizes = (np.diff(gather(*part).offsets) for part in (train, valid))
         ours = LambdaMART(n_estimators=300, num_leaves=15, learning_rate=0.05)
         ours.fit(train[0], train[1], query=train[2], eval_set=valid)
@@ -129,14 +129,14 @@ def _mq2008() -> dict[str, list[float]]:
         third.fit(
             train[0], train[1], group=sizes, eval_set=[(valid[0], valid[1])], eval_group=[valid_sizes], verbose=False
         )
-        found["ours"].append(of_test(ours.predict(test[0])))
-        found["lightgbm"].append(of_test(np.asarray(theirs.predict(test[0]))))
-        found["xgboost"].append(of_test(np.asarray(third.predict(test[0]), dtype=np.float64)))
-    return found
+        values["ours"].append(score_test(ours.predict(test[0])))
+        values["lightgbm"].append(score_test(np.asarray(theirs.predict(test[0]))))
+        values["xgboost"].append(score_test(np.asarray(third.predict(test[0]), dtype=np.float64)))
+    return values
 
 
 def mq2008() -> Result:
-    """The mean nDCG@10 of five folds: ours over LightGBM's."""
-    found = in_own_process(_mq2008)
-    means = {name: float(np.mean(values)) for name, values in found.items()}
+    """Divide our mean nDCG@10 over five folds by LightGBM's."""
+    folds = in_own_process(_mq2008)
+    means = {name: float(np.mean(values)) for name, values in folds.items()}
     return at_least("LambdaMART, nDCG@10 on MQ2008 over LightGBM's", means["ours"] / means["lightgbm"], 0.99, **means)

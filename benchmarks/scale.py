@@ -1,10 +1,11 @@
-"""`python -m benchmarks.scale [--small] [--sizes 1e7,1e8] [--threads N] [--only cluster]`: `make bench-scale`.
+"""Measure time and memory on 10M and 100M labels: `make bench-scale`.
 
-Draws worlds of 10M and 100M labels with the same 100,000 assessors as partitioned Parquet, deals them into shards, and
-fits Dawid-Skene (10 iterations) and GDA (3 rounds) to them, each step in a process of its own whose peak memory is the
-most that it ever held. Prints a table, and writes `build/scale/`: scale.json and a picture.
+    python -m benchmarks.scale [--small] [--sizes 1e7,1e8] [--threads N] [--only cluster]
 
-Seconds are of the clock; processor seconds beside them tell what of it was work, on a machine that others use too.
+Judgments by 100,000 assessors are simulated as partitioned Parquet, read into shards, and fitted with Dawid-Skene (10
+iterations) and GDA (3 iterations), each step in a new process whose peak memory is measured. The results are printed
+and written to `build/scale/`, with a chart. Wall-clock time and CPU time are measured, because the machine may have
+other load.
 """
 
 from __future__ import annotations
@@ -25,15 +26,18 @@ from benchmarks.measure import Result, at_most, in_own_process, peak_bytes
 
 OUT = Path("build/scale")
 LABELS_PER_ITEM = 5
-MOST_BYTES_PER_LABEL = 80
-MOST_GROWTH = 1.15
-MOST_MEMORY = 12e9
+MAX_BYTES_PER_LABEL = 80
+"""Goal of the peak memory per label of Dawid-Skene."""
+MAX_GROWTH = 1.15
+"""Goal of the growth of time and memory per label from the smallest to the largest size."""
+MAX_MEMORY = 12e9
+"""Goal of the peak memory in bytes."""
 ITERATIONS = {"DawidSkene": 10, "GDA": 3}
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What is measured."""
+    """Sizes of the measurements."""
 
     sizes: tuple[int, ...] = (10_000_000, 100_000_000)
     assessors: int = 100_000
@@ -43,12 +47,12 @@ class Scale:
 
 
 SMALL = Scale(sizes=(20_000, 40_000), assessors=200, shard_size=5_000, rows_per_file=10_000)
-"""To see that it works, in seconds."""
+"""Sizes of a test of the benchmark itself, which takes seconds."""
 
 
 @dataclass
 class Measured:
-    """One step on one size."""
+    """Measurements of one step on one size."""
 
     step: str
     labels: int
@@ -59,30 +63,30 @@ class Measured:
 
     @property
     def ns_per_label(self) -> float:
-        """Nanoseconds of the clock."""
+        """Wall-clock nanoseconds per label."""
         return self.seconds / self.labels * 1e9
 
     @property
     def processor_ns_per_label(self) -> float:
-        """Nanoseconds of work."""
+        """CPU nanoseconds per label."""
         return self.processor_seconds / self.labels * 1e9
 
     @property
     def bytes_per_label(self) -> float:
-        """The peak, Python and all, by the labels."""
+        """Peak memory of the process, including Python, per label."""
         return self.peak_bytes / self.labels
 
 
 def timed(step: str, labels: int, work: Callable[[], dict[str, Any]]) -> Measured:
-    """Run `work`, which returns details; for a process of its own."""
-    began, worked = time.perf_counter(), time.process_time()
+    """Measure a call of `work`, which returns details; the peak memory is that of the whole process."""
+    start, start_cpu = time.perf_counter(), time.process_time()
     details = work()
-    seconds, processor = time.perf_counter() - began, time.process_time() - worked
+    seconds, processor = time.perf_counter() - start, time.process_time() - start_cpu
     return Measured(step, labels, seconds, processor, peak_bytes(), details)
 
 
 def draw(folder: Path, labels: int, scale: Scale) -> Measured:
-    """A world on disk."""
+    """Simulate judgments and write them to Parquet files."""
     from crowdrank.simulation.large import simulate_partitions
 
     def work() -> dict[str, Any]:
@@ -100,19 +104,19 @@ def draw(folder: Path, labels: int, scale: Scale) -> Measured:
 
 
 def read(folder: Path, work_folder: Path, labels: int, scale: Scale) -> Measured:
-    """The world's judgments in shards."""
+    """Read the Parquet files into shards."""
     from crowdrank import read_partitions
 
     def work() -> dict[str, Any]:
-        made = read_partitions(folder, work=work_folder, shard_size=scale.shard_size, n_jobs=scale.threads)
+        judgments = read_partitions(folder, work=work_folder, shard_size=scale.shard_size, n_jobs=scale.threads)
         size = sum(file.stat().st_size for file in work_folder.iterdir())
-        return {"shards": len(made.shards), "bytes_on_disk": size}
+        return {"shards": len(judgments.shards), "bytes_on_disk": size}
 
     return timed("read and shuffle", labels, work)
 
 
 def fit(name: str, work_folder: Path, output: Path, labels: int, scale: Scale) -> Measured:
-    """A model fitted to the shards, its consensus written."""
+    """Fit a model to the shards and write its consensus."""
     import warnings
 
     import crowdrank
@@ -122,13 +126,13 @@ def fit(name: str, work_folder: Path, output: Path, labels: int, scale: Scale) -
     judgments = load_sharded(work_folder)
     marks: list[tuple[float, float]] = []
 
-    def note(iteration: int, most: int, objective: float) -> None:
+    def record(iteration: int, total: int, objective: float) -> None:
         marks.append((time.perf_counter(), time.process_time()))
 
     def work() -> dict[str, Any]:
         model = getattr(crowdrank, name)(ITERATIONS[name], 0.0)
         engine = crowdrank.LocalEngine(scale.threads)
-        model.fit(judgments, engine=engine, progress=note, output=output)
+        model.fit(judgments, engine=engine, progress=record, output=output)
         written = sum(file.stat().st_size for file in output.rglob("*.parquet"))
         steps = [(after[0] - one[0], after[1] - one[1]) for one, after in pairwise(marks)]
         best = min(steps, default=(float("nan"), float("nan")))
@@ -146,8 +150,8 @@ def fit(name: str, work_folder: Path, output: Path, labels: int, scale: Scale) -
 
 
 def one_machine(folder: Path, scale: Scale) -> list[Measured]:
-    """Every step on every size; what is not needed any more is removed at once."""
-    found = []
+    """Measure every step on every size; delete files that are no longer needed."""
+    measurements = []
     for labels in scale.sizes:
         world, shards, output = folder / "world", folder / "shards", folder / "consensus"
         steps: list[tuple[Callable[..., Measured], tuple[Any, ...]]] = [
@@ -157,57 +161,57 @@ def one_machine(folder: Path, scale: Scale) -> list[Measured]:
         ]
         for step, arguments in steps:
             measured = in_own_process(step, *arguments)
-            found.append(measured)
-            print(line(measured), flush=True)  # noqa: T201 - a program that prints
+            measurements.append(measured)
+            print(line(measured), flush=True)  # noqa: T201
             if step is read:
                 shutil.rmtree(world)
         shutil.rmtree(shards)
         shutil.rmtree(output)
-    return found
+    return measurements
 
 
 def cluster(folder: Path, scale: Scale) -> list[Measured]:
-    """Dawid-Skene on Dask, on the smallest size: one process, then two."""
+    """Measure Dawid-Skene on Dask on the smallest size, with one process and with two."""
     labels, world = scale.sizes[0], folder / "world"
     in_own_process(draw, world, labels, scale)
-    found = []
+    measurements = []
     for workers in scale_dask.PROCESSES:
         measured = in_own_process(on_cluster, world, folder / "shards", labels, workers)
-        found.append(measured)
+        measurements.append(measured)
         print(line(measured), flush=True)  # noqa: T201
     for place in ("world", "shards", "consensus"):
         shutil.rmtree(folder / place)
-    return found
+    return measurements
 
 
 def on_cluster(world: Path, work: Path, labels: int, workers: int) -> Measured:
-    """One row; its peak memory is that of the process that leads."""
+    """Measure Dawid-Skene with a number of Dask processes; the peak memory is that of the client process."""
     return timed(f"{CLUSTER}{workers}", labels, lambda: scale_dask.fit_on_cluster(world, work, labels, workers))
 
 
 CLUSTER = "Dask processes: "
 SECTIONS: dict[str, Callable[[Path, Scale], list[Measured]]] = {"one machine": one_machine, "cluster": cluster}
-"""What is measured, in order."""
+"""Parts of the benchmark, in order."""
 
 
 def line(measured: Measured) -> str:
-    """One line for a person."""
-    details = ", ".join(f"{name} {_short(value)}" for name, value in measured.details.items())
+    """Return a measurement as one line of text."""
+    details = ", ".join(f"{name} {_format(value)}" for name, value in measured.details.items())
     return (
         f"{measured.step:17} {measured.labels:>12,} labels {measured.seconds:9.1f} s {measured.ns_per_label:8.0f} ns "
-        f"({measured.processor_ns_per_label:6.0f} ns of work) {measured.peak_bytes / 1e6:8.0f} MB "
-        f"{measured.bytes_per_label:7.1f} bytes a label | {details}"
+        f"({measured.processor_ns_per_label:6.0f} ns CPU) {measured.peak_bytes / 1e6:8.0f} MB "
+        f"{measured.bytes_per_label:7.1f} bytes per label | {details}"
     )
 
 
-def _short(value: Any) -> str:
+def _format(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
 
 
-def verdicts(found: list[Measured]) -> list[Result]:
-    """The goals: growth of time, memory a label, memory in all."""
+def compare_with_goals(measurements: list[Measured]) -> list[Result]:
+    """Compare the growth of time, the memory per label and the total memory with their goals."""
     results = []
-    by_step = {step: [one for one in found if one.step == step] for step in ("read and shuffle", *ITERATIONS)}
+    by_step = {step: [one for one in measurements if one.step == step] for step in ("read and shuffle", *ITERATIONS)}
     for step, sizes in by_step.items():
         if len(sizes) < 2:
             continue
@@ -215,33 +219,33 @@ def verdicts(found: list[Measured]) -> list[Result]:
         growth = large.processor_ns_per_label / small.processor_ns_per_label
         grown = large.ns_per_label / small.ns_per_label
         name = f"{step}, work a label, {large.labels:,} over {small.labels:,}"
-        results.append(at_most(name, growth, MOST_GROWTH, by_the_clock=grown))
+        results.append(at_most(name, growth, MAX_GROWTH, by_the_clock=grown))
         memory = large.bytes_per_label / small.bytes_per_label
-        results.append(at_most(f"{step}, peak bytes a label, likewise", memory, MOST_GROWTH))
+        results.append(at_most(f"{step}, peak bytes a label, likewise", memory, MAX_GROWTH))
     for one in by_step["DawidSkene"]:
         reading = max(other.peak_bytes for other in by_step["read and shuffle"] if other.labels == one.labels)
         peak = max(one.peak_bytes, reading) / one.labels
         name = f"Dawid-Skene from files to consensus, {one.labels:,} labels, peak bytes a label"
-        results.append(at_most(name, peak, MOST_BYTES_PER_LABEL))
+        results.append(at_most(name, peak, MAX_BYTES_PER_LABEL))
     for step, sizes in by_step.items():
         if sizes:
             peak = max(one.peak_bytes for one in sizes)
-            results.append(at_most(f"{step}, peak memory in GB", peak / 1e9, MOST_MEMORY / 1e9))
-    on_dask = [one for one in found if one.step.startswith(CLUSTER)]
+            results.append(at_most(f"{step}, peak memory in GB", peak / 1e9, MAX_MEMORY / 1e9))
+    on_dask = [one for one in measurements if one.step.startswith(CLUSTER)]
     if on_dask:
         by_workers = {n: [one.details for one in on_dask if one.step == f"{CLUSTER}{n}"] for n in (1, 2)}
-        results.append(scale_dask.verdict(by_workers, on_dask[0].labels))
+        results.append(scale_dask.compare_with_goal(by_workers, on_dask[0].labels))
     return results
 
 
-def picture(found: list[Measured], path: Path) -> None:
-    """Time and memory of every step by the number of labels, both axes in powers of ten."""
+def plot(measurements: list[Measured], path: Path) -> None:
+    """Plot time and memory of every step by the number of labels, on logarithmic axes."""
     import altair as alt
 
     rows = [
-        {"step": one.step, "labels": one.labels, "what": what, "value": value}
-        for one in found
-        for what, value in (("seconds of work", one.processor_seconds), ("peak memory, MB", one.peak_bytes / 1e6))
+        {"step": one.step, "labels": one.labels, "quantity": quantity, "value": value}
+        for one in measurements
+        for quantity, value in (("CPU seconds", one.processor_seconds), ("peak memory, MB", one.peak_bytes / 1e6))
     ]
     chart = (
         alt.Chart(alt.InlineData(values=rows), width=320, height=260)
@@ -251,44 +255,43 @@ def picture(found: list[Measured], path: Path) -> None:
             y=alt.Y("value:Q", scale=alt.Scale(type="log"), title=None),
             color=alt.Color("step:N", title=None),
         )
-        .facet(column=alt.Column("what:N", title=None))
+        .facet(column=alt.Column("quantity:N", title=None))
         .resolve_scale(y="independent")
     )
     chart.save(path)
 
 
 def main(arguments: list[str] | None = None) -> list[Measured]:
-    """Measure, print, and write JSON and a picture."""
+    """Run the measurements, print them, and write them as JSON and as a chart."""
     parser = argparse.ArgumentParser(prog="benchmarks.scale")
-    parser.add_argument("--small", action="store_true", help="tiny worlds, to see that it works")
+    parser.add_argument("--small", action="store_true", help="very small sizes, to test the benchmark")
     parser.add_argument("--sizes", help="numbers of labels, as in 1e6,1e7")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="where the worlds are drawn; by default a temporary folder")
-    parser.add_argument("--only", choices=SECTIONS, help="one part of it")
+    parser.add_argument("--folder", type=Path, help="folder for the data; by default a temporary one")
+    parser.add_argument("--only", choices=SECTIONS, help="run one part only")
     parser.add_argument("--out", type=Path, default=OUT)
-    told = parser.parse_args(arguments)
-    scale = SMALL if told.small else Scale(threads=told.n_jobs)
-    if told.sizes:
-        sizes = tuple(int(float(size)) for size in told.sizes.split(","))
-        scale = replace(scale, sizes=sizes)
-    found: list[Measured] = []
-    with tempfile.TemporaryDirectory(dir=told.folder) as folder:
+    options = parser.parse_args(arguments)
+    scale = replace(SMALL if options.small else Scale(), threads=options.threads)
+    if options.sizes:
+        scale = replace(scale, sizes=tuple(int(float(size)) for size in options.sizes.split(",")))
+    measurements: list[Measured] = []
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for name, section in SECTIONS.items():
-            if told.only in (None, name):
-                found += section(Path(folder), scale)
-    results = verdicts(found)
+            if options.only in (None, name):
+                measurements += section(Path(folder), scale)
+    results = compare_with_goals(measurements)
     for result in results:
         print(result.line())  # noqa: T201
-    told.out.mkdir(parents=True, exist_ok=True)
-    written = {
+    options.out.mkdir(parents=True, exist_ok=True)
+    content = {
         "scale": asdict(scale),
-        "measured": [asdict(one) for one in found],
+        "measured": [asdict(one) for one in measurements],
         "verdicts": [asdict(one) for one in results],
     }
-    (told.out / "scale.json").write_text(json.dumps(written, indent=2))
-    picture(found, told.out / "scale.svg")
-    picture(found, told.out / "scale.png")
-    return found
+    (options.out / "scale.json").write_text(json.dumps(content, indent=2))
+    plot(measurements, options.out / "scale.svg")
+    plot(measurements, options.out / "scale.png")
+    return measurements
 
 
 if __name__ == "__main__":

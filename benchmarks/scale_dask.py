@@ -1,7 +1,7 @@
-"""The same passes on Dask: one process against two, and what an iteration sends.
+"""Measure Dawid-Skene on Dask with one process and with two, and the size of its messages.
 
-Two processes and the one that leads them share this machine's cores; what the leading one does between passes (the
-M-step, the sums of two) is what does not shrink. It is measured apart: `leading_seconds`.
+The worker processes and the client share the cores of this machine. The client's work between passes (the M-step)
+does not get faster with more workers; it is measured as `leading_seconds`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from benchmarks.measure import Result, at_least
 
 ITERATIONS = 8
 PROCESSES = (1, 2, 1, 2)
-"""In turn, so that a machine that others use too is as busy for either; the best of each counts."""
-LEAST_GAIN = 1.6
+"""Numbers of worker processes, in turns, so that other load of the machine affects both; the best of each counts."""
+MIN_SPEEDUP = 1.6
+"""Goal of the time of an iteration with one process divided by that with two."""
 SHARDS = 16
-"""As many for each of two processes, and few enough that their sums are little beside the passes."""
+"""Number of shards: even, so that two processes get as many each, and small, so that adding sums takes little time."""
 
 
 def fit_on_cluster(world: Path, work: Path, labels: int, workers: int) -> dict[str, Any]:
-    """Dawid-Skene on a cluster of `workers` processes here: seconds an iteration, messages and bytes."""
+    """Fit Dawid-Skene on a local cluster; measure seconds, messages and bytes per iteration."""
     import warnings
 
     from crowdrank import DaskEngine, DawidSkene, read_partitions
@@ -30,23 +31,23 @@ def fit_on_cluster(world: Path, work: Path, labels: int, workers: int) -> dict[s
     warnings.simplefilter("ignore")
     sizes = count_messages()
     marks: list[tuple[float, int, int]] = []
-    leading = _timed_maximize()
+    client_seconds = _time_maximize()
 
-    def note(iteration: int, most: int, objective: float) -> None:
+    def record(iteration: int, total: int, objective: float) -> None:
         marks.append((time.perf_counter(), len(sizes), sum(sizes)))
 
     with DaskEngine(workers=workers) as engine:
-        began = time.perf_counter()
+        start = time.perf_counter()
         stored = read_partitions(world, work=work, shard_size=-(-labels // SHARDS), engine=engine)
-        reading = time.perf_counter() - began
-        DawidSkene(ITERATIONS, 0.0).fit(stored, engine=engine, progress=note, output=work.parent / "consensus")
-        between = engine.client.run(_incoming)
+        reading = time.perf_counter() - start
+        DawidSkene(ITERATIONS, 0.0).fit(stored, engine=engine, progress=record, output=work.parent / "consensus")
+        between = engine.client.run(_received_bytes)
     steps = [tuple(b - a for a, b in zip(one, after, strict=True)) for one, after in itertools.pairwise(marks)]
     n = len(steps)
     return {
-        "reading_seconds": reading,  # the second time the shards are there
+        "reading_seconds": reading,  # the shards exist already if this is not the first fit
         "iteration_seconds": min(step[0] for step in steps),
-        "leading_seconds": min(leading),
+        "leading_seconds": min(client_seconds),
         "messages": sum(step[1] for step in steps) / n,
         "bytes_through_client": sum(step[2] for step in steps) / n,
         "bytes_between_workers": sum(between.values()) / (n + 2),
@@ -54,30 +55,30 @@ def fit_on_cluster(world: Path, work: Path, labels: int, workers: int) -> dict[s
     }
 
 
-def _timed_maximize() -> list[float]:
-    """Seconds of every M-step from now on, which the leading process makes alone."""
+def _time_maximize() -> list[float]:
+    """Measure every M-step from now on; return the growing list of seconds."""
     from crowdrank import DawidSkene
 
     seconds: list[float] = []
     maximize = DawidSkene.maximize
 
     def timed(self: Any, theta: Any, statistics: Any) -> Any:
-        began = time.perf_counter()
+        start = time.perf_counter()
         new = maximize(self, theta, statistics)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
         return new
 
     DawidSkene.maximize = timed  # type: ignore[method-assign]
     return seconds
 
 
-def _incoming(dask_worker: Any) -> int:
-    """Bytes that a worker got from others."""
+def _received_bytes(dask_worker: Any) -> int:
+    """Return the number of bytes that a worker received from others."""
     return int(sum(one["total"] for one in dask_worker.transfer_incoming_log))
 
 
 def count_messages() -> list[int]:
-    """The sizes of all messages that this process, with client and scheduler in it, sends and gets from now on."""
+    """Record the messages of this process (client and scheduler) from now on; return the growing list of sizes."""
     from distributed.comm import tcp as module
     from distributed.utils import nbytes as untyped
 
@@ -99,11 +100,11 @@ def count_messages() -> list[int]:
     return sizes
 
 
-def verdict(found: dict[int, list[dict[str, Any]]], labels: int) -> Result:
-    """The goal: two processes over one, the best of each; by the number of processes."""
-    one, two = (min(found[workers], key=lambda details: details["iteration_seconds"]) for workers in (1, 2))
-    gain = one["iteration_seconds"] / two["iteration_seconds"]
+def compare_with_goal(details: dict[int, list[dict[str, Any]]], labels: int) -> Result:
+    """Divide the best time of an iteration with one process by that with two; details are by number of processes."""
+    one, two = (min(details[workers], key=lambda one: one["iteration_seconds"]) for workers in (1, 2))
+    speedup = one["iteration_seconds"] / two["iteration_seconds"]
     name = f"Dawid-Skene, {labels:,} labels, an iteration on 1 Dask process over 2"
-    seconds = {f"on_{n}": details["iteration_seconds"] for n, details in ((1, one), (2, two))}
-    leading = {f"m_step_on_{n}": details["leading_seconds"] for n, details in ((1, one), (2, two))}
-    return at_least(name, gain, LEAST_GAIN, **seconds, **leading)
+    seconds = {f"on_{n}": best["iteration_seconds"] for n, best in ((1, one), (2, two))}
+    m_step = {f"m_step_on_{n}": best["leading_seconds"] for n, best in ((1, one), (2, two))}
+    return at_least(name, speedup, MIN_SPEEDUP, **seconds, **m_step)

@@ -1,4 +1,4 @@
-"""A step of learning targets and weights over the one product that it cannot do without."""
+"""Time of a gradient step of learned targets and weights, relative to the matrix product X'X that it needs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from benchmarks.measure import Result, at_most, best, in_own_process
 
 DOCUMENTS, FEATURES, LABELS, LABEL_FEATURES = 132_000, 300, 3, 29
 EXPERTS, LIST = 36_000, 14
-"""REMAP's sizes: documents of three labels each; experts' documents in lists, to steer by and to stop by alike."""
+"""Sizes of the REMAP paper: documents with three labels each; expert-graded documents for training and validation."""
 RUNS = 5
 
 
-def _drawn() -> Any:
+def _random_data() -> Any:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(DOCUMENTS, FEATURES))
     Y = rng.normal(size=(DOCUMENTS * LABELS, LABEL_FEATURES))
@@ -27,7 +27,7 @@ def _drawn() -> Any:
 
 
 def _step_seconds() -> dict[str, float]:
-    """Seconds of X'X, of a step without its trees in each mode, of the linear functions, and of two trees."""
+    """Measure X'X, a step without functions in each mode, the linear functions, and two trees."""
     from crowdrank.label_learning.boosted import Binned, BoostedFunctions
     from crowdrank.label_learning.gls_gradients import Background
     from crowdrank.label_learning.linear import Inputs, LinearFunctions
@@ -35,7 +35,7 @@ def _step_seconds() -> dict[str, float]:
     from crowdrank.rankers.linear import Standard
     from crowdrank.rankers.ranking_data import gather
 
-    X, document, Y, experts = _drawn()
+    X, document, Y, experts = _random_data()
     background, unweighted = Background(X, document), Background(X, document)
     (V, steer), (W, stop) = ((rows[0], Aim("DCG@10").of(gather(*rows))) for rows in experts)
     label, weight = Y[:, 0].copy(), np.full(len(Y), 0.5)
@@ -53,7 +53,7 @@ def _step_seconds() -> dict[str, float]:
     boosted = BoostedFunctions(Binned(Y, 64), label, "W+T", 3, 50, 0.05)
     boosted.step(*pulls, 0.05)
     seconds: dict[str, float] = {}
-    # Turn by turn, so that a busy moment of the machine meets all alike.
+    # In turns, so that other load of the machine affects all measurements alike.
     for _ in range(RUNS):
         for name, work in {
             "XX": lambda: X.T @ X,
@@ -67,7 +67,7 @@ def _step_seconds() -> dict[str, float]:
 
 
 def step() -> list[Result]:
-    """One step of W+T and of T without trees, and the trees, each over a bare X'X of the documents' features."""
+    """Divide the times of the parts of a step by that of X'X of the documents' features."""
     seconds = in_own_process(_step_seconds)
     floor = seconds["XX"]
     sizes = f"{DOCUMENTS // 1000}k documents x {FEATURES}"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from crowdrank import _disk
 from crowdrank._disk import ScratchFolder
 from crowdrank._files import CACHE, MANIFEST, check_output_file, locked, one_step, recover, write_file
 from crowdrank._folders import FolderKind, check_output_folder, open_folder, remove_folder, update_folder, write_folder
-from crowdrank.errors import InputError, OutputError
+from crowdrank.errors import CrowdrankError, InputError, OutputError
 
 KIND = FolderKind("thing", 1, "thing", "a test")
 CACHED = FolderKind("thing", 1, "thing", "a test", r"[a-z]+-[0-9a-f]{4}")
@@ -29,6 +30,17 @@ PROBLEMS = [ValueError("no"), KeyboardInterrupt(), SystemExit(1), MemoryError(),
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+@contextmanager
+def refused(
+    kind: str, error: type[CrowdrankError] = OutputError, naming: str = ""
+) -> Iterator[pytest.ExceptionInfo[CrowdrankError]]:
+    """Expect an error of this kind whose problem contains a text."""
+    with pytest.raises(error) as caught:
+        yield caught
+    assert caught.value.kind == kind
+    assert naming in caught.value.problem
 
 
 def make_folder(path: Path, text: str, kind: FolderKind = KIND) -> None:
@@ -59,7 +71,7 @@ def test_a_failed_write_leaves_the_old_file(problem: BaseException, tmp_path: Pa
     with pytest.raises(expected) as caught:
         fail_in_file(path, problem)
     if expected is OutputError:
-        assert str(caught.value) == f"Cannot write {path}: No space left. Nothing was changed."
+        assert str(caught.value) == f"{path}: cannot be written: No space left (nothing was changed)."
     assert path.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
 
@@ -92,16 +104,16 @@ def test_long_names_are_written(tmp_path: Path) -> None:
 
 
 def test_an_output_is_checked_before_work(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="does not exist"):
+    with refused("no-parent-folder"):
         check_output_file(tmp_path / "none" / "a.csv")
-    with pytest.raises(OutputError, match="it is a folder"):
+    with refused("is-folder"):
         check_output_file(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OutputError, match="not a regular file"):
+    with refused("not-a-file"):
         check_output_file(tmp_path / "pipe")
     (tmp_path / "pipe").unlink()
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="it is a file"):
+    with refused("not-a-folder"):
         check_output_folder(tmp_path / "file", KIND)
     check_output_file(tmp_path / "new.csv")
     check_output_folder(tmp_path / "new", KIND)
@@ -156,7 +168,7 @@ def test_a_failed_write_leaves_the_old_folder(problem: BaseException, tmp_path: 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_folder_replaces_a_folder(at_once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not at_once:
-        monkeypatch.setattr(_disk, "_exchange_call", lambda: None)
+        monkeypatch.setattr(_disk, "_system_exchange", lambda: None)
     path = tmp_path / "model"
     make_folder(path, "old")
     make_folder(path, "new")
@@ -183,9 +195,9 @@ def test_a_failed_rename_brings_the_old_folder_back(tmp_path: Path, monkeypatch:
             raise OSError(errno.EIO, "Input/output error")
         rename(one, other)
 
-    monkeypatch.setattr(_disk, "_exchange_call", lambda: None)
+    monkeypatch.setattr(_disk, "_system_exchange", lambda: None)
     monkeypatch.setattr(os, "rename", fail)
-    with pytest.raises(OutputError, match="Nothing was changed"):
+    with refused("write-failed"):
         make_folder(path, "new")
     assert (path / "a.txt").read_text() == "old"
     assert names(tmp_path) == ["model"]
@@ -207,9 +219,9 @@ def test_foreign_files_are_never_touched(name: str, foreign: str, tmp_path: Path
     other = path / name
     other.parent.mkdir(exist_ok=True)
     other.write_text("precious")
-    with pytest.raises(OutputError, match=f"{re.escape(foreign)}, which crowdrank did not write"):
+    with refused("foreign-files", naming=foreign):
         make_folder(path, "new", CACHED)
-    with pytest.raises(OutputError, match=f"{re.escape(foreign)}, which crowdrank did not write"):
+    with refused("foreign-files", naming=foreign):
         remove_folder(path, CACHED)
     assert other.read_text() == "precious"
     assert (path / "a.txt").read_text() == "old"
@@ -219,11 +231,11 @@ def test_a_link_or_an_empty_folder_inside_is_foreign(tmp_path: Path) -> None:
     path = tmp_path / "out"
     make_folder(path, "old")
     (path / "empty").mkdir()
-    with pytest.raises(OutputError, match="empty/"):
+    with refused("foreign-files", naming="empty/"):
         make_folder(path, "new")
     (path / "empty").rmdir()
     (path / "link").symlink_to(tmp_path)
-    with pytest.raises(OutputError, match="link"):
+    with refused("foreign-files", naming="link"):
         make_folder(path, "new")
 
 
@@ -240,7 +252,7 @@ def test_a_folder_without_a_valid_manifest_is_not_replaced(content: str, tmp_pat
 
 def test_a_folder_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
     make_folder(tmp_path / "out", "old")
-    with pytest.raises(OutputError, match="another kind"):
+    with refused("other-kind"):
         make_folder(tmp_path / "out", "new", FolderKind("other", 1, "other thing", "a test"))
     assert (tmp_path / "out" / "a.txt").read_text() == "old"
 
@@ -257,14 +269,14 @@ def test_the_current_folder_is_not_replaced(tmp_path: Path, monkeypatch: pytest.
     make_folder(path, "old")
     monkeypatch.chdir(path)
     for name in (".", path, ".."):
-        with pytest.raises(OutputError, match="current folder"):
+        with refused("current-folder"):
             make_folder(Path(name), "new")
 
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_the_cache_moves_to_the_new_folder(at_once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not at_once:
-        monkeypatch.setattr(_disk, "_exchange_call", lambda: None)
+        monkeypatch.setattr(_disk, "_system_exchange", lambda: None)
     path = tmp_path / "out"
     with write_folder(path, CACHED) as draft:
         (draft / CACHE).mkdir()
@@ -290,20 +302,20 @@ def test_changed_and_missing_files_are_found(tmp_path: Path) -> None:
     path = tmp_path / "out"
     make_folder(path, "text")
     (path / "a.txt").write_text("texT")
-    with pytest.raises(InputError, match=r"a\.txt was changed"):
+    with refused("changed-file", InputError):
         open_folder(path, KIND)
     (path / "a.txt").unlink()
-    with pytest.raises(InputError, match=r"there is no a\.txt"):
+    with refused("missing-file", InputError):
         open_folder(path, KIND)
-    with pytest.raises(InputError, match="there is no such folder"):
+    with refused("no-folder", InputError):
         open_folder(tmp_path / "none", KIND)
 
 
 def test_other_kinds_and_formats_are_refused(tmp_path: Path) -> None:
     make_folder(tmp_path / "out", "text", FolderKind("thing", 7, "thing", "a test"))
-    with pytest.raises(InputError, match="in format 7"):
+    with refused("other-version", InputError):
         open_folder(tmp_path / "out", KIND)
-    with pytest.raises(InputError, match="of kind 'thing'"):
+    with refused("other-kind", InputError):
         open_folder(tmp_path / "out", FolderKind("other", 1, "other thing", "a test"))
 
 
@@ -313,7 +325,7 @@ def test_entries_stay_inside_the_folder(name: str, tmp_path: Path) -> None:
     about = json.loads((tmp_path / "out" / MANIFEST).read_text())
     about["entries"] = {name: "0"}
     (tmp_path / "out" / MANIFEST).write_text(json.dumps(about))
-    with pytest.raises(InputError, match="outside of the folder"):
+    with refused("no-manifest", InputError):
         open_folder(tmp_path / "out", KIND)
 
 
@@ -323,7 +335,7 @@ def test_one_file_of_a_folder_is_replaced_with_its_digest(tmp_path: Path) -> Non
     manifest = open_folder(path, KIND)
     with update_folder(path, manifest, "report.html") as draft:
         draft.write_text("page")
-    with pytest.raises(OutputError, match="has changed meanwhile"), update_folder(path, manifest, "report.html"):
+    with refused("changed"), update_folder(path, manifest, "report.html"):
         pass
     assert open_folder(path, KIND).entries.keys() == {"a.txt", "report.html"}
     assert names(path) == ["a.txt", MANIFEST, "report.html"]
@@ -353,9 +365,9 @@ def test_a_failed_step_changes_nothing(tmp_path: Path) -> None:
                 draft.write_text("new")
             fail_in_file(tmp_path / "b.txt", OSError(errno.ENOSPC, "No space left"))
 
-    with pytest.raises(OutputError) as caught:
+    with refused("write-failed") as caught:
         fail()
-    assert str(caught.value) == f"Cannot write {tmp_path / 'b.txt'}: No space left. Nothing was changed."
+    assert caught.value.location.source == str(tmp_path / "b.txt")
     assert read_both(tmp_path) == ["old"] * 3
     assert names(tmp_path) == ["a.txt", "b.txt", "c"]
 
@@ -434,7 +446,7 @@ with _folders.update_folder({str(path)!r}, _folders.Manifest.read(Path({str(path
 def test_a_strange_journal_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("old")
     (tmp_path / ".a.txt.journal").write_text(content)
-    with pytest.raises(OutputError, match="journal"):
+    with refused("invalid-journal"):
         recover(tmp_path / "a.txt")
     assert (tmp_path / "a.txt").read_text() == "old"
 
@@ -512,7 +524,7 @@ def holder(path: Path) -> subprocess.Popen[str]:
 def test_a_second_process_is_refused_or_waits(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     process = holder(path)
-    with pytest.raises(OutputError, match="another crowdrank process"), locked(path, wait=False):
+    with refused("locked"), locked(path, wait=False):
         pass
     done = threading.Event()
 

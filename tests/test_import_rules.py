@@ -1,4 +1,4 @@
-"""The order of the packages, and what importing costs."""
+"""Test the order of packages, the cost of importing and the cache of compiled code."""
 
 from __future__ import annotations
 
@@ -14,41 +14,45 @@ import pytest
 import crowdrank
 
 PACKAGE = Path(crowdrank.__file__).parent
-PACKAGES = (
+ORDER = (
     "judgments",
     "engine",
     "evaluation",
     "simulation",
     "consensus",
     "assessors",
+    "estimation",
     "rankers",
     "label_learning",
     "collection",
     "pipeline",
     "reports",
+    "llm_judges",
+    "service",
+    "testing",
     "cli",
 )
-"""Packages in their order: each imports only from those before it."""
-BASE_MODULES = (
-    "_array_io",
-    "_base",
-    "_disk",
-    "_files",
-    "_folders",
-    "_notebook",
-    "_numba",
-    "_progress",
-    "_saved",
-    "_source",
-    "_text",
-    "_typing",
-    "errors",
-)
+"""Order of the packages: each imports only from those before it. Some do not exist yet."""
+PACKAGES = tuple(name for name in ORDER if (PACKAGE / name / "__init__.py").exists())
+BASE_MODULES = tuple(sorted(path.stem for path in PACKAGE.glob("*.py") if not path.stem.startswith("__")))
 """Modules that import no package of the project; every package may use them."""
+OUTSIDE = {"benchmarks", "experiments", "tests", "tools"}
+"""Folders of the repository that are not part of the library."""
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Return the full names of the modules that a file imports, anywhere in the file."""
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            modules.add(node.module)
+        elif isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+    return modules
 
 
 def crowdrank_imports(path: Path) -> set[str]:
-    """Return the first names below crowdrank that a file imports, wherever in the file."""
+    """Return the packages and modules of crowdrank that a file imports, anywhere in the file."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "crowdrank":
@@ -60,8 +64,12 @@ def crowdrank_imports(path: Path) -> set[str]:
 
 
 def test_every_package_is_in_the_order() -> None:
-    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert packages == set(PACKAGES)
+    assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} == set(PACKAGES)
+
+
+def test_the_library_imports_nothing_outside_of_it() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        assert not {name.split(".")[0] for name in imported_modules(path)} & OUTSIDE, path
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.trees_text import check_trees
 from crowdrank.reports.run_folder import Findings
-from tools.fuzz_saved import alter_bytes, manifests_of, reseal, run
+from tools.fuzz_saved import manifest_kinds, run, update_digests
+from tools.mutations import mutate
 
 WORLD = crowdrank.simulate(queries=12, documents=5, assessors=6, labels=4, gold_queries=8, random_state=1)
 Change = Callable[[Any], Any]
@@ -33,9 +35,9 @@ Change = Callable[[Any], Any]
 
 def sealed(folder: Path, change: Callable[[], None]) -> Path:
     """Change a folder and make its digests fit again."""
-    kinds = manifests_of(folder)
+    kinds = manifest_kinds(folder)
     change()
-    reseal(folder, kinds)
+    update_digests(folder, kinds)
     return folder
 
 
@@ -312,9 +314,9 @@ def test_a_ledger_is_checked(tmp_path: Path, line: str) -> None:
         OutstandingRequests.read(path)
 
 
-def test_bytes_are_altered() -> None:
-    rng = np.random.default_rng(0)
-    assert sum(alter_bytes(b"0123456789" * 20, rng) != b"0123456789" * 20 for _ in range(50)) > 40
+def test_bytes_are_mutated() -> None:
+    rng = random.Random(0)
+    assert sum(mutate(b"0123456789" * 20, rng) != b"0123456789" * 20 for _ in range(50)) > 40
 
 
 def test_altered_folders_give_an_error_or_a_result() -> None:

@@ -1,1 +1,1 @@
-"""What builds the documentation, the notebooks, the picture of the README and a release; no part of the library."""
+"""Build the documentation, notebooks and releases, and test robustness; not part of the library."""

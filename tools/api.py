@@ -1,4 +1,4 @@
-"""The pages of the library: one for each room, from the public names; mkdocstrings fills them."""
+"""Pages of the library reference: one per package, with its public names; mkdocstrings fills them."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ TITLES = {
     "judgments": "Judgments, features, expert grades",
     "engine": "Engines",
     "evaluation": "Measures and comparisons",
-    "simulation": "Simulated worlds",
+    "simulation": "Simulation",
     "consensus": "Consensus",
     "assessors": "Assessors",
     "rankers": "Rankers",
-    "training": "Learned targets and weights",
+    "label_learning": "Learned targets and weights",
     "collection": "What to label next",
     "pipeline": "The whole run",
     "reports": "Reports",
 }
-"""The rooms with public names, in their order, and what their pages are called; other rooms go by their names."""
+"""Titles of the pages of packages, in their order; the page of another package has its name as title."""
 
 
 def pages() -> dict[str, str]:
-    """The text of each page, by its address.
+    """Return the text of each page, by its path.
 
     >>> [name for name in pages()][:2], "crowdrank.consensus.gda.GDA" in pages()["api/consensus.md"]
     (['api/judgments.md', 'api/engine.md'], True)
     """
-    rooms: dict[str, list[str]] = {room: [] for room in TITLES}
+    packages: dict[str, list[str]] = {package: [] for package in TITLES}
     for name in crowdrank.__all__:
-        home = crowdrank._HOMES[name]
-        rooms.setdefault(home.split(".")[0], []).append(f"{home}.{name}")
-    return {f"api/{room}.md": _page(room, names) for room, names in rooms.items() if names}
+        module = crowdrank._HOMES[name]
+        packages.setdefault(module.split(".")[0], []).append(f"{module}.{name}")
+    return {f"api/{package}.md": _page(package, names) for package, names in packages.items() if names}
 
 
-def _page(room: str, names: list[str]) -> str:
-    parts = [f"# {TITLES.get(room, room)}", *(f"::: crowdrank.{name}" for name in names)]
-    if room == "reports":
-        drawn = (getattr(charts, name) for name in charts.__all__)
-        parts += ["## Charts", *(f"::: {chart.__module__}.{chart.__name__}" for chart in drawn)]
+def _page(package: str, names: list[str]) -> str:
+    parts = [f"# {TITLES.get(package, package)}", *(f"::: crowdrank.{name}" for name in names)]
+    if package == "reports":
+        functions = (getattr(charts, name) for name in charts.__all__)
+        parts += ["## Charts", *(f"::: {function.__module__}.{function.__name__}" for function in functions)]
     return "\n\n".join(parts) + "\n"

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from crowdrank.cli.app import app
-from tools.words import plain, table
+from tools.markdown import plain, table
 
 OPENING = """# Command line
 

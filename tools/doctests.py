@@ -1,4 +1,4 @@
-"""For mkdocstrings: the examples of docstrings are code, wherever in the docstring they stand."""
+"""Extension of mkdocstrings: show the examples in docstrings as code."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ EXAMPLE = re.compile(r"^>>> .*(?:\n.*\S.*)*", re.MULTILINE)
 ROLE = re.compile(r":(?:class|func|meth|mod):`")
 
 
-def fenced(text: str) -> str:
-    r"""A docstring with its examples between fences, and without the roles that Markdown does not know.
+def fence_examples(text: str) -> str:
+    r"""Put the examples of a docstring into code fences and remove Sphinx roles.
 
-    >>> fenced("Adds.\n\n>>> 1 + 1\n2\n\nThat is all.")
+    >>> fence_examples("Adds.\n\n>>> 1 + 1\n2\n\nThat is all.")
     'Adds.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nThat is all.'
     """
-    return EXAMPLE.sub(lambda found: f"```pycon\n{found[0]}\n```", ROLE.sub("`", text))
+    return EXAMPLE.sub(lambda match: f"```pycon\n{match[0]}\n```", ROLE.sub("`", text))
 
 
 class Doctests(griffe.Extension):
-    """Fences the examples of every docstring."""
+    """Extension that puts the examples of all docstrings into code fences."""
 
     def on_object(self, *, obj: griffe.Object, **more: Any) -> None:
-        """Called with everything that has a docstring."""
+        """Change the docstring of an object."""
         if obj.docstring is not None:
-            obj.docstring.value = fenced(obj.docstring.value)
+            obj.docstring.value = fence_examples(obj.docstring.value)

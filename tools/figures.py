@@ -1,9 +1,13 @@
-"""Figures on the pages, written into them: what stands there is read on the forge as on the site, and nobody types it.
+"""Write measured numbers into the pages of the documentation: `python -m tools.figures` or `make figures`.
 
-Between `<!-- figures EXPERIMENT TABLE | run, run | column, column -->` and `<!-- end -->` go those rows of the table,
-between `<!-- results EXPERIMENT, EXPERIMENT -->` and its end links to the pages of those experiments, and between
-`<!-- demo -->` and its end the summary of the demo. Pages that are generated as a whole (the results of each
-experiment, the command line) are written whole. `make figures` does it; a test checks that the pages are up to date.
+Three markers are replaced up to the next `<!-- end -->`:
+
+    <!-- figures EXPERIMENT TABLE | run, run | column, column -->   rows of a table of an experiment
+    <!-- results EXPERIMENT, EXPERIMENT -->                         links to the pages of experiments
+    <!-- demo -->                                                   summary of the demo
+
+The results of each experiment and the command-line reference are generated completely. A test checks that all pages
+are up to date.
 """
 
 from __future__ import annotations
@@ -14,89 +18,89 @@ from typing import Any
 
 from crowdrank._files import write_file
 from tools import command_line, results
-from tools.words import plain
+from tools.markdown import plain
 
 DOCS = Path(__file__).parent.parent / "docs"
-MADE = "<!-- Made by `make figures`; changes by hand are lost. -->\n\n"
-PLACE = re.compile(
-    r"^<!-- (?P<kind>figures|results|demo)(?P<told>[^\n]*?) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL
+NOTICE = "<!-- Made by `make figures`; changes by hand are lost. -->\n\n"
+MARKER = re.compile(
+    r"^<!-- (?P<kind>figures|results|demo)(?P<arguments>[^\n]*?) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL
 )
 
 
-def fresh() -> dict[Path, str]:
-    """What every page with figures has to say, by its file."""
-    made = {"command-line.md": command_line.page(), **results.pages()}
-    pages = {DOCS / name: _headed(text) for name, text in made.items()}
+def current_pages() -> dict[Path, str]:
+    """Return the current text of every page with generated parts, by its path."""
+    generated = {"command-line.md": command_line.page(), **results.pages()}
+    pages = {DOCS / name: _with_notice(text) for name, text in generated.items()}
     for path in sorted(DOCS.glob("*.md")):
-        if path not in pages and PLACE.search(text := path.read_text(encoding="utf-8")):
-            pages[path] = filled(text)
+        if path not in pages and MARKER.search(text := path.read_text(encoding="utf-8")):
+            pages[path] = fill(text)
     return pages
 
 
-def _headed(page: str) -> str:
-    """A page that is made, with a remark to whoever opens its source."""
+def _with_notice(page: str) -> str:
+    """Add a comment that the page is generated."""
     title, rest = page.split("\n\n", 1)
-    return f"{title}\n\n{MADE}{rest}"
+    return f"{title}\n\n{NOTICE}{rest}"
 
 
-def filled(text: str) -> str:
-    r"""A page with its figures in their places.
+def fill(text: str) -> str:
+    r"""Replace the parts of a page between markers.
 
-    >>> print(filled("<!-- results nothing -->\n\nold\n\n<!-- end -->"))
+    >>> print(fill("<!-- results nothing -->\n\nold\n\n<!-- end -->"))
     <!-- results nothing -->
     <BLANKLINE>
     <!-- end -->
     """
-    return PLACE.sub(_put, text)
+    return MARKER.sub(_fill_marker, text)
 
 
-def _put(found: re.Match[str]) -> str:
-    kind, told = found["kind"], found["told"].strip()
-    shown = demo() if kind == "demo" else links(told) if kind == "results" else figures(told)
-    return f"<!-- {f'{kind} {told}'.strip()} -->\n\n{shown}{chr(10) * 2 if shown else ''}<!-- end -->"
+def _fill_marker(match: re.Match[str]) -> str:
+    kind, arguments = match["kind"], match["arguments"].strip()
+    content = demo() if kind == "demo" else links(arguments) if kind == "results" else figures(arguments)
+    return f"<!-- {f'{kind} {arguments}'.strip()} -->\n\n{content}{chr(10) * 2 if content else ''}<!-- end -->"
 
 
 def demo() -> str:
-    """The paragraph that the demo ends with."""
+    """Return the summary that the demo prints."""
     return f"> {plain((DOCS / 'assets' / 'report.txt').read_text(encoding='utf-8').strip())}"
 
 
 def links(experiments: str) -> str:
-    """Links to the pages of experiments that were written; nothing where none was."""
-    there = [name for name in (word.strip() for word in experiments.split(",")) if name in results.written()]
-    told = ", ".join(f"[{name}](results/{name}.md)" for name in there)
-    return f"All of it, as it was written last, with tests: {told}." if told else ""
+    """Return links to the pages of experiments that have results."""
+    names = [name for name in (word.strip() for word in experiments.split(",")) if name in results.load_results()]
+    listed = ", ".join(f"[{name}](results/{name}.md)" for name in names)
+    return f"All results, with significance tests: {listed}." if listed else ""
 
 
-def figures(told: str) -> str:
-    """Rows of a table of an experiment, and where they come from."""
-    named, *chosen = [part.strip() for part in told.split("|")]
-    experiment, table = named.split()
-    found = results.written().get(experiment)
-    if found is None:
+def figures(arguments: str) -> str:
+    """Return rows of a table of an experiment and a link to its page."""
+    source, *selection = [part.strip() for part in arguments.split("|")]
+    experiment, name = source.split()
+    result = results.load_results().get(experiment)
+    if result is None:
         raise ValueError(f"docs/results/{experiment}.json is missing; write it with: make results ONLY={experiment}")
-    one = next((one for one in found["tables"] if one["name"] == table), None)
-    if one is None:
-        known = ", ".join(one["name"] for one in found["tables"])
-        raise ValueError(f"The experiment {experiment} has no table '{table}'; it has {known}.")
-    words = [[word.strip() for word in part.split(",") if word.strip()] for part in chosen]
+    table = next((table for table in result["tables"] if table["name"] == name), None)
+    if table is None:
+        known = ", ".join(table["name"] for table in result["tables"])
+        raise ValueError(f"The experiment {experiment} has no table '{name}'; it has {known}.")
+    words = [[word.strip() for word in part.split(",") if word.strip()] for part in selection]
     runs, columns = (*words, [], [])[:2]
-    _check(one, runs, columns)
-    shown = results.rows_shown(one, runs or None, columns or None)
-    return f"{shown}\n\nFrom `python -m experiments {experiment}`: [all of it, with tests](results/{experiment}.md)."
+    _check_names(table, runs, columns)
+    rows = results.table_rows(table, runs or None, columns or None)
+    return f"{rows}\n\nFrom `python -m experiments {experiment}`: [all results, with tests](results/{experiment}.md)."
 
 
-def _check(one: dict[str, Any], runs: list[str], columns: list[str]) -> None:
-    """Refuse names that the table does not have: a page must not lose a row in silence."""
-    there = {str(row.get("run")) for row in one["rows"]} | {name for row in one["rows"] for name in row}
-    unknown = [name for name in (*runs, *columns) if name not in there]
+def _check_names(table: dict[str, Any], runs: list[str], columns: list[str]) -> None:
+    """Raise ValueError if the table lacks a run or a column."""
+    known = {str(row.get("run")) for row in table["rows"]} | {name for row in table["rows"] for name in row}
+    unknown = [name for name in (*runs, *columns) if name not in known]
     if unknown:
-        raise ValueError(f"The table '{one['name']}' has no {', '.join(unknown)}.")
+        raise ValueError(f"The table '{table['name']}' has no {', '.join(unknown)}.")
 
 
 def main() -> None:
-    """Write the pages whose figures are not those of today."""
-    for path, text in fresh().items():
+    """Write the pages that are not up to date."""
+    for path, text in current_pages().items():
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             with write_file(path) as draft:
                 draft.write_text(text, encoding="utf-8")

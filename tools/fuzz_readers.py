@@ -1,4 +1,4 @@
-"""Fuzz the readers: every input is refused with a CrowdrankError, or read with every row counted.
+"""Fuzz the readers: every input raises a CrowdrankError or is read with every row counted.
 
     run(count=60_000, seconds=600, seed=1)   -> {"inputs": 60000, "read": ..., "refused": ...}
 
@@ -26,9 +26,10 @@ import pyarrow.parquet as pq
 from crowdrank import Gold, Judgments, read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import CrowdrankError
 from crowdrank.judgments.read import Features
+from tools.mutations import mutate
 
-LONGEST_MESSAGE = 1500
-MOST_MUTATIONS = 4
+MAX_MESSAGE_LENGTH = 1500
+"""Maximum number of characters of a message."""
 
 CSV = (
     "query,document,assessor,grade,family,time,duration,cost,honeypot\n"
@@ -97,8 +98,8 @@ def parquet(**options: Any) -> bytes:
     return sink.getvalue()
 
 
-SOUND = pa.table({"document": ["a", "b"], "assessor": ["ann", "bob"], "grade": [0, 1]})
-"""A table without a fault, to be read with a mutated file of scales or of excluded assessors."""
+VALID = pa.table({"document": ["a", "b"], "assessor": ["ann", "bob"], "grade": [0, 1]})
+"""Valid table that is read with a mutated file of scales or of excluded assessors."""
 
 
 def read_rf10(path: Path, **options: Any) -> Judgments:
@@ -112,13 +113,13 @@ def read_rf10_gold(path: Path, **options: Any) -> Gold:
 
 
 def read_with_scales(path: Path) -> Judgments:
-    """Read a sound table with a file of scales."""
-    return read_judgments(SOUND, scales=path).on_one_scale()
+    """Read a valid table with a file of scales."""
+    return read_judgments(VALID, scales=path).on_one_scale()
 
 
 def read_with_exclude(path: Path) -> Judgments:
-    """Read a sound table with a file of excluded assessors."""
-    return read_judgments(SOUND, exclude=path)
+    """Read a valid table with a file of excluded assessors."""
+    return read_judgments(VALID, exclude=path)
 
 
 Reader = Callable[..., Any]
@@ -142,32 +143,15 @@ SAMPLES: Mapping[str, tuple[str, bytes, tuple[Reader, ...]]] = {
     "quepid": ("a.csv", QUEPID.encode(), (read_judgments, read_gold)),
     "opensearch": ("a.json", json.dumps(OPENSEARCH).encode(), (read_judgments, read_gold)),
     "label-studio": ("a.json", json.dumps(LABEL_STUDIO).encode(), (read_judgments, read_gold)),
-    "looked into": ("a.txt", LETOR.encode(), (read_features, read_gold, read_judgments)),
+    "unknown suffix": ("a.txt", LETOR.encode(), (read_features, read_gold, read_judgments)),
     "scales": ("scales.csv", b"assessor,grades,maps_to\nann,0-2,0|1|2\n*,0-2,\n", (read_with_scales,)),
     "exclude": ("names.txt", b"ann\n", (read_with_exclude,)),
 }
-TOKENS = (
-    *(b",", b"\t", b'"', b"'", b"\n", b"\r", b"\r\n", b"\0", b" ", b"#", b":", b"|", b"\\", b"{", b"}", b"[", b"]"),
-    *(b"qid:", b"docid = ", b"null", b"true", b"nan", b"inf", b"-2", b"-1", b"0", b"1", b'"1"', b"1.0"),
-    *(b"1e999", b"-1e308", b"1e-400", b"9" * 30, b"9" * 5000, b"9007199254740993", b"18446744073709551616", b"1_0"),
-    *(
-        b"\xff\xfe",
-        b"\xef\xbb\xbf",
-        b"\xed\xa0\x80",
-        b"\\ud800",
-        b'"\\udfff"',
-        b"\xc2\xa0",
-        b"\xe2\x80\xa8",
-        b"\x1f\x8b",
-    ),
-    *(b"=cmd", b"1:1", b"1000000:1", b"2147483648:1", b"x" * 3000),
-)
-DEPTHS = (20, 200, 2000, 20_000)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One input: the bytes of a file, and how it is read."""
+    """Input of a reader: format, name and bytes of a file, and the options of the reader."""
 
     format: str
     name: str
@@ -177,7 +161,7 @@ class Case:
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Yield inputs without end: samples of every format, mutated; the same seed gives the same inputs."""
+    """Yield mutated samples of every format without end; the same seed gives the same inputs."""
     rng = random.Random(seed)
     formats = list(SAMPLES)
     while True:
@@ -186,11 +170,11 @@ def cases(seed: int) -> Iterator[Case]:
             name, sample, readers = SAMPLES[format]
             packed = name.endswith(".gz")
             content = gzip.decompress(sample) if packed else sample
-            inside = not packed or rng.random() < 0.7  # else the packed bytes are damaged
-            content = mutated(content, rng) if inside else content
+            inside = not packed or rng.random() < 0.7  # otherwise damage the compressed bytes
+            content = mutate(content, rng) if inside else content
             if packed:
                 content = gzip.compress(content, compresslevel=1, mtime=0)
-                content = content if inside else mutated(content, rng)
+                content = content if inside else mutate(content, rng)
             read = rng.choice(readers)
             yield Case(format, name, content, read, _options(read, rng))
 
@@ -210,81 +194,12 @@ def _options(read: Reader, rng: random.Random) -> dict[str, Any]:
     return {name: rng.choice(values) for name, values in known.items() if rng.random() < chances.get(name, 0.1)}
 
 
-def mutated(content: bytes, rng: random.Random) -> bytes:
-    """Return the bytes after one or a few random changes."""
-    changed = bytearray(content)
-    for _ in range(rng.randint(1, MOST_MUTATIONS)):
-        rng.choice(MUTATIONS)(changed, rng)
-    return bytes(changed)
-
-
-def _flip_bit(content: bytearray, rng: random.Random) -> None:
-    if content:
-        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-
-
-def _set_byte(content: bytearray, rng: random.Random) -> None:
-    place = rng.randint(0, len(content))
-    content[place : place + 1] = bytes([rng.randrange(256)])
-
-
-def _truncate(content: bytearray, rng: random.Random) -> None:
-    del content[rng.randint(0, len(content)) :]
-
-
-def _delete_slice(content: bytearray, rng: random.Random) -> None:
-    place = rng.randint(0, len(content))
-    del content[place : place + rng.randint(1, 40)]
-
-
-def _duplicate_slice(content: bytearray, rng: random.Random) -> None:
-    place = rng.randint(0, len(content))
-    piece = content[place : place + rng.randint(1, 120)]
-    where = rng.choice((place, rng.randint(0, len(content))))
-    content[where:where] = piece * rng.choice((1, 1, 1, 20))
-
-
-def _insert_token(content: bytearray, rng: random.Random) -> None:
-    place = rng.randint(0, len(content))
-    content[place:place] = rng.choice(TOKENS)
-
-
-def _replace_number(content: bytearray, rng: random.Random) -> None:
-    """Put a token in the place of a digit: so the structure around it stays."""
-    digits = [place for place, byte in enumerate(content) if 48 <= byte <= 57]
-    if digits:
-        place = rng.choice(digits)
-        content[place : place + 1] = rng.choice(TOKENS)
-
-
-def _nest(content: bytearray, rng: random.Random) -> None:
-    place, depth = rng.randint(0, len(content)), rng.choice(DEPTHS)
-    start, end = rng.choice(((b"[", b"]"), (b'{"a":', b"}")))
-    content[place:place] = start * depth + b"1" + (end * depth if rng.random() < 0.7 else b"")
-
-
-def _change_line(content: bytearray, rng: random.Random) -> None:
-    """Repeat, drop or move a line."""
-    lines = bytes(content).splitlines(keepends=True)
-    if lines:
-        line = lines.pop(rng.randrange(len(lines)))
-        for _ in range(rng.choice((0, 1, 2))):
-            lines.insert(rng.randint(0, len(lines)), line)
-        content[:] = b"".join(lines)
-
-
-MUTATIONS: tuple[Callable[[bytearray, random.Random], None], ...] = (
-    *(_flip_bit, _flip_bit, _set_byte, _truncate, _delete_slice, _duplicate_slice),
-    *(_insert_token, _insert_token, _replace_number, _replace_number, _change_line, _nest),
-)
-
-
 def check(case: Case, folder: Path) -> bool:
     """Read a case from `folder`; return whether it was read or else refused.
 
     Raises:
-        AssertionError: another error than a CrowdrankError, a message that is no single sentence, or a row without a
-            count. The input stays in the folder.
+        AssertionError: the error is not a CrowdrankError, its message is longer than one line, or a row is not counted.
+            The input stays in the folder.
     """
     path = folder / case.name
     path.write_bytes(case.content)
@@ -295,8 +210,8 @@ def check(case: Case, folder: Path) -> bool:
         message = str(problem)
         message.encode()
         plain = message.replace(str(path), "")
-        sound = message.endswith(".") and "\n" not in plain and len(plain) < LONGEST_MESSAGE
-        assert sound, f"{about}: {message!r}"
+        valid = message.endswith(".") and "\n" not in plain and len(plain) < MAX_MESSAGE_LENGTH
+        assert valid, f"{about}: {message!r}"
         return False
     except Exception as problem:
         raise AssertionError(f"{about} raised {type(problem).__name__}: {problem}") from problem
@@ -323,7 +238,7 @@ def _check_result(result: Any, case: Case, about: str) -> None:
 
 
 def _count_lines(case: Case) -> int | None:
-    """Return the number of rows of a file with one row per line, counted another way; None for other formats."""
+    """Return the number of rows of a file with one row per line, or None; this count does not use the readers."""
     content = case.content.removeprefix(b"\xef\xbb\xbf")
     if case.format == "jsonl":
         return sum(bool(line.decode().strip()) for line in content.split(b"\n"))
@@ -338,11 +253,11 @@ def run(count: int, seconds: float, seed: int, folder: Path | None = None) -> di
     """Check up to `count` inputs for up to `seconds` seconds; return the counts of inputs, read and refused.
 
     Args:
-        count: the number of inputs.
-        seconds: when to stop, if the inputs take longer.
-        seed: the seed of the inputs.
-        folder: where the inputs are written; after a violation or a crash, the last one is there. By default a new
-            temporary folder.
+        count: maximum number of inputs.
+        seconds: maximum time.
+        seed: random seed.
+        folder: folder for the inputs, by default a new temporary one; after a violation or a crash, it contains the
+            last input.
     """
     folder = Path(tempfile.mkdtemp(prefix="crowdrank-fuzz-")) if folder is None else folder
     end = time.monotonic() + seconds

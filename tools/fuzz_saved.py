@@ -1,10 +1,10 @@
-"""Alter saved folders at random, then load and use them: the outcome is a result or one of crowdrank's own errors.
+"""Alter saved folders at random, load and use them: the outcome is a result or a CrowdrankError.
 
     python -m tools.fuzz_saved --count 5000 --seconds 600 --seed 1
 
-Models, rankers, remappers, shards, checkpoints, a run, a ledger and a journal are made once. Each case alters a copy of
-one of them; half of the time the digests in its manifests are then made to fit, as an attacker would. The cases run in
-a process of their own, so that a crash of the process is seen and its case is named.
+Models, rankers, remappers, shards, checkpoints, a run, a ledger and a journal are created once. Each case alters a copy
+of one of them; in half of the cases the digests in its manifests are then updated, as an attacker would. The cases run
+in a child process, so that a crash is detected and its case is reported.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -40,27 +41,28 @@ from crowdrank._array_io import arrays_from_table, arrays_to_table
 from crowdrank._files import MANIFEST
 from crowdrank._folders import FolderKind, Manifest, write_manifest
 from crowdrank.errors import CrowdrankError
+from tools.mutations import mutate
 
 Use = Callable[[Path], None]
-ODD: tuple[Any, ...] = (
+REPLACEMENTS: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2, 3, 255, 2**31, -(2**31), 2**53, 2**63, 10**30, 0.5, -0.0, 1e308, float("nan"),
     float("inf"), "", "x", "0", "-1", "../../etc/passwd", "/etc/passwd", "NaN", "\ud800", "a" * 5000, [], {}, [[]],
     [0], ["x"], {"x": 1}, [None] * 3, [-1, 2**40],
 )  # fmt: skip
-"""Values that take the place of others."""
+"""Values that replace others in JSON files."""
 EXTREMES = (-1, 0, 1, 2, 5, 100, 127, -128, 2**31 - 1, -(2**31), 2**40, 2**63 - 1)
 FLOATS = (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e300, -1e300, 1e-300, 1e11, 2.0, 0.5)
 CASE_SECONDS = 120
-"""A case that takes longer ends the process."""
+"""Maximum number of seconds of a case; a longer one ends the process."""
 FAST = Path("/dev/shm")
-"""Folder in memory, where there is one: most of the time goes into copying files."""
+"""Folder in memory, if there is one: most of the time is spent on copying files."""
 MEMORY = 12 << 30
-"""Bytes that the process of the cases may take."""
+"""Maximum number of bytes of memory of the child process."""
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """Saved folder with what is done with an altered copy of it, and how often it is drawn."""
+    """Saved folder, the function that uses an altered copy of it, and its relative frequency."""
 
     name: str
     folder: Path
@@ -69,10 +71,10 @@ class Artifact:
 
 
 def run(count: int, seconds: float, seed: int) -> dict[str, int]:
-    """Run cases in a process of their own; return how many of each artifact were refused or gave a result.
+    """Run cases in a child process; return the numbers of refused and used copies of each artifact.
 
     Raises:
-        AssertionError: a case raised another exception, or ended the process; the message names it.
+        AssertionError: a case raised another exception or ended the process.
 
     """
     with tempfile.NamedTemporaryFile("r", suffix=".case") as case:
@@ -88,19 +90,19 @@ def run(count: int, seconds: float, seed: int) -> dict[str, int]:
 
 
 def work(count: int, seconds: float, seed: int, case_file: Path, first: int = 0) -> dict[str, int]:
-    """Run the cases here."""
+    """Run cases in this process; write the number of the current one to `case_file`."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(dir=FAST if FAST.is_dir() else None) as name:
         root = Path(name)
-        (root / "made").mkdir()
-        artifacts = make_artifacts(root / "made")
+        (root / "artifacts").mkdir()
+        artifacts = make_artifacts(root / "artifacts")
         weights = np.array([one.weight for one in artifacts])
-        ends = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         for number in range(first, first + count):
-            if time.monotonic() > ends:
+            if time.monotonic() > deadline:
                 break
             drawn = np.random.default_rng([seed, number]).choice(len(artifacts), p=weights / weights.sum())
             artifact = artifacts[int(drawn)]
@@ -113,35 +115,35 @@ def work(count: int, seconds: float, seed: int, case_file: Path, first: int = 0)
 
 def run_case(artifact: Artifact, seed: Sequence[int], place: Path) -> str:
     """Alter a copy of an artifact, then load and use it; return "refused" or "used"."""
-    copy_altered(artifact, np.random.default_rng(seed), place)
+    copy_alter_value(artifact, np.random.default_rng(seed), place)
     try:
         artifact.use(place)
     except CrowdrankError:
         return "refused"
     except BaseException as problem:
         saved = Path(tempfile.mkdtemp(prefix="crowdrank-fuzz-")) / artifact.name
-        copy_altered(artifact, np.random.default_rng(seed), saved)
+        copy_alter_value(artifact, np.random.default_rng(seed), saved)
         frames = "".join(traceback.format_exception(problem)[-12:])
         raise AssertionError(f"seed {seed}: {artifact.name}, saved in {saved}:\n{frames}") from problem
     return "used"
 
 
-def copy_altered(artifact: Artifact, rng: np.random.Generator, place: Path) -> None:
+def copy_alter_value(artifact: Artifact, rng: np.random.Generator, place: Path) -> None:
     """Copy an artifact and alter the copy."""
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(artifact.folder, place, copy_function=shutil.copyfile)
-    kinds = manifests_of(place)
-    sealed = bool(rng.random() < 0.5)
+    kinds = manifest_kinds(place)
+    keep_valid = bool(rng.random() < 0.5)
     for _ in range(1 if rng.random() < 0.7 else int(rng.integers(2, 4))):
-        alter(place, rng, sealed=sealed)
-    if sealed:
-        reseal(place, kinds)
+        alter(place, rng, keep_valid=keep_valid)
+    if keep_valid:
+        update_digests(place, kinds)
 
 
 # Altering.
 
 
-def manifests_of(folder: Path) -> dict[str, FolderKind]:
+def manifest_kinds(folder: Path) -> dict[str, FolderKind]:
     """Return the kinds of a folder and those inside it by their relative paths, innermost first."""
     found = {}
     for path in sorted(folder.rglob(MANIFEST), key=lambda path: -len(path.parts)):
@@ -150,16 +152,16 @@ def manifests_of(folder: Path) -> dict[str, FolderKind]:
     return found
 
 
-def reseal(folder: Path, kinds: dict[str, FolderKind]) -> None:
-    """Make the digests of an altered folder fit its files."""
-    _reseal_shards(folder)
+def update_digests(folder: Path, kinds: dict[str, FolderKind]) -> None:
+    """Update the digests in the manifests of an altered folder."""
+    _update_shard_digests(folder)
     for name, kind in kinds.items():
         if (folder / name).is_dir():
             write_manifest(folder / name, kind)
 
 
-def _reseal_shards(folder: Path) -> None:
-    """Make the digests of shards fit their codes, where these can still be read."""
+def _update_shard_digests(folder: Path) -> None:
+    """Update the digests of shards, if their codes can still be read."""
     try:
         about = json.loads((folder / "judgments.json").read_text())
         for shard in about["shards"]:
@@ -169,13 +171,13 @@ def _reseal_shards(folder: Path) -> None:
                     digest.update(np.ascontiguousarray(np.load(stream)).data)
             shard["digest"] = digest.hexdigest()
         (folder / "judgments.json").write_text(json.dumps(about))
-    except Exception:  # there are no shards, or they cannot be read: then nothing is to be made to fit
+    except Exception:  # there are no shards, or they cannot be read
         return
 
 
-def alter(folder: Path, rng: np.random.Generator, *, sealed: bool) -> None:
-    """Alter one file of a folder; where it is sealed again, not a manifest."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not (sealed and path.name == MANIFEST))
+def alter(folder: Path, rng: np.random.Generator, *, keep_valid: bool) -> None:
+    """Alter one file of a folder, but not a manifest that is updated later."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not (keep_valid and path.name == MANIFEST))
     if not files:
         return
     path = files[rng.integers(len(files))]
@@ -189,60 +191,37 @@ def alter(folder: Path, rng: np.random.Generator, *, sealed: bool) -> None:
             path.write_bytes(theirs)
             other.write_bytes(mine)
     elif kind < 0.3:
-        path.write_bytes(alter_bytes(path.read_bytes(), rng))
+        mutate_file(path, rng)
     else:
         try:
             by_suffix(path)(path, rng)
-        except Exception:  # it was damaged before and cannot be read: damage it further
-            path.write_bytes(alter_bytes(path.read_bytes() if path.exists() else b"", rng))
+        except Exception:  # an earlier change made it unreadable: damage it further
+            mutate_file(path, rng)
 
 
 def by_suffix(path: Path) -> Callable[[Path, np.random.Generator], None]:
     """Return the function that alters files of this kind."""
     known = {".json": alter_json, ".journal": alter_json, ".npy": alter_npy, ".arrow": alter_ipc}
     known |= {".csv": alter_lines, ".txt": alter_lines, ".md": alter_lines, ".parquet": alter_parquet}
-    return known.get(path.suffix, lambda path, rng: _write(path, alter_bytes(path.read_bytes(), rng)))
+    return known.get(path.suffix, mutate_file)
 
 
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
-
-
-def alter_bytes(data: bytes, rng: np.random.Generator) -> bytes:
-    """Flip bits, cut, repeat, fill or remove a part."""
-    if not data:
-        return rng.bytes(int(rng.integers(1, 40)))
-    first, last = sorted(int(place) for place in rng.integers(0, len(data) + 1, 2))
-    match rng.integers(7):
-        case 0:
-            changed = bytearray(data)
-            for place in rng.integers(0, len(data), int(rng.integers(1, 9))):
-                changed[place] ^= 1 << int(rng.integers(8))
-            return bytes(changed)
-        case 1:
-            return data[:first]
-        case 2:
-            return data[:first] + data[last:]
-        case 3:
-            return data[:last] + data[first:]
-        case 4:
-            return data[:first] + bytes(last - first) + data[last:]
-        case 5:
-            return data[:first] + rng.bytes(int(rng.integers(1, 40))) + data[first:]
-        case _:
-            return b""
+def mutate_file(path: Path, rng: np.random.Generator) -> None:
+    """Change bytes of a file, or create it."""
+    content = path.read_bytes() if path.exists() else b""
+    path.write_bytes(mutate(content, random.Random(rng.bytes(8))))
 
 
 def alter_json(path: Path, rng: np.random.Generator) -> None:
     """Replace, remove, rename or repeat a value, at any depth."""
     value = json.loads(path.read_text())
     if rng.random() < 0.03:
-        path.write_text("[" * 100_000 + "]" * 100_000 if rng.random() < 0.5 else json.dumps(_odd(rng)))
+        path.write_text("[" * 100_000 + "]" * 100_000 if rng.random() < 0.5 else json.dumps(_replacement(rng)))
         return
-    path.write_text(json.dumps(_altered(value, rng)))
+    path.write_text(json.dumps(_alter_value(value, rng)))
 
 
-def _altered(value: Any, rng: np.random.Generator) -> Any:
+def _alter_value(value: Any, rng: np.random.Generator) -> Any:
     if isinstance(value, dict) and value:
         key = sorted(value)[rng.integers(len(value))]
         kind = rng.random()
@@ -250,7 +229,7 @@ def _altered(value: Any, rng: np.random.Generator) -> Any:
             return {name: one for name, one in value.items() if name != key}
         if kind < 0.15:
             return {("x" if name == key else name): one for name, one in value.items()}
-        return {**value, key: _altered(value[key], rng)}
+        return {**value, key: _alter_value(value[key], rng)}
     if isinstance(value, list) and value and rng.random() < 0.8:
         place = int(rng.integers(len(value)))
         kind = rng.random()
@@ -258,32 +237,32 @@ def _altered(value: Any, rng: np.random.Generator) -> Any:
             return value[:place] + value[place + 1 :]
         if kind < 0.3:
             return value[: place + 1] + value[place:]
-        return [*value[:place], _altered(value[place], rng), *value[place + 1 :]]
-    return _odd(rng, value)
+        return [*value[:place], _alter_value(value[place], rng), *value[place + 1 :]]
+    return _replacement(rng, value)
 
 
-def _odd(rng: np.random.Generator, value: Any = None) -> Any:
+def _replacement(rng: np.random.Generator, value: Any = None) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and rng.random() < 0.4:
         return (-value, value + 1, value - 1, float(value), str(value), value * 1000)[rng.integers(6)]
-    return ODD[rng.integers(len(ODD))]
+    return REPLACEMENTS[rng.integers(len(REPLACEMENTS))]
 
 
 def alter_parquet(path: Path, rng: np.random.Generator) -> None:
     """Alter a column, the rows or the metadata of a Parquet file."""
     table = pq.ParquetFile(path).read()
     if table.column_names == ["name", "dtype", "shape", "bytes"] and rng.random() < 0.8:
-        pq.write_table(arrays_to_table(_altered_arrays(arrays_from_table(table), rng)), path)
+        pq.write_table(arrays_to_table(_alter_arrays(arrays_from_table(table), rng)), path)
         return
     metadata = table.schema.metadata or {}
     if b"crowdrank" in metadata and rng.random() < 0.4:
-        about = json.dumps(_altered(json.loads(metadata[b"crowdrank"]), rng))
+        about = json.dumps(_alter_value(json.loads(metadata[b"crowdrank"]), rng))
         table = table.replace_schema_metadata({"crowdrank": about})
     else:
-        table = _altered_table(table, rng)
+        table = _alter_table(table, rng)
     pq.write_table(table, path)
 
 
-def _altered_arrays(arrays: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+def _alter_arrays(arrays: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     if not arrays:
         return {"x": np.zeros(1)}
     names = sorted(arrays)
@@ -307,7 +286,7 @@ def _altered_arrays(arrays: dict[str, Any], rng: np.random.Generator) -> dict[st
         case 7:
             return {**arrays, name: np.full(array.shape, _extreme(array.dtype, rng), array.dtype)}
         case _:
-            return {**arrays, name: _with_extremes(array, rng)}
+            return {**arrays, name: _set_extremes(array, rng)}
 
 
 def _extreme(dtype: Any, rng: np.random.Generator) -> Any:
@@ -316,7 +295,7 @@ def _extreme(dtype: Any, rng: np.random.Generator) -> Any:
     return np.array(EXTREMES[rng.integers(len(EXTREMES))]).astype(dtype)
 
 
-def _with_extremes(array: Any, rng: np.random.Generator) -> Any:
+def _set_extremes(array: Any, rng: np.random.Generator) -> Any:
     changed = array.copy()
     if changed.size:
         for place in rng.integers(0, changed.size, int(rng.integers(1, 4))):
@@ -324,7 +303,7 @@ def _with_extremes(array: Any, rng: np.random.Generator) -> Any:
     return changed
 
 
-def _altered_table(table: pa.Table, rng: np.random.Generator) -> pa.Table:
+def _alter_table(table: pa.Table, rng: np.random.Generator) -> pa.Table:
     names = table.column_names
     if not names:
         return pa.table({"x": [1]})
@@ -351,11 +330,11 @@ def _altered_table(table: pa.Table, rng: np.random.Generator) -> pa.Table:
         case _:
             values = column.to_pylist()
             for at in rng.integers(0, max(len(values), 1), int(rng.integers(1, 4))):
-                values[at] = _cell(column.type, rng)
+                values[at] = _replacement_cell(column.type, rng)
             return table.set_column(place, name, pa.array(values, column.type))
 
 
-def _cell(kind: pa.DataType, rng: np.random.Generator) -> Any:
+def _replacement_cell(kind: pa.DataType, rng: np.random.Generator) -> Any:
     if rng.random() < 0.2:
         return None
     if pa.types.is_integer(kind):
@@ -372,12 +351,12 @@ def _cell(kind: pa.DataType, rng: np.random.Generator) -> Any:
 
 
 def alter_npy(path: Path, rng: np.random.Generator) -> None:
-    """Alter one of the arrays in a file."""
+    """Alter one array of a file."""
     arrays = []
     with path.open("rb") as stream:
         while stream.tell() < path.stat().st_size:
             arrays.append(np.load(stream))
-    named = _altered_arrays({f"{number:02d}": array for number, array in enumerate(arrays)}, rng)
+    named = _alter_arrays({f"{number:02d}": array for number, array in enumerate(arrays)}, rng)
     with path.open("wb") as stream:
         for array in named.values():
             np.save(stream, array)
@@ -387,13 +366,13 @@ def alter_ipc(path: Path, rng: np.random.Generator) -> None:
     """Alter a column or the rows of an Arrow file."""
     with pa.OSFile(str(path)) as file:
         table = pa.ipc.open_file(file).read_all()
-    table = _altered_table(table, rng)
+    table = _alter_table(table, rng)
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
 
 
 def alter_lines(path: Path, rng: np.random.Generator) -> None:
-    """Alter a line of a text, or a value in it; the sizes of LightGBM's trees are made to fit."""
+    """Alter a line of a text, or a value in it; in most cases, update the sizes of LightGBM's trees."""
     lines = path.read_bytes().decode().split("\n")
     if path.suffix == ".txt" and "end of trees" in lines and rng.random() < 0.9:
         place = int(rng.integers(lines.index("end of trees")))
@@ -408,12 +387,14 @@ def alter_lines(path: Path, rng: np.random.Generator) -> None:
             other = int(rng.integers(len(lines)))
             lines[place], lines[other] = lines[other], lines[place]
         case _:
-            lines[place] = _altered_line(lines[place], rng)
+            lines[place] = _alter_line(lines[place], rng)
     text = "\n".join(lines)
-    path.write_text(_resized(text) if rng.random() < 0.8 else text, encoding="utf-8", errors="replace", newline="")
+    path.write_text(
+        _update_tree_sizes(text) if rng.random() < 0.8 else text, encoding="utf-8", errors="replace", newline=""
+    )
 
 
-def _altered_line(line: str, rng: np.random.Generator) -> str:
+def _alter_line(line: str, rng: np.random.Generator) -> str:
     separator = "," if "," in line else " "
     head, equals, rest = line.partition("=") if separator == " " else ("", "", line)
     cells = (rest or head).split(separator)
@@ -431,8 +412,8 @@ def _altered_line(line: str, rng: np.random.Generator) -> str:
     return f"{head}{equals}{separator.join(cells)}" if rest else separator.join(cells)
 
 
-def _resized(text: str) -> str:
-    """Make the sizes of LightGBM's trees fit."""
+def _update_tree_sizes(text: str) -> str:
+    """Update the sizes of the trees in a LightGBM model."""
     head, found, rest = text.partition("Tree=")
     if not found or "end of trees" not in rest or "tree_sizes=" not in head:
         return text
@@ -442,11 +423,11 @@ def _resized(text: str) -> str:
     return "\n".join(lines) + found + rest
 
 
-# What is altered, and how it is used.
+# Artifacts.
 
 
 def make_artifacts(root: Path) -> list[Artifact]:
-    """Make small folders of every kind."""
+    """Create small folders of every kind."""
     import crowdrank
     from crowdrank.judgments.storage import load
 
@@ -465,7 +446,7 @@ def make_artifacts(root: Path) -> list[Artifact]:
     (root / "judgments").mkdir()
     _save_judgments(judgments, root / "judgments" / "judgments.parquet")
     artifacts.append(
-        Artifact("judgments", root / "judgments", lambda folder: _look(load(folder / "judgments.parquet")))
+        Artifact("judgments", root / "judgments", lambda folder: _use_judgments(load(folder / "judgments.parquet")))
     )
     return artifacts
 
@@ -476,7 +457,7 @@ def _save_judgments(judgments: Any, path: Path) -> None:
     save(judgments, path)
 
 
-def _look(judgments: Any) -> None:
+def _use_judgments(judgments: Any) -> None:
     assert len(judgments.frame) == len(judgments)
     repr(judgments)
     if judgments.maps_to_one_scale:
@@ -487,27 +468,27 @@ def _models(root: Path, judgments: Any, gold: Any) -> list[Artifact]:
     from crowdrank.consensus import model_class
     from crowdrank.consensus.base import Aggregator
 
-    few = judgments.where(np.arange(len(judgments)) < 20)
+    subset = judgments.where(np.arange(len(judgments)) < 20)
 
     def use(folder: Path) -> None:
         model = Aggregator.load(folder)
         repr(model), model._repr_html_(), model.consensus_.documents, model.consensus_.assessors
         model.predict()
-        model.infer(few)
-        model.posterior(few)
-        model.add(few, rounds=1)
+        model.infer(subset)
+        model.posterior(subset)
+        model.add(subset, rounds=1)
 
     settings: dict[str, dict[str, Any]] = {
         "majority": {}, "bwa": {}, "dawid-skene": {}, "one-coin": {}, "glad": {}, "rasch": {}, "gda-pairwise": {},
         "gda": {"unjudgeable_as": "model", "difficulty": True}, "auto": {"candidates": ("average", "dawid-skene")},
     }  # fmt: skip
-    made = []
+    artifacts = []
     for method, options in settings.items():
         limits = {} if method in ("majority", "auto") else {"n_iter": 5}
         model = model_class(method)().set_params(**options, **limits)
         model.fit(judgments, gold if method in ("gda", "glad") else None).save(root / method)
-        made.append(Artifact(f"model {method}", root / method, use, 0.5 if method == "auto" else 1.0))
-    return made
+        artifacts.append(Artifact(f"model {method}", root / method, use, 0.5 if method == "auto" else 1.0))
+    return artifacts
 
 
 def _rankers(root: Path, world: Any) -> list[Artifact]:
@@ -594,13 +575,13 @@ def _checkpoints(root: Path, judgments: Any) -> list[Artifact]:
     from crowdrank.consensus.checkpoints import Checkpoint
 
     class StoppedError(Exception):
-        """Ends a fit after a few iterations."""
+        """Exception that ends a fit after a few iterations."""
 
     def stop(iteration: int, *rest: object) -> None:
         if iteration == 3:
             raise StoppedError
 
-    made = []
+    artifacts = []
     for method in ("dawid-skene", "glad", "gda-pairwise"):
         folder = root / f"checkpoint-{method}"
         with contextlib.suppress(StoppedError):
@@ -609,8 +590,8 @@ def _checkpoints(root: Path, judgments: Any) -> list[Artifact]:
         def use(folder: Path, method: str = method) -> None:
             model_class(method)().set_params(n_iter=4).fit(judgments, checkpoint=folder)
 
-        made.append(Artifact(f"checkpoint {method}", folder, use, 0.5))
-    return made
+        artifacts.append(Artifact(f"checkpoint {method}", folder, use, 0.5))
+    return artifacts
 
 
 def _run(root: Path) -> list[Artifact]:
@@ -652,18 +633,15 @@ def _ledger(root: Path, judgments: Any) -> Artifact:
 
 
 def _journal(root: Path) -> Artifact:
-    """Make a journal as a crash between two renames leaves it."""
+    """Create the files that a crash between two renames leaves."""
     folder = root / "journal"
     folder.mkdir()
-    renames = [[f"HERE/.{name}.0123456789abcdef.draft", f"HERE/{name}", 0] for name in ("a.csv", "b.csv")]
+    renames = [[f".{name}.0123456789abcdef.draft", name, ""] for name in ("a.csv", "b.csv")]
     (folder / "a.csv").write_text("old")
     (folder / ".b.csv.0123456789abcdef.draft").write_text("new")
     (folder / ".a.csv.journal").write_text(json.dumps(renames))
 
     def use(folder: Path) -> None:
-        journal = folder / ".a.csv.journal"
-        if journal.exists():
-            journal.write_bytes(journal.read_bytes().replace(b"HERE", os.fsencode(folder)))
         with contextlib.redirect_stderr(io.StringIO()):
             _files.recover(folder / "a.csv")
 
@@ -678,14 +656,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="Random seed.")
     parser.add_argument("--case", type=int, default=0, help="Number of the first case.")
     parser.add_argument("--worker", type=Path, help="Run the cases in this process; write their numbers to this file.")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if given.worker is None:
-        outcomes = run(given.count, given.seconds, given.seed)
+    if arguments.worker is None:
+        outcomes = run(arguments.count, arguments.seconds, arguments.seed)
         for name, number in outcomes.items():
             print(f"{number:7,} {name}")  # noqa: T201
         return
-    print(json.dumps(work(given.count, given.seconds, given.seed, given.worker, given.case)))  # noqa: T201
+    print(json.dumps(work(arguments.count, arguments.seconds, arguments.seed, arguments.worker, arguments.case)))  # noqa: T201
 
 
 if __name__ == "__main__":

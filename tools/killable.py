@@ -88,7 +88,7 @@ def arm(kill: Kill | None) -> list[str]:
     for name in CALLS:
         setattr(os, name, watched(name, getattr(os, name)))
     shutil.rmtree = watched("rmtree", shutil.rmtree)  # type: ignore[assignment]
-    _disk._exchange_at_once = watched("exchange", _disk._exchange_at_once)
+    _disk._exchange_atomically = watched("exchange", _disk._exchange_atomically)
     return made
 
 

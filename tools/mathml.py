@@ -1,6 +1,6 @@
-"""TeX to MathML, as much of it as our pages use: browsers draw it themselves, and no page asks the net for a script.
+"""Convert the subset of TeX that the pages use to MathML, which browsers render without a script.
 
-A word that is not known is refused, so that an equation is never drawn wrongly.
+An unknown command raises ValueError, so that no equation is rendered wrongly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOKEN = re.compile(r"\\([A-Za-z]+|[,;{}|])|([A-Za-z])|(\d+(?:\.\d+)?)|(\s+)|(.)"
 
 
 def mathml(tex: str, *, display: bool = False) -> str:
-    r"""An equation as a MathML element.
+    r"""Return an equation as a MathML element.
 
     >>> mathml("r_d^2")
     '<math><msubsup><mi>r</mi><mi>d</mi><mn>2</mn></msubsup></math>'
@@ -64,7 +64,7 @@ class _Reader:
         return token
 
     def row(self, until: str | None) -> list[str]:
-        """Elements up to a closing token, each with its scripts."""
+        """Read elements with their scripts up to a closing token."""
         parts = []
         while (token := self.peek()) != until:
             if token is None:
@@ -100,13 +100,13 @@ class _Reader:
             return f"<mi>{token}</mi>"
         if token[0].isdigit():
             return f"<mn>{token}</mn>"
-        return f"<mo{_still(token)}>{escape('−' if token == '-' else '′' if token == chr(39) else token)}</mo>"
+        return f"<mo{_no_stretch(token)}>{escape('−' if token == '-' else '′' if token == chr(39) else token)}</mo>"
 
     def command(self, name: str) -> str:
         if name in LETTERS:
             return f"<mi>{LETTERS[name]}</mi>"
         if name in SIGNS or name in "{}|":
-            return f"<mo{_still(SIGNS.get(name, name))}>{escape(SIGNS.get(name, name))}</mo>"
+            return f"<mo{_no_stretch(SIGNS.get(name, name))}>{escape(SIGNS.get(name, name))}</mo>"
         if name in WORDS:
             return f"<mi>{name}</mi>"
         if name in LARGE:
@@ -124,15 +124,15 @@ class _Reader:
         raise ValueError(f"The equation {self.tex} has \\{name}, which tools/mathml.py does not know.")
 
     def words(self) -> str:
-        """What stands in braces, as text; `~` is a space, as spaces are no tokens."""
+        """Read the text in braces; `~` is a space, since spaces are not tokens."""
         if self.take() != "{":
             raise ValueError(f"The equation {self.tex} has \\text without braces.")
-        said = []
+        words = []
         while (token := self.take()) != "}":
-            said.append(token)
-        return escape("".join(said).replace("~", "\N{NO-BREAK SPACE}"))
+            words.append(token)
+        return escape("".join(words).replace("~", "\N{NO-BREAK SPACE}"))
 
 
-def _still(sign: str) -> str:
-    """Brackets and bars keep the size of a line: a stretched one around a sum shouts."""
+def _no_stretch(sign: str) -> str:
+    """Return the attribute that keeps brackets and bars at the height of the line."""
     return ' stretchy="false"' if sign in "()[]|{}" else ""

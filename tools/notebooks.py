@@ -1,4 +1,4 @@
-"""Run the notebooks of `examples/` again and write them in place; what a machine leaves in them is taken out."""
+"""Run the notebooks of `examples/` and store their outputs without times, versions and paths."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ FOLDER = Path(__file__).parent.parent / "examples"
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
-def executed(notebook: Any, folder: Path) -> Any:
-    """The notebook with the outputs of this run."""
+def execute(notebook: Any, folder: Path) -> Any:
+    """Run a notebook and return it with its outputs."""
     NotebookClient(
         notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     ).execute()
     return notebook
 
 
-def tidied(notebook: Any) -> Any:
-    """The notebook without times, versions, and what goes to standard error (bars and warnings name places)."""
+def clean(notebook: Any) -> Any:
+    """Remove times, versions and the standard error, which contains paths, from a notebook."""
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     for number, cell in enumerate(notebook.cells):
         cell["id"], cell.metadata = f"cell-{number}", {}
@@ -34,11 +34,11 @@ def tidied(notebook: Any) -> Any:
 
 
 def main() -> None:
-    """Run those that are named, or all."""
-    named = [Path(word) for word in sys.argv[1:]] or sorted(FOLDER.glob("*.ipynb"))
-    for path in named:
+    """Run the notebooks named on the command line, or all."""
+    paths = [Path(word) for word in sys.argv[1:]] or sorted(FOLDER.glob("*.ipynb"))
+    for path in paths:
         notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
-        path.write_text(nbformat.writes(tidied(executed(notebook, path.parent))) + "\n", encoding="utf-8")
+        path.write_text(nbformat.writes(clean(execute(notebook, path.parent))) + "\n", encoding="utf-8")
         sys.stdout.write(f"{path}\n")
 
 

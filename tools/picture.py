@@ -1,7 +1,4 @@
-"""The picture of a report: its first screen, drawn by Chromium, in few enough colors to be small.
-
-Beside it goes what the run says of itself in a paragraph, as text of the same name.
-"""
+"""Take a screenshot of a report with Chromium, and save the summary of the run as text beside it."""
 
 from __future__ import annotations
 
@@ -13,34 +10,35 @@ from pathlib import Path
 
 WIDTH, HEIGHT = 1280, 800
 COLORS = 128
+"""Number of colors; few colors make a small file."""
 
 
-def take(report: Path, picture: Path) -> None:
-    """Draw the first screen of a report into a PNG file."""
+def take_screenshot(report: Path, picture: Path) -> None:
+    """Write a PNG file with the first screen of a report, and its summary."""
     from PIL import Image
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
-        sys.exit("Chromium is not here (Debian: apt-get install chromium).")
+        sys.exit("Chromium is not installed (Debian: apt-get install chromium).")
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.goto(report.resolve().as_uri())
         page.wait_for_load_state("networkidle")
-        drawn = page.screenshot()
+        screenshot = page.screenshot()
         browser.close()
-    few = Image.open(io.BytesIO(drawn)).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
-    few.save(picture, optimize=True)
+    image = Image.open(io.BytesIO(screenshot)).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+    image.save(picture, optimize=True)
     about = json.loads((report.parent / "run.json").read_text(encoding="utf-8"))
     picture.with_suffix(".txt").write_text(about["paragraph"] + "\n", encoding="utf-8")
 
 
 def main() -> None:
-    """Take the report and the picture from the command line."""
+    """Read the paths of the report and the picture from the command line."""
     if len(sys.argv) != 3:
-        sys.exit("Say which report and which picture: python -m tools.picture report.html report.png")
-    take(Path(sys.argv[1]), Path(sys.argv[2]))
+        sys.exit("Name a report and a picture: python -m tools.picture report.html report.png")
+    take_screenshot(Path(sys.argv[1]), Path(sys.argv[2]))
 
 
 if __name__ == "__main__":

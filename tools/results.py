@@ -7,35 +7,35 @@ from pathlib import Path
 from typing import Any
 
 from experiments import EXPERIMENTS
-from tools.words import figure, plain, table
+from tools.markdown import format_value, plain, table
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
-OPENING = """# Results
+INTRODUCTION = """# Results
 
-Every figure on these pages was written by a command (`python -m experiments NAME -o docs/results`) and is shown
-as it was written, with the protocol it was made by. Nothing is typed. `make results ONLY=NAME`
-makes one again; the public data sets must be there (`crowdrank datasets` lists them).
+A command wrote every number on these pages (`python -m experiments NAME -o docs/results`), with the protocol of the
+experiment. `make results ONLY=NAME` runs an experiment again. It needs the public data sets; `crowdrank datasets` lists
+them.
 """
 
 
-def written() -> dict[str, dict[str, Any]]:
-    """What was written of each experiment, in the order of the experiments."""
-    there = {name: FOLDER / f"{name}.json" for name in EXPERIMENTS}
-    return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in there.items() if path.is_file()}
+def load_results() -> dict[str, dict[str, Any]]:
+    """Return the stored results of experiments, in the order of the experiments."""
+    paths = {name: FOLDER / f"{name}.json" for name in EXPERIMENTS}
+    return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.is_file()}
 
 
 def pages() -> dict[str, str]:
-    """The text of each page, by its address."""
-    found = written()
-    return {"results/index.md": _index(found), **{f"results/{name}.md": _page(one) for name, one in found.items()}}
+    """Return the text of each page, by its path."""
+    results = load_results()
+    return {"results/index.md": _index(results), **{f"results/{name}.md": _page(one) for name, one in results.items()}}
 
 
-def _index(found: dict[str, dict[str, Any]]) -> str:
+def _index(results: dict[str, dict[str, Any]]) -> str:
     rows = [
-        [f"[{name}]({name}.md)" if name in found else name, plain(about), "" if name in found else "not written yet"]
+        [f"[{name}]({name}.md)" if name in results else name, plain(about), "" if name in results else "not run yet"]
         for name, about in EXPERIMENTS.items()
     ]
-    return f"{OPENING}\n{table(['experiment', 'what it asks', ''], rows, [True, True, True])}\n"
+    return f"{INTRODUCTION}\n{table(['experiment', 'question', ''], rows, [True, True, True])}\n"
 
 
 def _page(experiment: dict[str, Any]) -> str:
@@ -55,17 +55,17 @@ def _origin(experiment: dict[str, Any]) -> str:
     command = experiment.get("command", f"python -m experiments {experiment['experiment']}")
     version = f" by crowdrank {experiment['version']}" if "version" in experiment else ""
     file = f"{experiment['experiment']}.json"
-    return f"Written{version}: `{command}`. The same as JSON: [{file}]({file})."
+    return f"Written{version}: `{command}`. As JSON: [{file}]({file})."
 
 
 def _table(one: dict[str, Any]) -> list[str]:
     tests = _tests(one)
     notes = "\n".join(f"- {plain(note)}" for note in one["notes"])
-    return [f"## {plain(one['title'])}", rows_shown(one), *([notes] if notes else []), *([tests] if tests else [])]
+    return [f"## {plain(one['title'])}", table_rows(one), *([notes] if notes else []), *([tests] if tests else [])]
 
 
-def rows_shown(one: dict[str, Any], runs: list[str] | None = None, columns: list[str] | None = None) -> str:
-    """The rows of a table, or some of them in that order; the best is bold, a dagger stands at what differs."""
+def table_rows(one: dict[str, Any], runs: list[str] | None = None, columns: list[str] | None = None) -> str:
+    """Return the rows of a table, or the given ones; the best value is bold, a significant difference has a dagger."""
     rows = one["rows"] if runs is None else [row for run in runs for row in one["rows"] if row.get("run") == run]
     if not rows:
         return "No rows."
@@ -74,26 +74,27 @@ def rows_shown(one: dict[str, Any], runs: list[str] | None = None, columns: list
     cells = [[_cell(row, name, details) for name in names] for row in rows]
     left = [all(isinstance(row[name], str) for row in rows) for name in names]
     dagger = any("†" in cell for row in cells for cell in row)
-    told = f"\n\nBold: the best. †: differs from {plain(one['tests']['baseline'])} beyond chance." if dagger else ""
-    return table([plain(name) for name in names], cells, left) + told
+    baseline = plain(one["tests"]["baseline"]) if dagger else ""
+    legend = f"\n\nBold: the best. †: differs significantly from {baseline}." if dagger else ""
+    return table([plain(name) for name in names], cells, left) + legend
 
 
 def _cell(row: dict[str, Any], name: str, details: dict[tuple[str, str], dict[str, Any]]) -> str:
-    said, tested = figure(row[name], name), details.get((row.get("run", ""), name))
-    if tested is None:
-        return said
-    said += "†" if tested["significant"] else ""
-    return f"**{said}**" if tested["best"] else said
+    text, test = format_value(row[name], name), details.get((row.get("run", ""), name))
+    if test is None:
+        return text
+    text += "†" if test["significant"] else ""
+    return f"**{text}**" if test["best"] else text
 
 
 def _tests(one: dict[str, Any]) -> str:
-    """Differences to the baseline, folded away."""
+    """Return the differences to the baseline as a collapsed section."""
     tests = one["tests"]
     rows = [row for row in tests["details"] if row["lower"] is not None] if tests else []
     if not rows:
         return ""
     names = ["measure", "run", "difference", "lower", "upper", "p", "p_holm"]
-    cells = [[figure(row[name]) for name in names] for row in rows]
-    shown = table([plain(name) for name in names], cells, [True, True, *[False] * 5])
-    told = f"Differences to {plain(tests['baseline'])}, with intervals and p"
-    return f'<details markdown="1">\n<summary>{told}</summary>\n\n{shown}\n\n</details>'
+    cells = [[format_value(row[name]) for name in names] for row in rows]
+    rendered = table([plain(name) for name in names], cells, [True, True, *[False] * 5])
+    summary = f"Differences to {plain(tests['baseline'])}, with intervals and p-values"
+    return f'<details markdown="1">\n<summary>{summary}</summary>\n\n{rendered}\n\n</details>'

@@ -1,7 +1,4 @@
-"""Hooks of mkdocs: the pages of the library and the changelog, where pages stand, equations as MathML.
-
-Figures stand in the pages themselves: `make figures` writes them (`tools/figures.py`).
-"""
+"""Hooks of mkdocs: generated pages, navigation and equations as MathML."""
 
 from __future__ import annotations
 
@@ -22,39 +19,40 @@ BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTA
 REPOSITORY = Path(__file__).parent.parent
 
 
-def generated() -> dict[str, str]:
-    """The text of every page that is made with the site, by its address."""
+def generated_pages() -> dict[str, str]:
+    """Return the text of the pages that are generated with the site, by path."""
     return {"changelog.md": (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8"), **api.pages()}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Pages that need not be there are in the navigation where they are."""
-    made = generated()
-    config.nav = _there(config.nav or [], made, Path(config.docs_dir))
+    """Add the generated pages to the navigation and omit missing pages."""
+    generated = generated_pages()
+    config.nav = _existing(config.nav or [], generated, Path(config.docs_dir))
     config.nav.append({"Results": [name for name in results.pages() if (Path(config.docs_dir) / name).is_file()]})
-    config.nav.append({"Library": [name for name in made if name.startswith("api/")]})
+    config.nav.append({"Library": [name for name in generated if name.startswith("api/")]})
     return config
 
 
-def _there(items: list[Any], made: dict[str, str], folder: Path) -> list[Any]:
-    kept: list[Any] = []
+def _existing(items: list[Any], generated: dict[str, str], folder: Path) -> list[Any]:
+    """Return the entries of a navigation whose pages exist."""
+    existing: list[Any] = []
     for item in items:
         ((title, place),) = item.items()
         if isinstance(place, list):
-            kept.append({title: _there(place, made, folder)})
-        elif place in made or (folder / place).is_file():
-            kept.append(item)
-    return kept
+            existing.append({title: _existing(place, generated, folder)})
+        elif place in generated or (folder / place).is_file():
+            existing.append(item)
+    return existing
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
-    for address, text in generated().items():
-        files.append(File.generated(config, address, content=text))
+    for path, text in generated_pages().items():
+        files.append(File.generated(config, path, content=text))
     return files
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Equations as MathML."""
-    html = BLOCK.sub(lambda found: mathml(unescape(found[1]), display=True), html)
-    return INLINE.sub(lambda found: mathml(unescape(found[1])), html)
+    """Convert equations to MathML."""
+    html = BLOCK.sub(lambda match: mathml(unescape(match[1]), display=True), html)
+    return INLINE.sub(lambda match: mathml(unescape(match[1])), html)

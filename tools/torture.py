@@ -60,7 +60,7 @@ NO_CHARTS = "import sys\nsys.modules['vl_convert'] = None\n"
 
 @dataclass
 class Result:
-    """What one trial found."""
+    """Result of one trial."""
 
     group: str
     name: str
@@ -94,12 +94,12 @@ class Trial:
         return self.prepared.case
 
     def require(self, holds: bool, problem: str) -> None:
-        """Note a problem unless a condition holds."""
+        """Record a problem unless a condition holds."""
         if not holds:
             self.result.problems.append(problem)
 
     def look(self, *, settled: bool) -> str:
-        """Return whether the outputs are old or new; note a problem if they are neither."""
+        """Return whether the outputs are old or new; record a problem if they are neither."""
         now, old, new = snapshots(self.folder, self.case.outputs), self.prepared.old, self.prepared.new
         begun = not settled and any((self.folder / OUT).glob("*/.crowdrank.json.journal"))
         states = set()
@@ -157,7 +157,7 @@ class Trial:
         self.result.problems += [*leftovers(self.folder), *broken_manifests(self.folder), *touched(self.folder)]
 
     def end(self) -> Result:
-        """Delete the folder unless there is something to look at."""
+        """Delete the folder unless there are problems; return the result."""
         if not self.result.problems:
             shutil.rmtree(self.folder)
         return self.result
@@ -189,7 +189,7 @@ def kill_at_point(prepared: Prepared, kill: Kill, settle: bool) -> Result:
 
 
 def kill_at_moment(prepared: Prepared, share: float, fresh: bool, settle: bool) -> Result:
-    """Kill a command when a share of its usual time is over."""
+    """Kill a command after a share of its usual time."""
 
     def interrupt(folder: Path) -> Outcome:
         if not fresh:
@@ -293,8 +293,8 @@ def _after_refusal(trial: Trial, done: Outcome) -> Result:
         trial.require("Error: " in done.text, f"no message: {done.text[-300:]}")
         now = snapshots(trial.folder, trial.case.outputs)
         first = all(now[name] == trial.prepared.old[name] for name in trial.case.outputs)
-        trial.require(first or "Nothing was changed" not in done.text, "'Nothing was changed' is not true")
-        trial.result.state = trial.look(settled="is new already" not in done.text)
+        trial.require(first or "nothing was changed" not in done.text, "'nothing was changed' is not true")
+        trial.result.state = trial.look(settled="was already replaced" not in done.text)
         trial.result.problems += leftovers(trial.folder)
     else:
         trial.result.state = trial.look(settled=True)
@@ -318,7 +318,7 @@ def write_twice(prepared: Prepared, lines: tuple[tuple[str, ...], tuple[str, ...
 def check_writers(
     trial: Trial, ends: list[Outcome], lines: tuple[tuple[str, ...], tuple[str, ...]], kind: str
 ) -> Result:
-    """Check what two commands left."""
+    """Check the outputs of two commands."""
     codes = sorted(one.code for one in ends)
     text = "\n".join(one.text for one in ends)
     out, case = trial.folder / OUT, trial.case
@@ -382,7 +382,7 @@ def random_jobs(prepared: Sequence[Prepared], kills: int, seed: int) -> Iterator
 
 
 def disk_jobs(prepared: Sequence[Prepared], mounts: bool) -> Iterator[tuple[Any, ...]]:
-    """Yield sizes from nothing to enough."""
+    """Yield trials with file sizes and free pages from 0 to enough."""
     for one in prepared:
         for power in range(-1, 18, 1):
             yield limit_files, one, 0 if power < 0 else 1 << power
@@ -408,7 +408,7 @@ def prepare(task: tuple[Case, Path]) -> Prepared:
 
 
 def start(base: Path, cases: Sequence[Case]) -> None:
-    """Load everything and make the inputs, before processes are forked."""
+    """Import all modules and create the inputs before processes are forked."""
     without_charts()
     make_inputs(base / "inputs")
     shutil.copytree(base / "inputs", base / "warm")

@@ -1,4 +1,4 @@
-"""`python -m crowdrank`."""
+"""Run the command line: `python -m crowdrank`."""
 
 from crowdrank.cli.app import main
 

@@ -1,4 +1,4 @@
-"""Named arrays in a Parquet table, so that nothing is pickled."""
+"""Save and load named arrays as a Parquet table, without pickle."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from crowdrank._typing import Arrays
 
 DTYPES = ("<f8", "<f4", "<i8", "<i4", "|i1", "|b1")
 """Types of the arrays that models and rankers save."""
-MOST_AXES = 8
+MAX_AXES = 8
 """Maximum number of dimensions of an array."""
 
 
 def arrays_to_table(arrays: Arrays) -> pa.Table:
-    """One row per array: its name, dtype, shape and bytes.
+    """Return a table with one row per array: name, dtype, shape and bytes.
 
     >>> arrays_from_table(arrays_to_table({"a": np.arange(4.0).reshape(2, 2)}))["a"].tolist()
     [[0.0, 1.0], [2.0, 3.0]]
@@ -34,12 +34,12 @@ def arrays_to_table(arrays: Arrays) -> pa.Table:
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read a Parquet file that :func:`arrays_to_table` made."""
+    """Read a Parquet file with a table of :func:`arrays_to_table`."""
     return arrays_from_table(read_parquet(path))
 
 
 def arrays_from_table(table: pa.Table) -> Arrays:
-    """Return the arrays of a table; raise ValueError where a type, a shape and the bytes do not fit each other."""
+    """Return the arrays of a table; raise ValueError if a type, a shape and the number of bytes do not match."""
     require(table.column_names == ["name", "dtype", "shape", "bytes"], "it is not a table of arrays")
     arrays: Arrays = {}
     for name, dtype, shape, data in zip(*(column.to_pylist() for column in table.columns), strict=True):
@@ -47,7 +47,7 @@ def arrays_from_table(table: pa.Table) -> Arrays:
         require(dtype in DTYPES, f"the array {name} has another type")
         require(isinstance(data, bytes) and isinstance(shape, list), f"the array {name} is incomplete")
         sizes = [size for size in shape if isinstance(size, int) and 0 <= size <= LARGEST_WHOLE]
-        wanted = math.prod(sizes) * np.dtype(dtype).itemsize
-        require(len(sizes) == len(shape) <= MOST_AXES and wanted == len(data), f"the array {name} has another shape")
+        expected = math.prod(sizes) * np.dtype(dtype).itemsize
+        require(len(sizes) == len(shape) <= MAX_AXES and expected == len(data), f"the array {name} has another shape")
         arrays[name] = np.frombuffer(data, dtype).reshape(sizes).copy()
     return arrays

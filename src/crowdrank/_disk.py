@@ -14,54 +14,70 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from crowdrank.errors import OutputError
 
 if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
 
-LONGEST_NAME = 180
-"""Maximum bytes of a file name that is repeated in the names of its temporary neighbors."""
-SCRATCH = re.compile(r"crowdrank-\w{8}\.scratch")
+MAX_NAME_BYTES = 180
+"""Maximum number of bytes of a file name that the names of its temporary files repeat; a longer one is hashed."""
+SCRATCH_NAME = re.compile(r"crowdrank-\w{8}\.scratch")
 """Pattern of the names of temporary folders."""
 _SCRATCH_LOCK = ".lock"
-_NEW_SECONDS = 60.0
-"""Age up to which an unused scratch folder may belong to a process that has not locked it yet."""
+_MIN_AGE_SECONDS = 60.0
+"""Minimum age at which an empty temporary folder is deleted; its process may not have locked a newer one yet."""
 
 
 # Names and messages.
 
 
-def resolved(path: str | Path) -> Path:
-    """Return the absolute path that links lead to, so that a link is written through and not replaced."""
+def resolve_links(path: str | Path) -> Path:
+    """Return the absolute path without symbolic links: writing there keeps the link and replaces its target."""
     return Path(os.path.realpath(path))
 
 
-def stem_of(target: Path) -> str:
-    """Return the beginning of the names of an output's temporary neighbors."""
+def temporary_prefix(target: Path) -> str:
+    """Return the prefix of the names of an output's temporary files."""
     name = target.name
-    if len(os.fsencode(name)) > LONGEST_NAME:
+    if len(os.fsencode(name)) > MAX_NAME_BYTES:
         name = hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()
     return f".{name}"
 
 
-def beside(target: Path, suffix: str) -> Path:
-    """Return the path of a temporary neighbor of an output."""
-    return target.parent / f"{stem_of(target)}.{suffix}"
+def temporary_path(target: Path, suffix: str) -> Path:
+    """Return the path of a temporary file in the folder of an output."""
+    return target.parent / f"{temporary_prefix(target)}.{suffix}"
 
 
-def draft_of(target: Path) -> Path:
+def new_draft_path(target: Path) -> Path:
     """Return a new, unique path for the draft of an output."""
-    return beside(target, f"{secrets.token_hex(8)}.draft")
+    return temporary_path(target, f"{secrets.token_hex(8)}.draft")
 
 
-def message_of(problem: BaseException) -> str:
+def error_text(problem: BaseException) -> str:
     """Return the text of an error without its number and file name."""
     return (problem.strerror if isinstance(problem, OSError) else None) or str(problem).split("\n")[0]
+
+
+def write_error(path: str | Path, reason: str, *, kind: str = "output", fix: str | Sequence[str] = ()) -> OutputError:
+    """Return the error for an output that cannot be written.
+
+    >>> print(write_error("out.csv", "it is a folder", kind="is-folder", fix="name a file"))
+    out.csv: cannot be written: it is a folder; name a file.
+    """
+    return OutputError(f"cannot be written: {reason}", source=str(path), kind=kind, fix=fix)
+
+
+def failed_write(path: str | Path, problem: OSError) -> OutputError:
+    """Return the error for a write that the system refused, before anything was changed."""
+    return write_error(path, f"{error_text(problem)} (nothing was changed)", kind="write-failed")
 
 
 def file_digest(path: Path) -> str:
@@ -74,7 +90,7 @@ def file_digest(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; raise OSError or ValueError where that fails, however deeply its values are nested."""
+    """Read a JSON file; raise OSError or ValueError if that fails, also if its values are nested too deeply."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError as problem:
@@ -107,12 +123,12 @@ else:
 # Renaming and flushing.
 
 
-def exchange(draft: Path, target: Path, keep: str) -> Path:
-    """Put a draft folder in the place of a folder, which need not exist; return the path of the old one.
+def exchange_folders(draft: Path, target: Path, keep: str) -> Path:
+    """Replace a folder, which need not exist, by a draft; return the path at which the old folder is now.
 
     The subfolder `keep` of the old folder moves to the new one first; if the process dies after that, recovery moves it
-    back. Where the system cannot exchange two folders in one step, the old one is renamed away first, and recovery
-    renames it back if the new one did not follow.
+    back. Where the system cannot exchange two folders in one step, the old one is renamed first, and recovery renames
+    it back if the new one did not take its place.
     """
     if not target.exists():
         draft.rename(target)
@@ -122,7 +138,7 @@ def exchange(draft: Path, target: Path, keep: str) -> Path:
         (target / keep).rename(draft / keep)
     old = draft
     try:
-        if not _exchange_at_once(draft, target):
+        if not _exchange_atomically(draft, target):
             old = draft.with_suffix(".old")
             target.rename(old)
             try:
@@ -132,15 +148,15 @@ def exchange(draft: Path, target: Path, keep: str) -> Path:
                     old.rename(target)
                 raise
     except BaseException:
-        if moved and not (target / keep).exists():  # an interrupt may come after the exchange
+        if moved and not (target / keep).exists():  # unless the exchange succeeded before the interrupt
             (draft / keep).rename(target / keep)
         raise
     return old
 
 
-def _exchange_at_once(one: Path, other: Path) -> bool:
+def _exchange_atomically(one: Path, other: Path) -> bool:
     """Exchange two paths atomically; return False where the system or the file system cannot."""
-    exchange = _exchange_call()
+    exchange = _system_exchange()
     if exchange is None:
         return False
     if exchange(os.fsencode(one), os.fsencode(other)) == 0:
@@ -151,7 +167,7 @@ def _exchange_at_once(one: Path, other: Path) -> bool:
     raise OSError(number, os.strerror(number), str(other))
 
 
-def _exchange_call() -> Callable[[bytes, bytes], int] | None:
+def _system_exchange() -> Callable[[bytes, bytes], int] | None:
     """Return the system call that exchanges two paths: renameat2 on Linux, renamex_np on macOS."""
     if sys.platform == "win32":
         return None
@@ -164,7 +180,7 @@ def _exchange_call() -> Callable[[bytes, bytes], int] | None:
     return None
 
 
-def sync(path: Path) -> None:
+def flush(path: Path) -> None:
     """Flush a file to disk."""
     handle = os.open(path, os.O_RDWR)
     try:
@@ -173,7 +189,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def sync_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Flush the names in a folder to disk, where the system can."""
     if sys.platform == "win32":
         return
@@ -181,18 +197,18 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as problem:
-        if problem.errno not in (errno.EINVAL, errno.ENOTSUP):  # not for folders of this file system
+        if problem.errno not in (errno.EINVAL, errno.ENOTSUP):  # this file system cannot flush folders
             raise
     finally:
         os.close(handle)
 
 
-def sync_tree(folder: Path) -> None:
+def flush_tree(folder: Path) -> None:
     """Flush a folder and everything in it to disk."""
     for root, _, files in os.walk(folder):
         for name in files:
-            sync(Path(root) / name)
-        sync_folder(Path(root))
+            flush(Path(root) / name)
+        flush_folder(Path(root))
 
 
 def remove(path: Path) -> None:
@@ -208,7 +224,7 @@ def remove(path: Path) -> None:
 
 
 class ScratchFolder:
-    """Temporary folder that is deleted with this object, at exit or, after a crash, by a later process.
+    """Temporary folder, deleted when this object is, at exit or, after a crash, by a later process.
 
     >>> scratch = ScratchFolder()
     >>> scratch.path.is_dir(), scratch.close(), scratch.path.exists()
@@ -217,8 +233,8 @@ class ScratchFolder:
 
     def __init__(self, parent: str | Path | None = None) -> None:
         place = Path(tempfile.gettempdir() if parent is None else parent)
-        _clear_scratch(place)
-        self.path, handle = _locked_scratch(place)
+        _delete_abandoned_scratch(place)
+        self.path, handle = _create_scratch(place)
         self._finalizer = weakref.finalize(self, _delete_scratch, self.path, handle)
 
     def close(self) -> None:
@@ -226,7 +242,8 @@ class ScratchFolder:
         self._finalizer()
 
 
-def _locked_scratch(place: Path) -> tuple[Path, int]:
+def _create_scratch(place: Path) -> tuple[Path, int]:
+    """Create a temporary folder and return it with the descriptor of its locked file."""
     path = Path(tempfile.mkdtemp(prefix="crowdrank-", suffix=".scratch", dir=place))
     handle = os.open(path / _SCRATCH_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try_lock(handle)
@@ -242,25 +259,27 @@ def _delete_scratch(path: Path, handle: int) -> None:
         os.close(handle)
 
 
-def _clear_scratch(place: Path) -> None:
-    """Delete the scratch folders of processes that no longer run: nobody holds their locks."""
+def _delete_abandoned_scratch(place: Path) -> None:
+    """Delete the temporary folders that no running process has locked."""
     if sys.platform == "win32":
         return
     for path in place.glob("crowdrank-*.scratch"):
-        if not SCRATCH.fullmatch(path.name) or path.is_symlink():
+        if not SCRATCH_NAME.fullmatch(path.name) or path.is_symlink():
             continue
         with suppress(OSError):  # another user's, deleted meanwhile, or so new that it has no lock yet
             if path.stat().st_uid != os.getuid():
                 continue
             handle = os.open(path / _SCRATCH_LOCK, os.O_RDWR)
             try:
-                # A live process may be between opening and locking its file: an empty folder is not deleted at once.
-                if try_lock(handle) and _is_old(path):
+                # A running process may have created its lock file but not locked it yet.
+                if try_lock(handle) and _is_used_or_old(path):
                     remove(path)
             finally:
                 os.close(handle)
 
 
-def _is_old(path: Path) -> bool:
-    """Return whether a folder was made more than a minute ago, or has been used."""
-    return time.time() - path.stat().st_mtime > _NEW_SECONDS or any(one.name != _SCRATCH_LOCK for one in path.iterdir())
+def _is_used_or_old(path: Path) -> bool:
+    """Return whether a temporary folder contains files or is older than the minimum age."""
+    return time.time() - path.stat().st_mtime > _MIN_AGE_SECONDS or any(
+        one.name != _SCRATCH_LOCK for one in path.iterdir()
+    )

@@ -1,7 +1,7 @@
-"""Folders that crowdrank writes: replaced as a whole, and only if crowdrank wrote everything in them.
+"""Write folders as a whole and replace only those that crowdrank wrote completely.
 
-Each contains `crowdrank.json`, its manifest: the kind of folder, the version of its layout and the SHA-256 digest of
-every file. A folder is replaced only if it is empty or if its manifest lists everything in it, and loaded only if
+Each folder contains a manifest, `crowdrank.json`: the kind of folder, the version of its layout and the SHA-256 digest
+of every file. A folder is replaced only if it is empty or if its manifest lists everything in it, and loaded only if
 every listed file exists and matches its digest.
 """
 
@@ -16,22 +16,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import crowdrank
-from crowdrank._disk import SCRATCH, beside, draft_of, file_digest, read_json, remove, resolved, sync_tree
+from crowdrank._disk import (
+    SCRATCH_NAME,
+    file_digest,
+    flush_tree,
+    new_draft_path,
+    read_json,
+    remove,
+    resolve_links,
+    temporary_path,
+    write_error,
+)
 from crowdrank._files import (
     CACHE,
-    DRAFT,
+    DRAFT_NAME,
     MANIFEST,
     Rename,
     check_parent,
+    current_step,
     inside_draft,
     locked,
+    mark_private,
     one_step,
-    output,
-    private,
     recover,
     write_file,
 )
-from crowdrank.errors import InputError, OutputError
+from crowdrank.errors import InputError
 
 SYSTEM_FILES = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 """Files that operating systems put into folders; they are not user data."""
@@ -46,8 +56,8 @@ class FolderKind:
         format: version of the layout; folders with another version are refused.
         title: what messages call such a folder.
         written_by: command or method that writes it, for messages.
-        optional: beginnings of the names of files that the user may delete.
         cache_names: pattern of the names in the subfolder `CACHE`, if this kind has one; the manifest omits them.
+        optional: prefixes of the names of files that the user may delete.
 
     """
 
@@ -67,41 +77,41 @@ def write_folder(path: str | Path, kind: FolderKind, *, wait: bool = True) -> It
         OutputError: `path` contains files that crowdrank did not write, or cannot be written.
 
     """
-    target = resolved(path)
-    if inside_draft(target):  # it becomes visible with the folder around it
+    target = resolve_links(path)
+    if inside_draft(target):  # put in place with its parent folder
         target.mkdir()
         yield target
         write_manifest(target, kind)
         return
     check_output_folder(path, kind)
-    with output(path) as step:
+    with current_step(path) as step:
         draft = step.new_draft(target, wait=wait)
         _check_owned(path, target, kind)
         draft.mkdir()
-        with private(draft):
+        with mark_private(draft):
             yield draft
         write_manifest(draft, kind)
-        sync_tree(draft)
+        flush_tree(draft)
         step.renames.append(Rename(draft, target, file_digest(draft / MANIFEST)))
 
 
 def check_output_folder(path: str | Path, kind: FolderKind) -> None:
     """Raise OutputError if a folder of this kind cannot be written at `path`; call it before long work begins."""
-    target = resolved(path)
+    target = resolve_links(path)
     check_parent(path, target)
     here = Path.cwd()
     if target == here or target in here.parents:
-        raise OutputError(f"Cannot write {path}: it is or contains the current folder; name a new folder.")
+        raise write_error(path, "it is or contains the current folder", kind="current-folder", fix="name a new folder")
     if target.exists() and not target.is_dir():
-        raise OutputError(f"Cannot write {path}: it is a file, not a folder; choose another name.")
+        raise write_error(path, "it is a file, not a folder", kind="not-a-folder", fix="choose another name")
     if os.path.ismount(target):
-        inside = Path(path) / kind.name
-        raise OutputError(f"Cannot write {path}: a mount point cannot be replaced; name a folder in it: {inside}.")
+        fix = f"name a folder in it: {Path(path) / kind.name}"
+        raise write_error(path, "a mount point cannot be replaced", kind="mount-point", fix=fix)
     _check_owned(path, target, kind)
 
 
 def _check_owned(path: str | Path, target: Path, kind: FolderKind) -> None:
-    """Refuse to replace a folder unless it is empty or everything in it was written by crowdrank as this kind."""
+    """Raise OutputError unless a folder is empty or crowdrank wrote everything in it as this kind of folder."""
     if not target.is_dir() or not any(_user_entries(target)):
         return
     try:
@@ -109,15 +119,15 @@ def _check_owned(path: str | Path, target: Path, kind: FolderKind) -> None:
     except (OSError, ValueError) as problem:
         other = min(_user_entries(target))
         why = "its crowdrank.json cannot be read" if (target / MANIFEST).exists() else f"it contains {other}"
-        raise OutputError(f"Cannot write {path}: {why}; crowdrank did not write it: name a new folder.") from problem
+        reason = f"{why}; crowdrank did not write this folder"
+        raise write_error(path, reason, kind="foreign-folder", fix="name a new folder") from problem
     if manifest.kind != kind.name:
-        raise OutputError(f"Cannot write {path}: it is a folder of another kind ({manifest.kind}); name a new one.")
-    foreign = next(_foreign(target, manifest, kind), None)
+        reason = f"it is a folder of another kind ({manifest.kind})"
+        raise write_error(path, reason, kind="other-kind", fix="name a new folder")
+    foreign = next(_foreign_entries(target, manifest, kind), None)
     if foreign is not None:
-        raise OutputError(
-            f"Cannot write {path}: it contains {foreign}, which crowdrank did not write; move that file away or name "
-            "a new folder."
-        )
+        reason, fixes = f"it contains {foreign}, which crowdrank did not write", ("move that file", "name a new folder")
+        raise write_error(path, reason, kind="foreign-files", fix=fixes)
 
 
 def _user_entries(folder: Path) -> Iterator[str]:
@@ -125,15 +135,15 @@ def _user_entries(folder: Path) -> Iterator[str]:
 
 
 def _is_temporary(name: str) -> bool:
-    """Return whether a name in a folder of crowdrank's is that of a temporary or a system file."""
+    """Return whether a name is that of a temporary file or of a file of the operating system."""
     return (
         name in (*SYSTEM_FILES, f".{MANIFEST}.journal")
-        or DRAFT.fullmatch(name) is not None
-        or SCRATCH.fullmatch(name) is not None
+        or DRAFT_NAME.fullmatch(name) is not None
+        or SCRATCH_NAME.fullmatch(name) is not None
     )
 
 
-def _foreign(folder: Path, manifest: Manifest, kind: FolderKind) -> Iterator[str]:
+def _foreign_entries(folder: Path, manifest: Manifest, kind: FolderKind) -> Iterator[str]:
     """Yield the relative paths of entries that are neither in the manifest nor in the cache."""
     cached = re.compile(rf"{kind.cache_names}|\.(?:{kind.cache_names})\.lock")
     for name in _tree(folder, only_direct_cache_entries=bool(kind.cache_names)):
@@ -163,7 +173,7 @@ def _tree(folder: Path, *, only_direct_cache_entries: bool = False) -> Iterator[
 
 @dataclass(frozen=True)
 class Manifest:
-    """Contents of `crowdrank.json`: what a folder is, and the digest of each of its files."""
+    """Contents of `crowdrank.json`: kind, layout version, crowdrank version and digests of the files of a folder."""
 
     kind: str
     format: int
@@ -216,71 +226,81 @@ def open_folder(path: str | Path, kind: FolderKind) -> Manifest:
         InputError: there is no such folder, it is of another kind or version, or a file in it is missing or changed.
 
     """
-    folder, remedy = Path(path), f"name a folder written by {kind.written_by}"
-
-    def refused(problem: str, fix: str = remedy) -> InputError:
-        return InputError(problem, source=str(path), fix=fix)
-
+    folder, fix = Path(path), f"name a folder written by {kind.written_by}"
     if not folder.exists() and folder.parent.is_dir():
         recover(folder)
+    if not folder.exists():
+        raise InputError("there is no such folder", source=str(path), kind="no-folder", fix=fix)
     if not folder.is_dir():
-        raise refused("it is a file, not a folder" if folder.exists() else "there is no such folder")
-    if beside(folder / MANIFEST, "journal").exists():
+        raise InputError("it is a file, not a folder", source=str(path), kind="not-a-folder", fix=fix)
+    if temporary_path(folder / MANIFEST, "journal").exists():
         with locked(folder):
             pass  # completes the interrupted update
     try:
         manifest = Manifest.read(folder)
     except (OSError, ValueError) as problem:
         why = f"there is no {MANIFEST} in it" if isinstance(problem, FileNotFoundError) else str(problem).split("\n")[0]
-        raise refused(f"it is not a {kind.title} ({why})") from problem
+        text = f"it is not a {kind.title} ({why})"
+        raise InputError(text, source=str(path), kind="no-manifest", fix=fix) from problem
     if manifest.kind != kind.name:
-        raise refused(f"it is not a {kind.title} but a folder of kind '{manifest.kind}'")
+        text = f"it is not a {kind.title} but a folder of kind '{manifest.kind}'"
+        raise InputError(text, source=str(path), kind="other-kind", fix=fix)
     if manifest.format != kind.format:
-        raise refused(
+        raise InputError(
             f"it was written by crowdrank {manifest.version} in format {manifest.format}, and this is crowdrank "
             f"{crowdrank.__version__} with format {kind.format}",
-            "make it again with this version",
+            source=str(path),
+            kind="other-version",
+            fix="create it again with this version",
         )
-    for name, known in manifest.entries.items():
-        place = folder / name
-        if not place.exists() and name.startswith(kind.optional):
-            continue
-        if not place.is_file():
-            raise refused(f"there is no {name} in it", "make it again")
-        if file_digest(place) != known:
-            raise refused(f"{name} was changed after crowdrank wrote it", "make it again")
+    _check_entries(path, manifest, kind)
     return manifest
+
+
+def _check_entries(path: str | Path, manifest: Manifest, kind: FolderKind) -> None:
+    """Raise InputError unless all files of a manifest exist and match their digests."""
+    for name, digest in manifest.entries.items():
+        file = Path(path) / name
+        if not file.exists() and name.startswith(kind.optional):
+            continue
+        if not file.is_file():
+            text = f"there is no {name} in it"
+            raise InputError(text, source=str(path), kind="missing-file", fix="create it again")
+        if file_digest(file) != digest:
+            text = f"{name} was changed after crowdrank wrote it"
+            raise InputError(text, source=str(path), kind="changed-file", fix="create it again")
 
 
 @contextmanager
 def update_folder(path: str | Path, manifest: Manifest, name: str) -> Iterator[Path]:
     """Yield a draft path; after the block, it becomes the file `name` of a folder and is listed in its manifest."""
-    folder = resolved(path)
+    folder = resolve_links(path)
     with locked(folder):
         if Manifest.read(folder) != manifest:
-            raise OutputError(f"Cannot write {name}: {path} has changed meanwhile; run the command again.")
+            reason = f"another process has changed {path}"
+            raise write_error(name, reason, kind="changed", fix="run the command again")
         with one_step(folder / MANIFEST):
             with write_file(folder / name) as draft:
                 yield draft
-                known = file_digest(draft)
+                digest = file_digest(draft)
             with write_file(folder / MANIFEST) as draft:
-                replace(manifest, entries={**manifest.entries, name: known}).write(draft)
+                replace(manifest, entries={**manifest.entries, name: digest}).write(draft)
 
 
 def remove_folder(path: str | Path, kind: FolderKind) -> None:
-    """Delete a folder that crowdrank wrote, if it exists; refuse one that contains anything else."""
-    target = resolved(path)
+    """Delete a folder that crowdrank wrote, if it exists; raise OutputError if it contains other files."""
+    target = resolve_links(path)
     with locked(target):
         if not target.exists():
             return
         _check_owned(path, target, kind)
-        draft = draft_of(target)
+        draft = new_draft_path(target)
         target.rename(draft)
         remove(draft)
 
 
 def reason(problem: Exception, folder: str | Path) -> str:
-    """Return why a folder cannot be read, for the parentheses of a message.
+    """Return why a folder cannot be read, as a message quotes it in parentheses.
 
     >>> reason(FileNotFoundError(2, "No such file or directory", "./ranker.json"), ".")
     'there is no ranker.json in it'

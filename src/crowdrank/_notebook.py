@@ -1,4 +1,4 @@
-"""How our objects look in a notebook: a line of words and a small table, in plain HTML that nothing can run in."""
+"""Write HTML for notebooks: a heading, a paragraph and a small table, with all text escaped."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 from crowdrank._text import visible
 
 ROWS = 5
-LONGEST = 60
+"""Maximum number of rows of a table."""
+MAX_CELL_LENGTH = 60
+"""Maximum number of characters of a cell."""
 
 
 def panel(*parts: str) -> str:
-    """Parts of HTML as one block.
+    """Return one block of HTML with these parts.
 
     >>> panel(heading("3 documents"))
     '<div><p><b>3 documents</b></p></div>'
@@ -23,53 +25,54 @@ def panel(*parts: str) -> str:
 
 
 def heading(text: str) -> str:
-    """A line in bold; whatever it holds stays text.
+    """Return a bold paragraph with escaped text.
 
     >>> heading("<script>")
     '<p><b>&lt;script&gt;</b></p>'
     """
-    return f"<p><b>{_inert(text)}</b></p>"
+    return f"<p><b>{_escape(text)}</b></p>"
 
 
-def words(text: str) -> str:
-    """A line.
+def paragraph(text: str) -> str:
+    """Return a paragraph with escaped text.
 
-    >>> words("a < b")
+    >>> paragraph("a < b")
     '<p>a &lt; b</p>'
     """
-    return f"<p>{_inert(text)}</p>"
+    return f"<p>{_escape(text)}</p>"
 
 
-def rows_of(rows: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None, total: int | None = None) -> str:
-    """Rows as a table, the first few of them, with how many there are in all.
+def html_table(rows: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None, total: int | None = None) -> str:
+    """Return a table of the first rows and the number of further rows.
 
-    >>> rows_of([{"id": "<b>", "x": 0.25}])
+    >>> html_table([{"id": "<b>", "x": 0.25}])
     '<table><thead><tr><th>id</th><th>x</th></tr></thead><tbody><tr><td>&lt;b&gt;</td><td>0.250</td></tr></tbody></table>'
     """
     if not rows:
         return ""
     columns = list(rows[0]) if names is None else list(names)
-    head = "".join(f"<th>{_inert(name)}</th>" for name in columns)
+    head = "".join(f"<th>{_escape(name)}</th>" for name in columns)
     body = "".join(
-        f"<tr>{''.join(f'<td>{_inert(cell(row.get(name)))}</td>' for name in columns)}</tr>" for row in rows[:ROWS]
+        f"<tr>{''.join(f'<td>{_escape(format_cell(row.get(name)))}</td>' for name in columns)}</tr>"
+        for row in rows[:ROWS]
     )
-    number = len(rows) if total is None else total
-    more = f"<p>… {number - min(ROWS, len(rows)):,} rows more</p>" if number > min(ROWS, len(rows)) else ""
+    omitted = (len(rows) if total is None else total) - min(ROWS, len(rows))
+    more = f"<p>… {omitted:,} more rows</p>" if omitted > 0 else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
-def cell(value: Any) -> str:
-    """A value as a cell shows it: on one line, and cut where it is long.
+def format_cell(value: Any) -> str:
+    """Return the text of a table cell: on one line, truncated if it is long.
 
-    >>> cell(0.123456), cell(None), cell(3), cell("x" * 100)[-3:]
+    >>> format_cell(0.123456), format_cell(None), format_cell(3), format_cell("x" * 100)[-3:]
     ('0.123', '', '3', 'xx…')
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     text = f"{value:.3f}" if isinstance(value, float) else " ".join(str(value).split())
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return text if len(text) <= MAX_CELL_LENGTH else text[: MAX_CELL_LENGTH - 1] + "…"
 
 
-def _inert(text: str) -> str:
-    """Return HTML that shows the text and nothing else."""
+def _escape(text: str) -> str:
+    """Escape HTML and make control characters visible."""
     return escape(visible(text))

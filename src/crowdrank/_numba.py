@@ -1,4 +1,4 @@
-"""`njit` that also works where neither the package nor the home folder can be written."""
+"""Compile with numba also if neither the package nor the home folder is writable."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numba
 
 
 def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function as `numba.njit` does.
+    """Compile a function with `numba.njit`.
 
     Compiled code is cached in `NUMBA_CACHE_DIR` if that is set, else beside the source, else in the user's cache folder
-    (these are numba's rules), else in a folder for temporary files that only this user can read and write. Where there
-    is none, the function is compiled in every process.
+    (these are numba's rules), else in a private folder for temporary files. If there is none, every process compiles
+    the function.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -25,7 +25,7 @@ def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]]
             return numba.njit(**options)(function)
         try:
             return numba.njit(cache=True, **options)(function)
-        except RuntimeError:  # numba found no folder that it can write
+        except RuntimeError:  # numba has no folder that it can write
             folder = private_folder()
         if folder is None:
             return numba.njit(**options)(function)
@@ -39,19 +39,19 @@ def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]]
 
 
 def private_folder() -> Path | None:
-    """Return a folder for temporary files that nobody else can write, or None.
+    """Return a folder for temporary files that only this user can write, or None.
 
     Cached code is pickled: anybody who can write it can run code in this process. A folder that belongs to another user
-    or is open to others is not used.
+    or that others can access is not used.
     """
     user = os.getuid() if hasattr(os, "getuid") else None
     folder = Path(tempfile.gettempdir()) / f"crowdrank-numba-{'user' if user is None else user}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return None
-    if user is None:  # Windows: the folder for temporary files is the user's own
+    if user is None:  # Windows: each user has a folder for temporary files
         return folder
-    is_private = stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077
+    is_private = stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077
     return folder if is_private and os.access(folder, os.W_OK | os.X_OK) else None

@@ -1,8 +1,8 @@
 """Read and validate files that crowdrank saved; a damaged or altered file raises one InputError.
 
-with loading(folder, "it is not a saved model"):     # any failure inside names the folder and how to fix it
-    about = Fields.read(folder / "model.json")       # JSON values with their types
-    table = read_parquet(folder / "documents.parquet")
+with loading(folder, "it is not a saved model"):     # any failure inside becomes an InputError
+about = Fields.read(folder / "model.json")       # typed JSON values
+table = read_parquet(folder / "documents.parquet")
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ LARGEST = 1e12
 POSITIVE = (1e-300, LARGEST)
 """Range of a positive number."""
 PROBABILITY = (0.0, 1.0 + 1e-6)
-"""Range of a probability, with room for rounding."""
+"""Range of a probability, with a margin for rounding."""
 LARGEST_WHOLE = 2**53
 """Largest saved whole number."""
 
 
 @contextmanager
-def loading(path: str | Path, problem: str, remedy: str = "name a folder written by save") -> Iterator[None]:
-    """Turn every failure to read saved files into an InputError that names their folder.
+def loading(path: str | Path, problem: str, fix: str = "name a folder written by save") -> Iterator[None]:
+    """Convert every failure to read saved files into an InputError about their folder.
 
     >>> with loading("model", "it is not a saved model"):
     ...     raise ValueError("the history is not a list")
@@ -63,7 +63,8 @@ def loading(path: str | Path, problem: str, remedy: str = "name a folder written
         raise
     except DAMAGE as failure:
         why = reason(failure, path) if isinstance(failure, Exception) else ""
-        raise InputError(f"{problem} ({why or type(failure).__name__})", source=str(path), fix=remedy) from failure
+        text = f"{problem} ({why or type(failure).__name__})"
+        raise InputError(text, source=str(path), kind="damaged", fix=fix) from failure
 
 
 def require(condition: object, problem: str) -> None:
@@ -99,11 +100,11 @@ class Fields:
         return name in self.values
 
     def text(self, name: str) -> str:
-        """Return a text."""
+        """Return a string."""
         return str(self._value(name, is_text, "a text"))
 
     def flag(self, name: str) -> bool:
-        """Return true or false."""
+        """Return a boolean."""
         return bool(self._value(name, lambda value: isinstance(value, bool), "true or false"))
 
     def whole(self, name: str, low: int = 0, high: int = LARGEST_WHOLE) -> int:
@@ -120,13 +121,13 @@ class Fields:
         return dict(self._value(name, lambda value: isinstance(value, dict), "an object"))
 
     def sequence(self, name: str, accept: Callable[[Any], bool] = lambda value: True, of: str = "values") -> list[Any]:
-        """Return a list of values that `accept` takes."""
+        """Return a list of values for which `accept` returns True."""
         return list(
             self._value(name, lambda value: isinstance(value, list) and all(map(accept, value)), f"a list of {of}")
         )
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of texts."""
+        """Return a list of strings."""
         return self.sequence(name, is_text, "texts")
 
     def numbers(self, name: str) -> list[float]:
@@ -140,12 +141,12 @@ class Fields:
 
 
 def is_text(value: object) -> bool:
-    """Return whether a JSON value is text that can be written as UTF-8."""
+    """Return whether a JSON value is a string that can be encoded as UTF-8."""
     return isinstance(value, str) and not any("\ud800" <= sign <= "\udfff" for sign in value)
 
 
 def is_whole(value: object) -> bool:
-    """Return whether a JSON value is a whole number."""
+    """Return whether a JSON value is an integer of at most `LARGEST_WHOLE` in absolute value."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_WHOLE
 
 
@@ -160,12 +161,12 @@ def is_finite(value: object) -> bool:
 
 
 def is_scalar(value: object) -> bool:
-    """Return whether a JSON value is a text, a number, true, false or null."""
+    """Return whether a JSON value is a string, a number, a boolean or null."""
     return value is None or isinstance(value, bool) or is_text(value) or is_number(value)
 
 
 def read_parquet(path: str | Path | pa.NativeFile) -> pa.Table:
-    """Read a Parquet file and check its values: offsets, dictionary indices and UTF-8."""
+    """Read a Parquet file and check its offsets, dictionary indices and UTF-8."""
     with pq.ParquetFile(path) as file:
         table = file.read()
     return _checked_table(table)
@@ -178,7 +179,7 @@ def _checked_table(table: pa.Table) -> pa.Table:
 
 
 def read_ipc(path: Path) -> pa.Table:
-    """Read an Arrow file and check its values."""
+    """Read an Arrow IPC file and check its offsets, dictionary indices and UTF-8."""
     with pa.OSFile(str(path)) as file:
         return _checked_table(pa.ipc.open_file(file).read_all())
 
@@ -188,9 +189,9 @@ _MAGIC = b"\x93NUMPY\x01\x00"
 
 
 def read_array(stream: BinaryIO, name: str, dtype: Any, length: int | None = None) -> NDArray[Any]:
-    """Read a one-dimensional NumPy array of integers with this type and length from an .npy file.
+    """Read a one-dimensional integer array with this type and length from an .npy file.
 
-    The header is checked before memory is taken for the values.
+    The header is checked before memory is allocated for the values.
     """
     start = stream.read(len(_MAGIC) + 2)
     require(start.startswith(_MAGIC) and len(start) == len(_MAGIC) + 2, f"{name} is incomplete")
@@ -199,8 +200,8 @@ def read_array(stream: BinaryIO, name: str, dtype: Any, length: int | None = Non
     assert header is not None
     n = int(header[2])
     require(length is None or n == length, f"{name} has {n} values instead of {length}")
-    left = os.fstat(stream.fileno()).st_size - stream.tell()
-    require(n * np.dtype(dtype).itemsize <= left, f"{name} is incomplete")
+    remaining = os.fstat(stream.fileno()).st_size - stream.tell()
+    require(n * np.dtype(dtype).itemsize <= remaining, f"{name} is incomplete")
     values: NDArray[Any] = np.fromfile(stream, dtype, n)
     require(len(values) == n, f"{name} is incomplete")
     return values
@@ -208,15 +209,15 @@ def read_array(stream: BinaryIO, name: str, dtype: Any, length: int | None = Non
 
 def require_array(name: str, array: NDArray[Any], dtype: Any, shape: tuple[int, ...]) -> None:
     """Raise ValueError unless an array has this type and shape."""
-    found, wanted = array.dtype, np.dtype(dtype)
-    require(found == wanted, f"{name} has type {found} instead of {wanted}")
+    expected = np.dtype(dtype)
+    require(array.dtype == expected, f"{name} has type {array.dtype} instead of {expected}")
     require(array.shape == shape, f"{name} has shape {array.shape} instead of {shape}")
 
 
 def require_floats(
     arrays: Mapping[str, NDArray[Any]], names: Iterable[str], shape: tuple[int, ...], low: float = -LARGEST
 ) -> None:
-    """Raise ValueError unless there are finite float arrays of these names and this shape."""
+    """Raise ValueError unless all named arrays exist and are float64, of this shape, finite and at least `low`."""
     for name in names:
         require(name in arrays, f"there is no array {name}")
         require_array(name, arrays[name], np.float64, shape)
@@ -224,7 +225,7 @@ def require_floats(
 
 
 def require_range(name: str, array: NDArray[Any], low: float, high: float) -> None:
-    """Raise ValueError unless all values are between two bounds; NaN is refused."""
+    """Raise ValueError unless all values are between two bounds; NaN is not."""
     if array.size:
         smallest, largest = array.min(), array.max()
         require(low <= smallest and largest <= high, f"{name} has values outside of {low:g} to {high:g}")

@@ -1,4 +1,4 @@
-"""A digest of the package's source: part of every cache key, so that a change of the code makes new results."""
+"""Digest of the package's source: part of every cache key, so that a change of the code invalidates the cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import crowdrank
 
 @cache
 def source_digest() -> str:
-    """Return a digest of the version and the Python files, or of the RECORD file if there are none (zip import)."""
+    """Return a digest of the version and the Python files, or of the RECORD file if imported from a zip file."""
     digest = hashlib.blake2b(crowdrank.__version__.encode(), digest_size=16)
     package = Path(__file__).parent
     paths = sorted(package.rglob("*.py"))
@@ -24,7 +24,7 @@ def source_digest() -> str:
 
 
 def _record() -> str | None:
-    """Return the installer's list of files with their hashes, if there is one."""
+    """Return the RECORD file of the installation: its files and their hashes."""
     try:
         return metadata.distribution("crowdrank").read_text("RECORD")
     except metadata.PackageNotFoundError:

@@ -6,10 +6,12 @@ import re
 
 _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters (C0, DEL, C1), line and paragraph separators, bidirectional controls and lone surrogates."""
-_NAMED = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
-_ALWAYS = {ord(char): f"\\{char}" for char in "\\`*_[]{}"} | {ord(char): f"&#{ord(char)};" for char in "&<>|~$"}
-_BREAK = "<!-- -->"
-"""An empty comment: it renders as nothing, and ends any address, mention or reference that renderers look for."""
+_SHORT_ESCAPES = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
+_MARKDOWN_ESCAPES = {ord(char): f"\\{char}" for char in "\\`*_[]{}"} | {
+    ord(char): f"&#{ord(char)};" for char in "&<>|~$"
+}
+_EMPTY_COMMENT = "<!-- -->"
+"""Invisible separator: it keeps renderers from turning text into a link, mention, reference or emoji."""
 _AUTOLINK = re.compile(
     r"(?<=:)(?=//)"  # http://
     r"|(?<=www)(?=\.)"
@@ -20,19 +22,19 @@ _AUTOLINK = re.compile(
     re.IGNORECASE,
 )
 _DOMAIN = re.compile(r"(?<=\w)\.(?=[^\W\d_])")
-_OPENING = re.compile(r"[#=:!?/%^]|[+-](?=[\s+-]|$)|\d+[.)](?=\s|$)")
-"""The start of a heading, list item or another block; its last character is escaped."""
+_BLOCK_START = re.compile(r"[#=:!?/%^]|[+-](?=[\s+-]|$)|\d+[.)](?=\s|$)")
+"""Start of a heading, list item or another block; the last character of a match is escaped."""
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    r"""Return the text with characters that a terminal would obey written as escapes.
+    r"""Return the text with control characters and lone surrogates written as escapes.
 
-    Terminals obey control characters (color, titles, moving the cursor, ringing), and Unicode's bidirectional controls
-    change the order in which text is shown. A lone surrogate cannot be encoded at all.
+    Control characters can change a terminal's colors, title and cursor, and Unicode's bidirectional controls change
+    the order in which text is displayed. A lone surrogate cannot be encoded.
 
     Args:
-        text: the text to print.
-        keep: control characters to leave as they are, such as a newline.
+        text: text to print.
+        keep: control characters to leave unchanged, such as a newline.
 
     Returns:
         The text; an ESC in it is written as `\x1b`.
@@ -40,32 +42,32 @@ def visible(text: str, *, keep: str = "") -> str:
     >>> print(visible("red: \x1b[31m, reversed: \u202eabc"))
     red: \x1b[31m, reversed: \u202eabc
     """
-    return _INVISIBLE.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
+    return _INVISIBLE.sub(lambda match: match[0] if match[0] in keep else _escape(match[0]), text)
 
 
 def _escape(char: str) -> str:
-    return _NAMED.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}")
+    return _SHORT_ESCAPES.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}")
 
 
 def markdown_text(text: str) -> str:
     r"""Return Markdown that renders as exactly this text, on one line.
 
-    It holds in paragraphs, list items and table cells, for CommonMark, GitHub's Markdown (with its links, mentions,
+    Works in paragraphs, list items and table cells of CommonMark, GitHub's Markdown (with its links, mentions,
     references, formulas and emoji) and Python-Markdown.
 
     >>> print(markdown_text("![x](http://example.com) of ann@example.com"))
     &#33;\[x\](http:<!-- -->//example\.com) of ann@<!-- -->example\.com
     """
     parts = _AUTOLINK.split(visible(text).strip())
-    escaped = _BREAK.join(_DOMAIN.sub(r"\\.", part.translate(_ALWAYS)) for part in parts)
-    if opening := _OPENING.match(escaped):
-        last = opening.end() - 1
+    escaped = _EMPTY_COMMENT.join(_DOMAIN.sub(r"\\.", part.translate(_MARKDOWN_ESCAPES)) for part in parts)
+    if start := _BLOCK_START.match(escaped):
+        last = start.end() - 1
         return f"{escaped[:last]}&#{ord(escaped[last])};{escaped[last + 1 :]}"
     return escaped
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the plural where it should be.
+    """Return a number with its noun, in the plural unless the number is 1.
 
     >>> counted(1, "query"), counted(1200, "query"), counted(2, "assessor")
     ('1 query', '1,200 queries', '2 assessors')

@@ -7,4 +7,4 @@ from typing import Any
 from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
-"""Arrays by name: a shard's local state, statistics, a model's parameters (theta), rows of a result."""
+"""Arrays by name: the local state of a shard, statistics, parameters of a model (theta), rows of a result."""

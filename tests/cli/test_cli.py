@@ -300,7 +300,7 @@ BAD_CALLS = [
     (["aggregate", "cut.csv.gz"], "cut.csv.gz: it cannot be read"),
     (["validate", "good.csv", "--format", "xml"], "--format must be one of csv"),
     (["evaluate", "good.csv", "--gold", "good.csv"], "there is no column for score"),
-    (["evaluate", "scores.csv", "--gold", "good.csv", "--measures", "nDGC"], "There is no measure 'nDGC'"),
+    (["evaluate", "scores.csv", "--gold", "good.csv", "--measures", "nDGC"], "there is no measure 'nDGC'"),
     (["evaluate", "scores.csv", "--gold", "gold.csv", "--ties", "any"], "any"),
     (["compare", "scores.csv", "scores.csv", "--gold", "gold.csv"], "Two runs are called 'scores'"),
     (["simulate", "-o", "w", "--spammers", "2"], "spammers"),
@@ -309,7 +309,7 @@ BAD_CALLS = [
     (["aggregate", "good.csv", "-o", "a.csv", "--assessors", "a.csv"], "name the same file"),
     (
         ["aggregate", "good.csv", "-o", "a.csv", "--save", "full"],
-        "Cannot write full: it contains thesis.txt",
+        "full: cannot be written: it contains thesis.txt",
     ),
     (["aggregate", "good.csv", "-o", "a.csv", "--save", "."], "it is or contains the current folder"),
     (["aggregate", "good.csv", "-s", "n_iter=abc"], "n_iter is a whole number from 1 up, not 'abc'"),
@@ -361,7 +361,7 @@ def test_a_full_disk_leaves_the_old_file(world: Path, run: Run, tmp_path: Path) 
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
     )
     assert done.returncode == 2, done.stderr
-    assert "Cannot write out.csv: File too large. Nothing was changed." in done.stderr
+    assert "out.csv: cannot be written: File too large (nothing was changed)." in done.stderr
     assert (tmp_path / "out.csv").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 

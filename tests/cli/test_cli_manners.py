@@ -27,7 +27,7 @@ def as_before() -> Iterator[None]:
     """The command line changes how this process warns and whether it is quiet."""
     with warnings.catch_warnings():
         yield
-    _progress.be_quiet(False)
+    _progress.set_quiet(False)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_quiet_leaves_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def test_quiet_shows_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
-    _progress.be_quiet(True)
+    _progress.set_quiet(True)
     with _progress.ProgressBar("fitting", after=0) as report:
         report(1, 2, 0.5)
     complain("a note")

@@ -371,7 +371,7 @@ def test_added_judgments_are_read_on_the_models_scale(cls: type[Aggregator]) -> 
 def test_saving_spares_a_folder_of_other_things(cls: type[Aggregator], tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     model = fitted(cls, crowd())
-    with pytest.raises(OSError, match="crowdrank did not write it"):
+    with pytest.raises(OSError, match="crowdrank did not write this folder"):
         model.save(tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
 

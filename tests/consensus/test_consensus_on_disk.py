@@ -286,7 +286,7 @@ def test_what_needs_memory_is_refused_in_a_sentence(
         made("gda").fit(memory, output=tmp_path / "out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
-    with pytest.raises(OutputError, match="crowdrank did not write it"):
+    with pytest.raises(OutputError, match="crowdrank did not write this folder"):
         made("gda").fit(many, output=tmp_path / "mine")
     with pytest.raises(InputError, match="no expert grade is of a judged document"):
         made("gda").fit(many, gold=pd.DataFrame({"query": ["z"], "document": ["z"], "grade": [1]}))
@@ -307,7 +307,7 @@ def test_the_command_line_takes_a_folder_and_writes_one(tmp_path: Path) -> None:
     assert summary["documents"] == StoredConsensus(out).n_documents == len(pq.read_table(out / "documents"))
     assert (summary["judgments"], summary["output"]) == (len(crowd().query("grade >= 0")), str(out))
     shown = run.invoke(app, [*words, "--assessors", str(tmp_path / "who.csv")], catch_exceptions=False).stdout
-    assert "rows more" in shown
+    assert "more rows" in shown
     assert "dawid-skene on" in shown
     assert len(pd.read_csv(tmp_path / "who.csv")) == 8
     told = {

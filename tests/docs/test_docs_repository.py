@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,26 @@ def test_the_workflow_mirrors_what_must_hold_before_a_change_lands() -> None:
 
 def test_versions_agree() -> None:
     assert release.version() == crowdrank.__version__
+
+
+def archives(folder: Path, *more: str) -> tuple[Path, Path]:
+    """Write a wheel and an sdist with the required files and some more in the wheel."""
+    wheel, sdist = folder / "crowdrank.whl", folder / "crowdrank.tar.gz"
+    package = ("py.typed", "reports/page.html", "reports/page.js", "cli/app.py")
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in (*(f"crowdrank/{name}" for name in package), *more):
+            archive.writestr(name, "")
+    with tarfile.open(sdist, "w:gz") as packed:
+        for name in ("pyproject.toml", "LICENSE", "README.md", "CITATION.cff", "mkdocs.yml", "Makefile"):
+            packed.add(REPOSITORY / name, f"crowdrank-0/{name}")
+    return wheel, sdist
+
+
+def test_a_wheel_has_the_package_only(tmp_path: Path) -> None:
+    release.check_content(*archives(tmp_path, f"crowdrank-{release.version()}.dist-info/METADATA"))
+    for name in ("experiments/__init__.py", "crowdrank_extra/__init__.py", "tests/conftest.py"):
+        with pytest.raises(SystemExit, match=name):
+            release.check_content(*archives(tmp_path, name))
 
 
 def test_the_citation_has_what_its_format_asks_for() -> None:

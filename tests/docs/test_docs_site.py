@@ -46,7 +46,7 @@ def test_every_page_is_there_and_asks_for_nothing(site: Path) -> None:
 
 
 def test_a_result_on_a_page_is_the_one_in_the_json(site: Path) -> None:
-    found = results.written()
+    found = results.load_results()
     assert {"rf10", "web5", "dl20"} <= set(found)
     for name, experiment in found.items():
         text = (site / "results" / f"{name}.html").read_text(encoding="utf-8")
@@ -100,11 +100,11 @@ def test_results_name_best_and_different(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_figures_on_the_pages_are_those_of_today() -> None:
-    for path, text in figures.fresh().items():
+    for path, text in figures.current_pages().items():
         name = path.relative_to(REPOSITORY).as_posix()
         assert path.is_file(), f"{name} is missing: make figures"
         assert path.read_text(encoding="utf-8") == text, f"{name} is not what it should be: make figures"
-    known = {path.name for path in figures.fresh()}
+    known = {path.name for path in figures.current_pages()}
     assert {path.name for path in (REPOSITORY / "docs" / "results").glob("*.md")} <= known
 
 
@@ -121,8 +121,8 @@ def test_figures_that_are_not_there_are_refused() -> None:
 
 def test_figures_take_the_place_of_old_ones_and_leave_the_rest() -> None:
     page = "Before.\n\n<!-- {0} -->\n\nold\n\n<!-- end -->\n\nBetween.\n\n<!-- demo -->\n<!-- end -->\n\nAfter.\n"
-    once = figures.filled(page.format("figures rf10 crowd | gda | AP"))
-    assert figures.filled(once) == once
+    once = figures.fill(page.format("figures rf10 crowd | gda | AP"))
+    assert figures.fill(once) == once
     assert "old" not in once
     assert "\n| run | AP |\n" in once
     for words in (

@@ -60,34 +60,45 @@ def test_only_the_error_of_grades_is_better_when_lower() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "kind"),
     [
-        ("F1", "There is no measure 'F1'; the measures are DCG, nDCG, AP, ERR, P, RR, Tau, TauB, Spearman, "),
-        ("P", "P needs a cutoff; write P@10, for example."),
-        ("Tau@5", "Tau looks at all documents; write Tau without @5."),
-        ("AP(dcg='log2')", "AP has no option 'dcg'; its options: rel."),
-        ("Tau(rel=2)", "Tau has no option 'rel'; its options: none."),
-        ("AP(rel=0)", "AP has rel 0; use a whole number of at least 1."),
-        ("AP(rel='x')", "AP has rel 'x'; use a whole number of at least 1."),
-        ("nDCG@0", "nDCG has cutoff 0; use a whole number of at least 1."),
-        ("AP(2)", "The options in 'AP(2)' cannot be read; write them as in AP(rel=2)@100."),
-        ("AP(rel=)", "The options in 'AP(rel=)' cannot be read; write them as in AP(rel=2)@100."),
-        ("AP(rel=2", "'AP(rel=2' is not how a measure is written; write its name, options and cutoff as in AP(rel=2)"),
-        ("nDCG(dcg='exp')", "dcg='exp' is not known; use 'log2' (the grade) or 'exp-log2' (2^grade - 1)."),
-        ("nDCG(dcg='log2',gains='0,1')", "\"nDCG(dcg='log2',gains='0,1')\" states both dcg and gains; state one of"),
-        ("nDCG(gains='0,x')", "'0,x' is not a way to turn grades into gains; use linear, exponential, or the gains "),
+        ("F1", "unknown-measure"),
+        ("P", "no-cutoff"),
+        ("Tau@5", "unknown-option"),
+        ("AP(dcg='log2')", "unknown-option"),
+        ("Tau(rel=2)", "unknown-option"),
+        ("AP(rel=0)", "invalid-measure"),
+        ("AP(rel='x')", "invalid-measure"),
+        ("nDCG@0", "invalid-measure"),
+        ("AP(2)", "invalid-measure"),
+        ("AP(rel=)", "invalid-measure"),
+        ("AP(rel=2", "invalid-measure"),
+        ("nDCG(dcg='log2',gains='0,1')", "invalid-measure"),
     ],
 )
-def test_a_name_that_means_nothing_is_refused(name: str, sentence: str) -> None:
+def test_an_invalid_name_is_refused(name: str, kind: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_measure(name)
-    assert str(refused.value).startswith(sentence)
-    assert str(refused.value).endswith(".")
+    assert refused.value.kind == kind
+
+
+@pytest.mark.parametrize(("name", "parameter"), [("nDCG(dcg='exp')", "dcg"), ("nDCG(gains='0,x')", "gains")])
+def test_an_invalid_option_is_refused(name: str, parameter: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_measure(name)
+    assert refused.value.parameter == parameter
+
+
+def test_a_message_about_a_measure_is_a_sentence() -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_measure("AP(rel=2")
+    assert str(refused.value) == ("'AP(rel=2' is not a measure; write name, options and cutoff as in AP(rel=2)@100.")
 
 
 def test_no_measure_at_all_is_refused() -> None:
-    with pytest.raises(UsageError, match="No measure is named; the measures are DCG, nDCG"):
+    with pytest.raises(UsageError) as refused:
         parse_measures([])
+    assert refused.value.parameter == "measures"
 
 
 def test_options_of_another_measure_are_refused_on_construction_too() -> None:
@@ -99,5 +110,6 @@ def test_options_of_another_measure_are_refused_on_construction_too() -> None:
 
 @pytest.mark.parametrize("gains", [[0, -1], [], "", [float("nan")], "cubic", 3])
 def test_gains_that_mean_nothing_are_refused(gains: object) -> None:
-    with pytest.raises(UsageError, match="is not a way to turn grades into gains"):
+    with pytest.raises(UsageError) as refused:
         parse_gains(gains)  # type: ignore[arg-type]
+    assert refused.value.parameter == "gains"

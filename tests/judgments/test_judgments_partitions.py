@@ -310,7 +310,7 @@ def test_shards_that_are_there_are_used_again_until_something_changes(tmp_path: 
     assert more.report.rows == 350
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
-    with pytest.raises(OutputError, match="crowdrank did not write it"):
+    with pytest.raises(OutputError, match="crowdrank did not write this folder"):
         read_partitions(folder, work=tmp_path / "mine")
     with pytest.raises(InputError, match="it is not a folder of shards"):
         load_sharded(tmp_path / "mine")

@@ -51,7 +51,7 @@ def test_honest_assessors_tell_something(judged: pd.DataFrame) -> None:
 
 def test_spammers_have_their_habits(judged: pd.DataFrame) -> None:
     constant = of_kind(judged, "constant-spammer")
-    assert (constant["grade"] == constant["favourite"]).all()
+    assert (constant["grade"] == constant["favorite"]).all()
     centered = of_kind(judged, "center-spammer")["grade"]
     assert (centered == 2).mean() > 0.5
     assert of_kind(judged, "random-spammer")["grade"].value_counts(normalize=True).between(0.15, 0.25).all()
@@ -137,7 +137,7 @@ def test_kinds_come_in_the_shares_asked_for() -> None:
 
 
 def test_the_crowd_may_be_all_bad() -> None:
-    assert not draw_assessors(np.random.default_rng(0), 7, spammers=1).looks.any()
+    assert not draw_assessors(np.random.default_rng(0), 7, spammers=1).reads_documents.any()
     kinds = draw_assessors(np.random.default_rng(0), 10, spammers=0.1, adversaries=0.9).kind
     assert (kinds == "adversary").sum() == 9
 

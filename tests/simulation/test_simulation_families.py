@@ -126,7 +126,7 @@ def test_a_copy_has_the_qualities_of_its_original_but_its_own_activity() -> None
     assessors = simulate(queries=2, copies=0.5, families=2).assessors.set_index("assessor")
     copies = assessors.dropna(subset="copy_of")
     originals = assessors.loc[copies["copy_of"]]
-    for quality in ("kind", "rigor", "noise", "favourite", "seconds", "price", "family"):
+    for quality in ("kind", "rigor", "noise", "favorite", "seconds", "price", "family"):
         same = copies[quality].to_numpy() == originals[quality].to_numpy()
         assert (same | copies[quality].isna().to_numpy()).all(), quality
     assert (copies["activity"].to_numpy() != originals["activity"].to_numpy()).all()

@@ -10,7 +10,7 @@ import pytest
 
 from crowdrank.errors import UsageError
 from crowdrank.simulation import kernels
-from crowdrank.simulation.large import numbered, simulate_partitions
+from crowdrank.simulation.large import numbered_ids, simulate_partitions
 
 
 def test_every_item_is_judged_as_often_as_told_by_different_assessors(tmp_path: Path) -> None:
@@ -48,9 +48,10 @@ def test_assessors_are_mostly_right_and_differ() -> None:
 
 def test_numbers_become_text_of_one_width() -> None:
     numbers = np.array([0, 7, 12345])
-    assert numbered("d", numbers, 8).to_pylist() == [f"d{number:07d}" for number in numbers]
+    assert numbered_ids("d", numbers, 8).to_pylist() == [f"d{number:07d}" for number in numbers]
 
 
 def test_more_labels_than_assessors_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="labels is a number from 1 to that of the assessors"):
+    with pytest.raises(UsageError) as refused:
         simulate_partitions(tmp_path / "a", items=3, labels=4, assessors=3)
+    assert refused.value.parameter == "labels"

@@ -166,61 +166,78 @@ def test_any_grades_are_sound(grade: list[int], queries: int | None, **sizes: An
 
 @pytest.mark.parametrize(("setting", "value"), [("documents", 20), ("features", 20), ("grades", 5)])
 def test_what_the_data_tell_cannot_be_set(letor: Path, setting: str, value: int) -> None:
-    given: dict[str, Any] = {setting: value}
-    with pytest.raises(UsageError, match=f"^{setting} is {value}, but comes from the data"):
-        simulate(source=letor, **given)
+    sizes: dict[str, Any] = {setting: value}
+    with pytest.raises(UsageError) as refused:
+        simulate(source=letor, **sizes)
+    assert refused.value.parameter == setting
+    assert refused.value.fixes[1].parameter == "source"
 
 
 @pytest.mark.parametrize("wrong", [{"queries": 0}, {"spammers": 2}, {"families": 61}])
 def test_settings_are_checked_before_files_are_read(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=next(iter(wrong))):
+    with pytest.raises(UsageError) as refused:
         simulate(source=tmp_path / "missing.txt", **wrong)
+    assert refused.value.parameter == next(iter(wrong))
 
 
 def test_more_gold_queries_than_the_data_have_are_refused(letor: Path) -> None:
-    with pytest.raises(UsageError, match="gold_queries is 3, but must be a whole number from 0 to 2"):
+    with pytest.raises(UsageError) as refused:
         simulate(source=letor, gold_queries=3)
+    assert (refused.value.parameter, refused.value.problem) == (
+        "gold_queries",
+        "must be a whole number from 0 to 2, not 3",
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "kind", "place"),
     [
-        ("1 qid:1 1:2\n1 qid:1 1:3\n", "part.txt: every document has the grade 1; use data with at least two grades."),
-        ("1.5 qid:1 1:2\n", "part.txt, document 1: 1.5 is not an expert grade; grades are whole numbers from 0 to 10."),
-        ("0 qid:1 1:2\n-1 qid:1 1:2\n", "document 2: -1 is not an expert grade"),
-        ("0 qid:1 1:2\n11 qid:1 1:2\n", "document 2: 11 is not an expert grade"),
-        ("0 qid:1\n1 qid:1\n", "part.txt: there are no features"),
-        ("", "part.txt: there are no rows"),
-        ("0 qid:1 1:2 # docid = A\n1 qid:1 1:2 # docid = A\n", "the document 'A' of query '1' stands twice"),
+        ("1 qid:1 1:2\n1 qid:1 1:3\n", "one-grade", ""),
+        ("1.5 qid:1 1:2\n", "invalid-grade", "document 1"),
+        ("0 qid:1 1:2\n-1 qid:1 1:2\n", "invalid-grade", "document 2"),
+        ("0 qid:1 1:2\n11 qid:1 1:2\n", "invalid-grade", "document 2"),
+        ("0 qid:1\n1 qid:1\n", "no-features", ""),
+        ("0 qid:1 1:2 # docid = A\n1 qid:1 1:2 # docid = A\n", "repeated-document", ""),
     ],
 )
-def test_files_that_will_not_do_are_refused_in_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_files_that_cannot_be_used_are_refused(tmp_path: Path, text: str, kind: str, place: str) -> None:
     path = tmp_path / "part.txt"
     path.write_text(text)
     with pytest.raises(InputError) as refused:
         simulate(source=path)
-    assert sentence in str(refused.value)
-    assert str(refused.value).endswith(".")
+    assert (refused.value.kind, refused.value.location.source) == (kind, str(path))
+    assert refused.value.location.place == place
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "part.txt"
+    path.write_text("")
+    with pytest.raises(InputError, match="there are no rows"):
+        simulate(source=path)
 
 
 def test_tables_that_will_not_do_are_refused(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("query,document,bm25\n1,a,1.5\n1,b,2.5\n")
-    with pytest.raises(InputError, match=r"table\.csv: there are no expert grades"):
+    with pytest.raises(InputError) as refused:
         simulate(source=table)
+    assert (refused.value.kind, refused.value.location.source) == ("no-grades", str(table))
     table.write_text("query,document,bm25,grade\n1,a,1.5,0\n1,b,2.5,\n")
-    with pytest.raises(InputError, match=r"table\.csv, document 2: the expert grade is missing"):
+    with pytest.raises(InputError) as refused:
         simulate(source=table)
+    assert (refused.value.kind, refused.value.location.place) == ("invalid-grade", "document 2")
     other = tmp_path / "other.csv"
     table.write_text("query,document,bm25,grade\n1,a,1.5,0\n")
     other.write_text("query,document,bm25,clicks,grade\n2,a,1.5,4,1\n")
-    with pytest.raises(InputError, match=r"table\.csv: the features are not those of the other files"):
+    with pytest.raises(InputError) as refused:
         simulate(source=[table, other])
+    assert (refused.value.kind, refused.value.location.source) == ("other-features", str(table))
 
 
 def test_a_source_that_is_none_is_refused() -> None:
-    with pytest.raises(UsageError, match="source is empty"):
+    with pytest.raises(UsageError) as refused:
         simulate(source=[])
+    assert refused.value.parameter == "source"
     with pytest.raises(UsageError, match="A path or a DataFrame was expected, not int"):
         simulate(source=3)
     empty = Features(pa.array([]), pa.array([]), np.empty((0, 1)), ("a",), np.empty(0))
@@ -231,8 +248,9 @@ def test_a_source_that_is_none_is_refused() -> None:
 def test_ids_that_are_not_words_cannot_be_written(tmp_path: Path) -> None:
     frame = pd.DataFrame({"query": ["two words"] * 2, "document": ["a", "b"], "grade": [0, 1], "bm25": [1.0, 2]})
     world = simulate(source=frame)
-    with pytest.raises(OutputError, match="cannot hold the query 'two words'; use ids without spaces and #"):
+    with pytest.raises(OutputError) as refused:
         world.write(tmp_path / "world")
+    assert refused.value.kind == "unfit-id"
     assert not (tmp_path / "world").exists()
 
 
@@ -254,7 +272,7 @@ def test_the_command_takes_several_files(letor: Path, tmp_path: Path) -> None:
 def test_the_command_refuses_sizes_beside_files(letor: Path, tmp_path: Path) -> None:
     done = crowdrank("simulate", "-o", tmp_path / "world", "--from", letor, "--documents", 5, cwd=tmp_path)
     assert done.returncode == 2
-    assert "documents is 5, but comes from the data where source (--from) is given" in " ".join(done.stderr.split())
+    assert "--documents comes from the data and cannot be 5; omit it, or omit --from." in " ".join(done.stderr.split())
     assert not (tmp_path / "world").exists()
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from crowdrank._notebook import ROWS, heading, panel, rows_of
+from crowdrank._notebook import ROWS, heading, html_table, panel
 from crowdrank._text import counted
 from crowdrank.assessors.flags import FLAGS, Evidence, flag, sentences
 from crowdrank.assessors.honeypots import accuracy, honeypot_accuracy
@@ -69,7 +69,7 @@ class AssessorReport:
     def _repr_html_(self) -> str:
         shown = ["assessor", "judgments", "informativeness", "flag", "evidence"]
         rows = self.table.select(shown).slice(0, ROWS).to_pylist()
-        return panel(heading(repr(self).strip("<>")), rows_of(rows, shown, len(self.table)))
+        return panel(heading(repr(self).strip("<>")), html_table(rows, shown, len(self.table)))
 
     @cached_property
     def frame(self) -> Any:

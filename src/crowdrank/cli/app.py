@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 import crowdrank
-from crowdrank._progress import be_quiet
+from crowdrank._progress import set_quiet
 from crowdrank._text import visible
 from crowdrank.cli import (
     aggregate,
@@ -123,7 +123,7 @@ def options(
     ] = False,
 ) -> None:
     """From noisy relevance judgments of crowds, experts and LLM judges to a search ranker."""
-    be_quiet(quiet)
+    set_quiet(quiet)
 
 
 def _warn(message: Warning | str, *place: Any, **more: Any) -> None:

@@ -208,9 +208,9 @@ def _figure(value: Any, sign: str = "") -> str:
 
 
 def _p(value: Any) -> str:
-    from crowdrank.evaluation.significance import written_p
+    from crowdrank.evaluation.significance import format_p
 
-    return "" if value is None or value != value else written_p(value)
+    return "" if value is None or value != value else format_p(value)
 
 
 def typed(config: Path | None, given: Mapping[str, Any]) -> str:

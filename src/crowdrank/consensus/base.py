@@ -19,7 +19,7 @@ import crowdrank
 from crowdrank._array_io import arrays_to_table, read_arrays
 from crowdrank._base import Parametrized
 from crowdrank._folders import FolderKind, check_output_folder, open_folder, write_folder
-from crowdrank._notebook import heading, panel, words
+from crowdrank._notebook import heading, panel, paragraph
 from crowdrank._progress import ProgressBar, Report, reporting
 from crowdrank._saved import LARGEST, Fields, loading, read_parquet, require, require_array, require_range
 from crowdrank._text import counted
@@ -588,10 +588,10 @@ class Aggregator(Parametrized, ABC):
 
     def _repr_html_(self) -> str:
         if not hasattr(self, "consensus_"):
-            return panel(heading(repr(self)), words("not fitted yet"))
+            return panel(heading(repr(self)), paragraph("not fitted yet"))
         ended = "converged" if self.converged_ else "not converged"
         said = f"{counted(self.n_iter_, 'iteration')}, {ended}"
-        return panel(heading(repr(self)), words(said), self.consensus_._repr_html_())
+        return panel(heading(repr(self)), paragraph(said), self.consensus_._repr_html_())
 
     def _require_fitted(self) -> None:
         if not hasattr(self, "consensus_"):

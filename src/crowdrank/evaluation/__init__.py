@@ -1,4 +1,4 @@
-"""Measures against gold grades, with exact treatment of ties; significance; comparison tables.
+"""Evaluation measures with exact treatment of ties, significance tests and comparison tables.
 
 >>> import pandas as pd
 >>> run = pd.DataFrame({"query": [1, 1], "document": ["a", "b"], "score": [0.2, 0.7]})

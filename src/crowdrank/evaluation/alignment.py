@@ -1,4 +1,4 @@
-"""A run and the gold joined: ids to codes, bad rows refused, documents in rank order, gold documents by query."""
+"""Join a run with the gold: encode ids, reject invalid rows and order the documents by query and rank."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ Booleans = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Ranking:
-    """The scored documents of a run, query by query and in rank order."""
+    """Scored documents of a run, ordered by query and rank."""
 
     query: Integers  # (n_documents,)
     scores: Floats  # (n_documents,)
     gold: Floats  # (n_documents,): gold grades; 0 where the document has none
     judged: Booleans  # (n_documents,)
     grades: Floats | None  # (n_documents,): the run's own grades
-    new_group: Booleans  # (n_documents,): a group of equal scores begins here
+    new_group: Booleans  # (n_documents,): True at the first document of a group of equal scores
     offsets: Integers  # (n_queries + 1,)
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The documents that could be ranked, query by query."""
+    """Documents that can be ranked, ordered by query."""
 
     query: Integers  # (n_documents,)
     grades: Floats  # (n_documents,)
@@ -43,7 +43,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many queries and documents were scored, and how many were left out or stood in for.
+    """Numbers of queries and documents that were scored or excluded.
 
     >>> from crowdrank.evaluation import evaluate
     >>> import pandas as pd
@@ -56,22 +56,22 @@ class Counts:
 
     queries: int  # queries with gold
     documents_scored: int
-    documents_tied: int  # scored documents that share their score with another of their query
+    documents_tied: int  # scored documents with the score of another document of the query
     documents_without_gold: int
-    documents_as_nonrelevant: int  # those of them that counted as grade 0
+    documents_as_nonrelevant: int  # documents without gold that count as grade 0
     run_queries_without_gold: int
     gold_documents_missing: int  # gold documents that the run does not rank
-    gold_queries_missing: int  # gold queries of which the run ranks no scored document
+    gold_queries_missing: int  # gold queries without a scored document in the run
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """A run and the gold, joined."""
+    """A run joined with the gold."""
 
-    queries: pa.Array  # (n_queries,): ids, in the gold's order
+    queries: pa.Array  # (n_queries,): ids, in the order of the gold
     ranking: Ranking
     gold: Pool
-    ideal: Pool  # the gold documents, and those that count as grade 0
+    ideal: Pool  # the gold documents and those that count as grade 0
     counts: Counts
 
 
@@ -96,12 +96,12 @@ def align(run: Any, gold: Any, *, ties: str, unjudged: str, with_grades: bool) -
     grades = _numbers(run, "grade", "the run") if with_grades else None
 
     n_queries = int(gold_query.max()) + 1
-    found, judged = _find(run_key, gold_key)
+    gold_row, judged = _find(run_key, gold_key)
     if run_key.size and not judged.any() and unjudged == "skip":
-        raise _nothing_shared(queries, documents, run_key, gold_key)
+        raise _nothing_in_common(queries, documents, run_key, gold_key)
     kept = judged if unjudged == "skip" else run_query < n_queries
     order = _rank_order(ties, np.flatnonzero(kept), run_query, scores, run_document, documents)
-    run_gold = np.where(judged, gold_grades[found], 0.0)
+    run_gold = np.where(judged, gold_grades[gold_row], 0.0)
     query = run_query[order]
     new_score = _new_group(query, scores[order])
     ranking = Ranking(
@@ -114,12 +114,12 @@ def align(run: Any, gold: Any, *, ties: str, unjudged: str, with_grades: bool) -
         offsets=_offsets(query, n_queries),
     )
     gold_pool = _pool(gold_query, gold_grades, n_queries)
-    stand_ins = ~ranking.judged
+    nonrelevant = ~ranking.judged
     ideal = gold_pool
-    if stand_ins.any():
+    if nonrelevant.any():
         ideal = _pool(
-            np.concatenate([gold_query, ranking.query[stand_ins]]),
-            np.concatenate([gold_grades, ranking.gold[stand_ins]]),
+            np.concatenate([gold_query, ranking.query[nonrelevant]]),
+            np.concatenate([gold_grades, ranking.gold[nonrelevant]]),
             n_queries,
         )
     counts = Counts(
@@ -127,7 +127,7 @@ def align(run: Any, gold: Any, *, ties: str, unjudged: str, with_grades: bool) -
         documents_scored=order.size,
         documents_tied=order.size - int((new_score & np.append(new_score[1:], True)).sum()),
         documents_without_gold=int((~judged).sum()),
-        documents_as_nonrelevant=int(stand_ins.sum()),
+        documents_as_nonrelevant=int(nonrelevant.sum()),
         run_queries_without_gold=len(queries) - n_queries,
         gold_documents_missing=gold_key.size - int(judged.sum()),
         gold_queries_missing=int((np.diff(ranking.offsets) == 0).sum()),
@@ -138,7 +138,8 @@ def align(run: Any, gold: Any, *, ties: str, unjudged: str, with_grades: bool) -
 def _require_columns(run: Any, gold: Any) -> str:
     for name, frame in (("run", run), ("gold", gold)):
         if not is_frame(frame):
-            raise UsageError(f"The {name} is a {type(frame).__name__}; give a DataFrame (pandas, polars or pyarrow).")
+            problem = f"must be a DataFrame (pandas, polars or pyarrow), not a {type(frame).__name__}"
+            raise UsageError(problem, parameter=name)
     run_has, gold_has = column_names(run), column_names(gold)
     _require_column("the run", run_has, "document")
     _require_column("the gold", gold_has, "document")
@@ -155,7 +156,8 @@ def _require_columns(run: Any, gold: Any) -> str:
 def _require_column(source: str, has: list[str], name: str, problem: str = "") -> None:
     if name not in has:
         problem = problem or f"there is no column '{name}'"
-        raise InputError(problem, source=source, fix=f"rename one of its columns ({', '.join(has)})")
+        fix = f"rename one of its columns ({', '.join(has)})"
+        raise InputError(problem, source=source, kind="no-column", fix=fix)
 
 
 def _query_codes(run: Any, gold: Any) -> tuple[pa.Array, Integers, Integers]:
@@ -167,10 +169,11 @@ def _query_codes(run: Any, gold: Any) -> tuple[pa.Array, Integers, Integers]:
 
 
 def _shared_codes(run: Any, gold: Any, name: str) -> tuple[pa.Array, Integers, Integers]:
-    """The ids of both frames in the order in which they appear, gold first, and the codes of each frame's rows."""
+    """Return the distinct ids of both frames in order of appearance, gold first, and the codes of gold and run."""
     gold_ids, run_ids = _ids(gold, name, "the gold"), _ids(run, name, "the run")
     if not len(gold_ids):
-        raise InputError("there are no rows", source="the gold", fix="give at least one document with its grade")
+        fix = "give at least one document with its grade"
+        raise InputError("there are no rows", source="the gold", kind="no-rows", fix=fix)
     if not len(run_ids):
         run_ids = pa.chunked_array([], gold_ids.type)
     gold_ids, run_ids = _same_type(gold_ids, run_ids)
@@ -186,11 +189,12 @@ def _ids(frame: Any, name: str, source: str) -> pa.ChunkedArray:
     _require_present(column, name, source)
     kind = column.type
     if pa.types.is_floating(kind) and pc.all(pc.equal(column, pc.floor(column))).as_py():
-        return column.cast(pa.int64())  # whole numbers that a missing value once made floating
+        return column.cast(pa.int64())  # pandas stores integers as floats if a value is missing
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return column.cast(pa.large_string())
     if pa.types.is_nested(kind):
-        raise InputError(f"values of type {kind} are not ids", source=source, column=name, fix="use text or numbers")
+        text = f"values of type {kind} are not ids"
+        raise InputError(text, source=source, column=name, kind="not-an-id", fix="use text or numbers")
     return column
 
 
@@ -215,7 +219,8 @@ def _numbers(frame: Any, name: str, source: str) -> Floats:
             source=source,
             place=f"row {row + 1}",
             column=name,
-            fix="use numbers, or drop the row",
+            kind="not-a-number",
+            fix=["use numbers", "drop the row"],
         ) from problem
     numbers: Floats = cast.to_numpy().astype(np.float64)
     return numbers
@@ -234,7 +239,8 @@ def _require_present(column: pa.ChunkedArray, name: str, source: str) -> None:
             source=source,
             place=f"row {row + 1}",
             column=name,
-            fix="fill it in, or drop the row",
+            kind="missing-value",
+            fix=["fill it in", "drop the row"],
         )
 
 
@@ -257,37 +263,39 @@ def _gold_grades(gold: Any) -> Floats:
             source="the gold",
             place=f"row {row + 1}",
             column="grade",
-            fix="map such grades to 0 or above, or drop their rows, first",
+            kind="invalid-grade",
+            fix=["map such grades to 0 or above", "drop their rows"],
         )
     return grades
 
 
 def _refuse_repeated(source: str, keys: Integers, queries: pa.Array, documents: pa.Array) -> None:
-    in_order = np.sort(keys)  # several times faster than the argsort that finds the row
+    in_order = np.sort(keys)  # several times faster than the argsort below
     if np.all(in_order[1:] != in_order[:-1]):
         return
     order = np.argsort(keys, kind="stable")
-    again = np.flatnonzero(keys[order[1:]] == keys[order[:-1]])
-    which = again[np.argmin(order[again + 1])]
-    first, row = int(order[which]), int(order[which + 1])
+    repeats = np.flatnonzero(keys[order[1:]] == keys[order[:-1]])
+    position = repeats[np.argmin(order[repeats + 1])]
+    first, row = int(order[position]), int(order[position + 1])
     query, document = divmod(int(keys[row]), len(documents))
     raise InputError(
         f"{documents[document].as_py()!r} of query {queries[query].as_py()!r} was already in row {first + 1}",
         source=source,
         place=f"row {row + 1}",
         column="document",
+        kind="repeated-document",
         fix="keep one row for each document of a query",
     )
 
 
 def _find(wanted: Integers, keys: Integers) -> tuple[Integers, Booleans]:
-    """Where each wanted key stands among the keys, and whether it stands there at all."""
-    place = pc.index_in(pa.array(wanted), value_set=pa.array(keys))
-    found: Integers = pc.fill_null(place, 0).to_numpy().astype(np.int64)
-    return found, keys[found] == wanted
+    """Return the index of each wanted key among the keys, or 0, and whether it is among them."""
+    indices = pc.index_in(pa.array(wanted), value_set=pa.array(keys))
+    index: Integers = pc.fill_null(indices, 0).to_numpy().astype(np.int64)
+    return index, keys[index] == wanted
 
 
-def _nothing_shared(queries: pa.Array, documents: pa.Array, run_key: Integers, gold_key: Integers) -> InputError:
+def _nothing_in_common(queries: pa.Array, documents: pa.Array, run_key: Integers, gold_key: Integers) -> InputError:
     def pair(key: Integers) -> str:
         query, document = divmod(int(key[0]), len(documents))
         return f"query {queries[query].as_py()!r} document {documents[document].as_py()!r}"
@@ -295,7 +303,8 @@ def _nothing_shared(queries: pa.Array, documents: pa.Array, run_key: Integers, g
     return InputError(
         f"no document of the run has gold (the run begins with {pair(run_key)}, the gold with {pair(gold_key)})",
         source="the run",
-        fix="give both the same ids",
+        kind="nothing-in-common",
+        fix="use the same ids in both",
     )
 
 

@@ -1,4 +1,4 @@
-"""Several runs against one baseline: means, differences, how sure they are, and the protocol in words."""
+"""Compare runs with a baseline: means, differences, confidence intervals, significance tests and effect sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crowdrank._notebook import heading, panel, rows_of, words
+from crowdrank._base import require_one_of
+from crowdrank._notebook import heading, html_table, panel, paragraph
 from crowdrank.errors import UsageError, near
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.evaluation.measures import Measure, parse_measures
@@ -27,17 +28,18 @@ from crowdrank.judgments.frames import from_arrow
 
 _RESAMPLES = 10_000
 _TESTS = {
-    "fisher": f"Fisher's randomization test, two-sided ({_RESAMPLES:,} random sign changes, all of them where fewer)",
+    "fisher": f"Fisher's randomization test, two-sided ({_RESAMPLES:,} random sign changes, or all if there are fewer)",
     "t": "the paired t-test, two-sided",
 }
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs compared with a baseline, measure by measure.
+    """Comparison of runs with a baseline.
 
-    `table` has one row per run with the mean of each measure; `details` one row per measure and run; `per_query` one
-    row per run and query: DataFrames of the library of the first run. `evaluations` keeps each run's Evaluation.
+    `table` has one row per run with the mean of each measure, `details` one row per measure and run, and `per_query`
+    one row per run and query; these DataFrames are of the same library as the first run. `evaluations` has the
+    Evaluation of each run.
 
     >>> import pandas as pd
     >>> gold = pd.DataFrame({"query": [1, 1, 2, 2], "document": [1, 2, 1, 2], "grade": [1, 0, 0, 1]})
@@ -87,13 +89,13 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         names = ["measure", "run", "mean", "difference", "lower", "upper", "p", "p_holm", "significant"]
-        told = [{name: row[name] for name in names} for row in self.rows.to_pylist()]
-        said = f"{len(self.evaluations)} runs; differences are to {self.baseline}; {_TESTS[self.test]}"
-        shown = [rows_of([row for row in told if row["measure"] == str(measure)], names) for measure in self.measures]
-        return panel(heading("Comparison"), words(said), *shown)
+        rows = [{name: row[name] for name in names} for row in self.rows.to_pylist()]
+        text = f"{len(self.evaluations)} runs; differences are to {self.baseline}; {_TESTS[self.test]}"
+        tables = [html_table([row for row in rows if row["measure"] == str(one)], names) for one in self.measures]
+        return panel(heading("Comparison"), paragraph(text), *tables)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the values per query, ready for JSON; a number that does not exist is None.
+        """Return the comparison without the values per query, ready for JSON; NaN becomes None.
 
         >>> import pandas as pd
         >>> frame = pd.DataFrame({"document": ["a", "b"], "score": [2, 1], "grade": [1, 0]})
@@ -114,7 +116,7 @@ class Comparison:
         }
 
     def protocol(self) -> list[str]:
-        """How the comparison was made, in plain sentences.
+        """Describe in sentences how the comparison was made.
 
         >>> import pandas as pd
         >>> frame = pd.DataFrame({"document": ["a", "b"], "score": [2, 1], "grade": [1, 0]})
@@ -129,7 +131,7 @@ class Comparison:
             f"quer{'y' if queries == 1 else 'ies'} with gold; differences are to '{self.baseline}'.",
             "Runs are paired query by query; a query that a run lacks counts 0.",
             *first.conventions.sentences(self.measures),
-            f"p is of {_TESTS[self.test]}.",
+            f"p is the p-value of {_TESTS[self.test]}.",
             "p_holm is p adjusted by Holm's method over the runs of each measure; "
             f"a difference with p_holm of at most {self.alpha:g} is significant.",
             f"Intervals are {1 - self.alpha:.4g} percentile bootstrap intervals of the mean difference over queries.",
@@ -154,9 +156,19 @@ def compare(
     no_relevant: str = "skip",
     gains: str | Sequence[float] | None = None,
 ) -> Comparison:
-    """Evaluate each run (name to DataFrame) and test its difference to the baseline, by default the first run.
+    """Evaluate runs and test their differences to a baseline.
 
-    The options after `seed` are those of :func:`crowdrank.evaluation.evaluate`.
+    Args:
+        runs: DataFrames, paths or consensuses by name.
+        gold: as in :func:`crowdrank.evaluation.evaluate`, as are all parameters after `random_state`.
+        measures: measures or their names.
+        baseline: name of a run, by default the first.
+        test: 'fisher' (randomization test) or 't' (paired t-test).
+        alpha: significance level; intervals have the level 1 - alpha.
+        random_state: random seed of the randomization test and the bootstrap.
+
+    Returns:
+        Means, differences, intervals, p-values and effect sizes.
 
     >>> import pandas as pd
     >>> gold = pd.DataFrame({"query": [1, 1, 2, 2], "document": [1, 2, 1, 2], "grade": [1, 0, 0, 1]})
@@ -166,14 +178,15 @@ def compare(
         run  mean  difference  p_holm  significant   best
     0   bad   0.5         0.0     NaN        False  False
     1  good   1.0         0.5     0.5        False   True
+
     """
-    base = _require_options(runs, baseline, test, alpha)
-    asked = parse_measures(measures)
+    base = _check_arguments(runs, baseline, test, alpha)
+    parsed = parse_measures(measures)
     evaluations = {
-        str(run): evaluate(frame, gold, asked, ties=ties, unjudged=unjudged, no_relevant=no_relevant, gains=gains)
+        str(run): evaluate(frame, gold, parsed, ties=ties, unjudged=unjudged, no_relevant=no_relevant, gains=gains)
         for run, frame in runs.items()
     }
-    return _tested(evaluations, base, test=test, alpha=alpha, random_state=random_state)
+    return _compare(evaluations, base, test=test, alpha=alpha, random_state=random_state)
 
 
 def compare_evaluations(
@@ -184,7 +197,7 @@ def compare_evaluations(
     alpha: float = 0.05,
     random_state: int = 0,
 ) -> Comparison:
-    """As :func:`compare`, of runs that are evaluated already, all against the same gold.
+    """Compare runs that are evaluated already, all against the same gold; see :func:`compare`.
 
     >>> import pandas as pd
     >>> gold = pd.DataFrame({"query": [1, 1, 2, 2], "document": [1, 2, 1, 2], "grade": [1, 0, 0, 1]})
@@ -192,33 +205,33 @@ def compare_evaluations(
     >>> compare_evaluations({"bad": bad, "good": good}).to_dict()["details"][1]["difference"]
     0.5
     """
-    base = _require_options(evaluations, baseline, test, alpha)
+    base = _check_arguments(evaluations, baseline, test, alpha)
     first = next(iter(evaluations.values()))
     for run, evaluation in evaluations.items():
         alike = evaluation.measures == first.measures and evaluation.per_query["query"] == first.per_query["query"]
         if not alike:
-            raise UsageError(f"The run '{run}' was evaluated by other measures or on other queries than the first.")
-    return _tested(dict(evaluations), base, test=test, alpha=alpha, random_state=random_state)
+            raise UsageError(f"the run '{run}' was evaluated with other measures or on other queries than the first")
+    return _compare(dict(evaluations), base, test=test, alpha=alpha, random_state=random_state)
 
 
-def _tested(evaluations: dict[str, Evaluation], base: str, *, test: str, alpha: float, random_state: int) -> Comparison:
+def _compare(
+    evaluations: dict[str, Evaluation], base: str, *, test: str, alpha: float, random_state: int
+) -> Comparison:
     measures = next(iter(evaluations.values())).measures
     rows = _details(evaluations, measures, base, test=test, alpha=alpha, random_state=random_state)
     return Comparison(evaluations, measures, base, test, float(alpha), pa.Table.from_pylist(rows))
 
 
-def _require_options(runs: Mapping[str, Any], baseline: str | None, test: str, alpha: float) -> str:
+def _check_arguments(runs: Mapping[str, Any], baseline: str | None, test: str, alpha: float) -> str:
     if not isinstance(runs, Mapping) or not runs:
-        raise UsageError("There is no run to compare; give a mapping of names to DataFrames.")
+        raise UsageError("must be a mapping of names to DataFrames with at least one run", parameter="runs")
     names = [str(run) for run in runs]
     if baseline is not None and baseline not in names:
-        raise UsageError(
-            f"The baseline {baseline!r} is not one of the runs{near(baseline, names)}; they are {', '.join(names)}."
-        )
-    if test not in _TESTS:
-        raise UsageError(f"test={test!r} is not known{near(test, _TESTS)}; use one of {', '.join(_TESTS)}.")
+        known = f"one of the runs ({', '.join(names)})"
+        raise UsageError(f"must be {known}, not {baseline!r}{near(baseline, names)}", parameter="baseline")
+    require_one_of("test", test, _TESTS)
     if not 0 < alpha < 1:
-        raise UsageError(f"alpha={alpha} is not between 0 and 1; use 0.05, for example.")
+        raise UsageError(f"must be between 0 and 1, such as 0.05, not {alpha}", parameter="alpha")
     return names[0] if baseline is None else baseline
 
 
@@ -242,7 +255,7 @@ def _details(
 
     rows = []
     for measure in measures:
-        best = _best(measure, evaluations)
+        best = _best_runs(measure, evaluations)
         for run, evaluation in evaluations.items():
             row = {"measure": str(measure), "run": run, "mean": evaluation.means[str(measure)]}
             if run == baseline:
@@ -255,8 +268,8 @@ def _details(
 
 
 def _baseline_row(values: Floats) -> dict[str, Any]:
-    nothing = dict.fromkeys(("lower", "upper", "p", "p_holm", "effect_size"), float("nan"))
-    return {"queries": int((~np.isnan(values)).sum()), "difference": 0.0, **nothing, "significant": False}
+    undefined = dict.fromkeys(("lower", "upper", "p", "p_holm", "effect_size"), float("nan"))
+    return {"queries": int((~np.isnan(values)).sum()), "difference": 0.0, **undefined, "significant": False}
 
 
 def _tested_row(differences: Floats, interval: Floats, p: float, adjusted: float, alpha: float) -> dict[str, Any]:
@@ -273,7 +286,7 @@ def _tested_row(differences: Floats, interval: Floats, p: float, adjusted: float
     }
 
 
-def _best(measure: Measure, evaluations: dict[str, Evaluation]) -> set[str]:
+def _best_runs(measure: Measure, evaluations: dict[str, Evaluation]) -> set[str]:
     means = {run: evaluation.means[str(measure)] for run, evaluation in evaluations.items()}
     known = [mean for mean in means.values() if not math.isnan(mean)]
     if not known:
@@ -284,8 +297,8 @@ def _best(measure: Measure, evaluations: dict[str, Evaluation]) -> set[str]:
 
 def _p_values(differences: Floats, test: str, random_state: int) -> Floats:
     if test == "t":
-        nothing = np.zeros(differences.shape[0])
-        return np.array([paired_t(column, nothing) for column in differences.T])
+        zeros = np.zeros(differences.shape[0])
+        return np.array([paired_t(column, zeros) for column in differences.T])
     p = np.ones(differences.shape[1])
     for columns, queries in _with_same_queries(differences):
         p[columns] = fisher_p_values(differences[np.ix_(queries, columns)], n=_RESAMPLES, random_state=random_state)
@@ -301,7 +314,7 @@ def _intervals(differences: Floats, level: float, random_state: int) -> Floats:
 
 
 def _with_same_queries(differences: Floats) -> list[tuple[list[int], Any]]:
-    """Columns that have a value for the same queries, so that one set of resamples serves them all."""
+    """Group the columns that have values for the same queries, so that they can share resamples."""
     groups: dict[bytes, list[int]] = {}
     present = ~np.isnan(differences)
     for column in range(differences.shape[1]):
@@ -310,7 +323,7 @@ def _with_same_queries(differences: Floats) -> list[tuple[list[int], Any]]:
 
 
 def _with_same_ids(tables: list[pa.Table]) -> list[pa.Table]:
-    """Query ids as text where the runs' own ids made them so for some runs only."""
+    """Convert query ids to text if some tables have text and others numbers."""
     if len({table.schema.field("query").type for table in tables}) == 1:
         return tables
     return [table.set_column(1, "query", pc.cast(table.column("query"), pa.large_string())) for table in tables]

@@ -1,4 +1,4 @@
-"""How good a run is against gold grades: per query, on average, and what was left out on the way."""
+"""Evaluate a run against gold grades, per query and on average."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank._base import require_one_of
 from crowdrank._text import counted
-from crowdrank.errors import InputError, UsageError, near
+from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import kernels
 from crowdrank.evaluation.alignment import Alignment, Booleans, Counts, Floats, Integers, align
 from crowdrank.evaluation.measures import (
@@ -52,7 +53,7 @@ _GAINS = {"linear": "the grade", "exponential": "2^grade - 1"}
 
 @dataclass(frozen=True)
 class Conventions:
-    """How ties, documents without gold and queries without relevant documents are treated.
+    """Treatment of ties, documents without gold and queries without relevant documents; see :func:`evaluate`.
 
     >>> Conventions().sentences()[0]
     'Equal scores count as the exact expectation over all orders of the tied documents.'
@@ -64,34 +65,37 @@ class Conventions:
     gains: Gains = "linear"
 
     def __post_init__(self) -> None:
-        for option, known in (("ties", _TIES), ("unjudged", _UNJUDGED), ("no_relevant", _NO_RELEVANT)):
-            value = getattr(self, option)
-            if value not in known:
-                raise UsageError(f"{option}={value!r} is not known{near(value, known)}; use one of {', '.join(known)}.")
+        for name, known in (("ties", _TIES), ("unjudged", _UNJUDGED), ("no_relevant", _NO_RELEVANT)):
+            require_one_of(name, getattr(self, name), known)
 
     def sentences(self, measures: Iterable[str | Measure] = ()) -> list[str]:
-        """What holds for every query, for those measures.
+        """Describe the conventions in sentences, including those that concern the given measures only.
 
         >>> Conventions(gains="exponential").sentences(["nDCG@10"])[-1]
         'The gain of a document in nDCG@10 is 2^grade - 1.'
         """
-        told = [f"{_TIES[self.ties]}.", f"{_UNJUDGED[self.unjudged]}.", f"{_NO_RELEVANT[self.no_relevant]}."]
-        asked = [parse_measure(measure) for measure in measures]
-        if self.no_relevant == "one" and any(measure.name in CORRELATIONS for measure in asked):
-            told.append("Queries whose gold grades are all equal are left out of rank correlations.")
-        gains = {str(m): _gain_text(m.gains or self.gains) for m in asked if m.name in GAIN_MEASURES}
-        told += [f"The gain of a document in {names} is {gain}." for gain, names in _gathered(gains)]
-        highest = {str(m): f"{m.max_grade} for the highest grade (gdeval: 4)" for m in asked if m.name == "ERR"}
-        return told + [f"In {names}, R takes {grade}." for grade, names in _gathered(highest)]
+        sentences = [f"{_TIES[self.ties]}.", f"{_UNJUDGED[self.unjudged]}.", f"{_NO_RELEVANT[self.no_relevant]}."]
+        parsed = [parse_measure(measure) for measure in measures]
+        if self.no_relevant == "one" and any(measure.name in CORRELATIONS for measure in parsed):
+            sentences.append("Queries whose gold grades are all equal are left out of rank correlations.")
+        gains = {str(m): _gain_text(m.gains or self.gains) for m in parsed if m.name in GAIN_MEASURES}
+        sentences += [f"The gain of a document in {names} is {gain}." for gain, names in _group_by_text(gains)]
+        highest = {str(m): f"{m.max_grade} as the highest grade (gdeval: 4)" for m in parsed if m.name == "ERR"}
+        return sentences + [f"{names} uses {grade}." for grade, names in _group_by_text(highest)]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The values of some measures for one run.
+    """Values of some measures for one run.
 
-    `per_query` is an Arrow table (query, one column per measure; NaN where a query is left out), `frame` the same in
-    the library of the run; `means` has one mean per measure; `counts` and `without_relevant` (queries, per measure)
-    tell what stands behind them, and `notes` says it in words.
+    Attributes:
+        per_query: Arrow table with the query and one column per measure; NaN if a query is excluded.
+        means: mean of each measure over the queries that are not excluded.
+        counts: number of queries and documents that were evaluated or excluded.
+        without_relevant: number of queries without a relevant document, by measure.
+        measures: the measures.
+        conventions: treatment of ties and of missing gold.
+        backend: library of the run's DataFrame, for `frame`.
 
     >>> import pandas as pd
     >>> run = pd.DataFrame({"query": [1, 1, 2], "document": ["a", "b", "c"], "score": [0.9, 0.2, 0.1]})
@@ -103,6 +107,7 @@ class Evaluation:
     1      2  NaN  NaN
     >>> evaluation.means
     {'RR': 0.5, 'P@1': 0.0}
+
     """
 
     per_query: pa.Table
@@ -115,11 +120,11 @@ class Evaluation:
 
     @property
     def frame(self) -> Any:
-        """The values per query, as a DataFrame of the library that the run is of."""
+        """The values per query, as a DataFrame of the same library as the run."""
         return from_arrow(self.per_query, self.backend)
 
     def values(self, measure: str | Measure) -> Floats:
-        """The values of one measure, in the order of the queries.
+        """Return the values of one measure, in the order of the queries.
 
         >>> import pandas as pd
         >>> table = pd.DataFrame({"document": ["a", "b"], "score": [2, 1], "grade": [1, 0]})
@@ -128,12 +133,12 @@ class Evaluation:
         """
         name = str(parse_measure(measure))
         if name not in self.means:
-            raise UsageError(f"{name} was not evaluated; the measures are {', '.join(self.means)}.")
+            raise UsageError(f"{name} was not evaluated; the evaluated measures are {', '.join(self.means)}")
         values: Floats = self.per_query.column(name).to_numpy()
         return values
 
     def notes(self) -> list[str]:
-        """What was left out, what counted as what, and how ties were treated, in plain sentences.
+        """Describe in sentences what was excluded and how ties and missing gold were treated.
 
         >>> import pandas as pd
         >>> run = pd.DataFrame({"document": ["a", "b", "c"], "score": [1, 1, 0]})
@@ -148,34 +153,34 @@ class Evaluation:
             f"{counted(self.counts.queries, 'query')} and {counted(self.counts.documents_scored, 'document')} "
             f"{'were' if self.counts.queries + self.counts.documents_scored != 1 else 'was'} scored.",
             f"{_TIES[self.conventions.ties]} ({counted(self.counts.documents_tied, 'tied document')}).",
-            *self._notes_on_the_run(),
-            *self._notes_on_the_gold(),
-            *self._notes_on_measures(),
+            *self._run_notes(),
+            *self._gold_notes(),
+            *self._measure_notes(),
         ]
 
-    def _notes_on_the_run(self) -> list[str]:
+    def _run_notes(self) -> list[str]:
         counts, notes = self.counts, []
-        if stand_ins := counts.documents_as_nonrelevant:
+        if nonrelevant := counts.documents_as_nonrelevant:
             notes.append(
-                f"{counted(stand_ins, 'document')} of the run {_verb(stand_ins, 'has', 'have')} no gold and "
-                f"{_verb(stand_ins, 'counts', 'count')} as grade 0, except in rank correlations and grade measures."
+                f"{counted(nonrelevant, 'document')} of the run {_verb(nonrelevant, 'has', 'have')} no gold and "
+                f"{_verb(nonrelevant, 'counts', 'count')} as grade 0, except in rank correlations and grade measures."
             )
-        if left_out := counts.documents_without_gold - counts.documents_as_nonrelevant:
+        if excluded := counts.documents_without_gold - counts.documents_as_nonrelevant:
             notes.append(
-                f"{counted(left_out, 'document')} of the run {_verb(left_out, 'has', 'have')} no gold and "
-                f"{_verb(left_out, 'was', 'were')} left out."
+                f"{counted(excluded, 'document')} of the run {_verb(excluded, 'has', 'have')} no gold and "
+                f"{_verb(excluded, 'was', 'were')} left out."
             )
         if unknown := counts.run_queries_without_gold:
             notes.append(f"{counted(unknown, 'query')} of the run {_verb(unknown, 'has', 'have')} no gold at all.")
         return notes
 
-    def _notes_on_the_gold(self) -> list[str]:
+    def _gold_notes(self) -> list[str]:
         counts, notes = self.counts, []
         if missing := counts.gold_documents_missing:
             notes.append(
                 f"{counted(missing, 'document')} with gold {_verb(missing, 'is', 'are')} not in the run; "
-                f"{_verb(missing, 'it counts', 'they count')} as not found, and not at all in rank correlations and "
-                "grade measures."
+                f"{_verb(missing, 'it counts', 'they count')} as not retrieved; rank correlations and grade measures "
+                f"ignore {_verb(missing, 'it', 'them')}."
             )
         if missing := counts.gold_queries_missing:
             notes.append(
@@ -184,21 +189,21 @@ class Evaluation:
             )
         return notes
 
-    def _notes_on_measures(self) -> list[str]:
+    def _measure_notes(self) -> list[str]:
         notes = {}
         for measure in self.measures:
             without = self.without_relevant[str(measure)]
             if without:
                 lack = "gold grades that differ" if measure.name in CORRELATIONS else "relevant document"
-                fate = {
+                treatments = {
                     "skip": f"{_verb(without, 'was', 'were')} left out",
                     "zero": "counted 0",
                     "one": "counted 1",
                 }
                 fill = _fill_for(measure, self.conventions.no_relevant)
-                notes[str(measure)] = f"{counted(without, 'query')} without {lack} {fate[fill]}"
-        told = [f"{note} in {names}." for note, names in _gathered(notes)]
-        return told + self.conventions.sentences(self.measures)[3:]
+                notes[str(measure)] = f"{counted(without, 'query')} without {lack} {treatments[fill]}"
+        sentences = [f"{note} in {names}." for note, names in _group_by_text(notes)]
+        return sentences + self.conventions.sentences(self.measures)[3:]
 
 
 def evaluate(
@@ -211,74 +216,83 @@ def evaluate(
     no_relevant: str = "skip",
     gains: str | Sequence[float] | None = None,
 ) -> Evaluation:
-    """Score a run against gold grades.
+    """Evaluate a run against gold grades.
 
-    Both are DataFrames, or what stands for one: a path, a consensus, gold as `read_gold` gives it. `run` has columns
-    query, document, and relevance or score (and grade, for the grade measures); `gold` has query, document, grade.
-    Without a query column on both sides all documents are of one query, 'all'. Ids of different types on the two sides
-    are joined as text.
+    If neither the run nor the gold has a query column, all documents belong to one query, 'all'. Ids of different types
+    are joined as text. A gold document that the run does not rank counts as not retrieved. A query that the run lacks
+    counts 0 and is excluded from the grade measures.
 
-    - `ties`: 'expected' takes the exact expectation over random orders of equal scores; 'document' orders them by
-      document id, descending as text (trec_eval); 'given' keeps the order of the rows. Rank correlations have their
-      own way with ties and take no notice.
-    - `unjudged`: documents of the run without gold are left out ('skip') or count as grade 0 ('nonrelevant',
-      trec_eval). Rank correlations and grade measures leave them out either way.
-    - `no_relevant`: a query without a relevant document is left out ('skip': NaN), or counts 0 or 1 ('zero', 'one').
-      Whether a query is one is a matter of the gold alone, so every run is averaged over the same queries. For rank
-      correlations it is a query whose gold grades are all equal; there 'one' means 'skip'.
-    - `gains`: 'linear', 'exponential' or the gains of grades 0, 1, 2, ...; for DCG and nDCG that state none.
+    Args:
+        run: DataFrame with columns query, document, and relevance or score (and grade, for the grade measures), a
+            path, or a consensus.
+        gold: DataFrame with columns query, document and grade, a path, or a `Gold`.
+        measures: measures or their names, such as `nDCG@10`; a text can contain several, separated by spaces.
+        ties: 'expected' takes the exact expectation over random orders of equal scores; 'document' orders them by
+            document id, descending as text (trec_eval); 'given' keeps the order of the rows. Rank correlations treat
+            ties by their own definitions.
+        unjudged: documents of the run without gold are excluded ('skip') or count as grade 0 ('nonrelevant',
+            trec_eval). Rank correlations and grade measures always exclude them.
+        no_relevant: a query without a relevant document is excluded ('skip': NaN) or counts 0 or 1 ('zero', 'one').
+            This depends on the gold only, so that all runs are averaged over the same queries. For rank correlations,
+            these are the queries whose gold grades are all equal; 'one' means 'skip' there.
+        gains: 'linear', 'exponential' or the gains of grades 0, 1, 2, ...; for DCG and nDCG without own gains.
 
-    Gold documents that the run does not rank count as not found; so does a whole query: it counts 0, and is left out
-    of the grade measures.
+    Returns:
+        The values per query, their means, and notes on what was excluded.
+
+    Raises:
+        InputError: the run or the gold cannot be used.
+        UsageError: an argument has an invalid value.
 
     >>> import pandas as pd
     >>> run = pd.DataFrame({"document": ["a", "b", "c"], "score": [0.9, 0.5, 0.5]})
     >>> gold = pd.DataFrame({"document": ["a", "b", "c"], "grade": [0, 2, 1]})
     >>> evaluate(run, gold, "nDCG@2 Tau").means
     {'nDCG@2': 0.3597..., 'Tau': -0.6666...}
+
     """
-    asked = parse_measures(measures)
+    parsed = parse_measures(measures)
     run, gold = as_run(run), as_gold(gold)
     conventions = Conventions(ties, unjudged, no_relevant, parse_gains("linear" if gains is None else gains))
-    joined = align(run, gold, ties=ties, unjudged=unjudged, with_grades=_needs_grades(run, asked))
-    scoring = _Scoring(joined, conventions.gains)
+    aligned = align(run, gold, ties=ties, unjudged=unjudged, with_grades=_needs_grades(run, parsed))
+    scoring = _Scoring(aligned, conventions.gains)
     columns, without_relevant = {}, {}
-    for measure in asked:
+    for measure in parsed:
         values, undefined = scoring.score(measure)
         without_relevant[str(measure)] = int(undefined.sum())
         fill = {"skip": np.nan, "zero": 0.0, "one": 1.0}[_fill_for(measure, no_relevant)]
         columns[str(measure)] = np.where(undefined, fill, values)
     return Evaluation(
-        per_query=pa.table({"query": joined.queries, **columns}),
+        per_query=pa.table({"query": aligned.queries, **columns}),
         means={name: _mean(values) for name, values in columns.items()},
-        counts=joined.counts,
+        counts=aligned.counts,
         without_relevant=without_relevant,
-        measures=asked,
+        measures=parsed,
         conventions=conventions,
         backend=backend_of(run),
     )
 
 
 def as_run(run: Any) -> Any:
-    """A run as a DataFrame: that of a consensus, that behind a path, or as it is."""
+    """Return a run as a DataFrame; read a path, take the documents of a consensus."""
     if isinstance(run, str | Path):
         return read_run(run)
     return getattr(run, "documents", run)
 
 
 def as_gold(gold: Any) -> Any:
-    """Gold as a DataFrame: that of a `Gold`, that behind a path, or as it is."""
+    """Return gold as a DataFrame; read a path, take the frame of a `Gold`."""
     if isinstance(gold, str | Path):
         gold = read_gold(gold)
     return gold.frame if isinstance(gold, Gold) else gold
 
 
 class _Scoring:
-    """The measures of one run: each gives its value per query, and which queries it has no meaning for."""
+    """Compute measures of one run; each returns its value per query and the queries for which it is undefined."""
 
-    def __init__(self, joined: Alignment, gains: Gains) -> None:
-        self.ranking, self.gold, self.ideal, self.gains = joined.ranking, joined.gold, joined.ideal, gains
-        self.n_queries = joined.counts.queries
+    def __init__(self, aligned: Alignment, gains: Gains) -> None:
+        self.ranking, self.gold, self.ideal, self.gains = aligned.ranking, aligned.gold, aligned.ideal, gains
+        self.n_queries = aligned.counts.queries
         self.by_name: dict[str, Callable[[Measure], tuple[Floats, Booleans]]] = {
             "DCG": self.dcg,
             "nDCG": self.ndcg,
@@ -328,8 +342,9 @@ class _Scoring:
         highest = self.gold.grades.max()
         if highest > measure.max_grade:
             raise UsageError(
-                f"{measure} takes {measure.max_grade} for the highest grade, but the gold has grade {highest:g}; "
-                f"write ERR(max_grade={int(np.ceil(highest))})."
+                f"{measure} uses {measure.max_grade} as the highest grade, but the gold has grade {highest:g}",
+                kind="grade-above-maximum",
+                fix=f"write ERR(max_grade={int(np.ceil(highest))})",
             )
         stops = (np.exp2(self.ranking.gold) - 1) / 2.0**measure.max_grade
         values = self._ranked(kernels.expected_reciprocal_rank, stops, measure)
@@ -356,7 +371,7 @@ class _Scoring:
 
     @cached_property
     def discounts(self) -> Floats:
-        """Sum of the discounts of the first 0, 1, 2, ... ranks."""
+        """Cumulative sums of the discounts: of the first 0, 1, 2, ... ranks."""
         longest = max(np.diff(self.ranking.offsets).max(), np.diff(self.ideal.offsets).max())
         return np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(longest) + 2))])
 
@@ -388,14 +403,14 @@ class _Scoring:
     def _mean_of_judged(self, compared: Callable[[Floats, Floats], Floats]) -> tuple[Floats, Booleans]:
         keep, ranking = self.ranking.judged, self.ranking
         if ranking.grades is None:
-            raise UsageError("The run has no grades to compare.")
+            raise UsageError("the run has no grades to compare", kind="no-grades")
         total = self._per_query(compared(ranking.grades[keep], ranking.gold[keep]), ranking.query[keep])
         documents = np.bincount(ranking.query[keep], minlength=self.n_queries)
-        # A query without a document to compare has no error, neither none nor a large one.
+        # The value of a query without a document to compare is unknown.
         return np.where(documents > 0, _ratio(total, documents), np.nan), np.zeros(self.n_queries, dtype=np.bool_)
 
     def _per_query(self, weights: NDArray[Any], query: Integers) -> Floats:
-        # bincount of no rows forgets its weights and gives whole numbers.
+        # np.bincount returns integers if there are no rows, although weights are floats.
         return np.asarray(np.bincount(query, weights=weights, minlength=self.n_queries), dtype=np.float64)
 
     def _none_of(self, positive: Booleans) -> Booleans:
@@ -403,13 +418,14 @@ class _Scoring:
 
 
 def _needs_grades(run: Any, measures: Iterable[Measure]) -> bool:
-    asked = [str(measure) for measure in measures if measure.name in GRADE_MEASURES]
-    if asked and "grade" not in column_names(run):
+    names = [str(measure) for measure in measures if measure.name in GRADE_MEASURES]
+    if names and "grade" not in column_names(run):
         raise UsageError(
-            f"{' and '.join(asked)} compare{'s' if len(asked) == 1 else ''} grades, but the run has no column 'grade'; "
-            "add the column or leave the measure out."
+            f"{' and '.join(names)} compare{'s' if len(names) == 1 else ''} grades, but the run has no column 'grade'",
+            kind="no-grades",
+            fix=["add the column", "omit the measure"],
         )
-    return bool(asked)
+    return bool(names)
 
 
 def _gains(grades: Floats, gains: Gains, measure: Measure) -> Floats:
@@ -419,24 +435,27 @@ def _gains(grades: Floats, gains: Gains, measure: Measure) -> Floats:
     if gains == "exponential":
         if highest > _LARGEST_EXPONENT:
             raise InputError(
-                f"grade {highest:g} has no gain 2^grade - 1 that a computer can hold",
+                f"the gain 2^grade - 1 of grade {highest:g} is too large for a floating-point number",
                 source="the gold",
                 column="grade",
-                fix="use linear gains or smaller grades",
+                kind="gain-overflow",
+                fix=["use linear gains", "use smaller grades"],
             )
         return np.exp2(grades) - 1
     if highest > len(gains) - 1 or np.any(grades != np.floor(grades)):
         bad = grades[(grades > len(gains) - 1) | (grades != np.floor(grades))][0]
         raise UsageError(
-            f"The gains of {measure} are for grades 0 to {len(gains) - 1}, but the gold has grade {bad:g}; "
-            "give a gain for each grade."
+            f"the gains of {measure} are for grades 0 to {len(gains) - 1}, but the gold has grade {bad:g}",
+            kind="no-gain",
+            fix="give a gain for each grade",
         )
     return np.asarray(gains, dtype=np.float64)[grades.astype(np.int64)]
 
 
-def _ratio(above: Floats, below: NDArray[Any]) -> Floats:
-    quotient: Floats = np.divide(above, below, out=np.zeros(above.size), where=below > 0)
-    return quotient
+def _ratio(numerator: Floats, denominator: NDArray[Any]) -> Floats:
+    """Divide; the result is 0 where the denominator is not positive."""
+    ratio: Floats = np.divide(numerator, denominator, out=np.zeros(numerator.size), where=denominator > 0)
+    return ratio
 
 
 def _mean(values: Floats) -> float:
@@ -454,13 +473,13 @@ def _gain_text(gains: Gains) -> str:
     return f"{', '.join(f'{gain:g}' for gain in gains)} for grades 0 to {len(gains) - 1}"
 
 
-def _gathered(told: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What is told of measures, each thing once, with the measures that it is told of."""
+def _group_by_text(texts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return each distinct text with the names of the measures that have it."""
     measures: dict[str, list[str]] = {}
-    for measure, what in told.items():
-        measures.setdefault(what, []).append(measure)
-    return [(what, ", ".join(names)) for what, names in measures.items()]
+    for measure, text in texts.items():
+        measures.setdefault(text, []).append(measure)
+    return [(text, ", ".join(names)) for text, names in measures.items()]
 
 
-def _verb(n: int, one: str, many: str) -> str:
-    return one if n == 1 else many
+def _verb(n: int, singular: str, plural: str) -> str:
+    return singular if n == 1 else plural

@@ -1,8 +1,8 @@
-"""The sums over ranked lists, exact under ties: each value is the expectation over random orders of equal scores.
+"""Kernels of the measures; with ties, each value is the exact expectation over random orders of equal scores.
 
-Documents lie query by query in rank order; `offsets` (n_queries + 1,) says where each query begins, and
-`new_group` (n_documents,) is true where a group of equal scores begins. Where ties are broken beforehand, every
-document is its own group.
+Documents are ordered by query and rank; `offsets` (n_queries + 1,) are the positions at which the queries begin, and
+`new_group` (n_documents,) is True where a group of equal scores begins. If ties were broken before, every document is
+a group of its own.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Booleans = NDArray[np.bool_]
 
 
 @njit(cache=True, nogil=True)
-def _sort_falling(values: Floats, rows: Integers) -> int:
-    """Sort `values` in place, largest first, and `rows` along; return how many pairs stood the other way round.
+def _sort_descending(values: Floats, rows: Integers) -> int:
+    """Sort `values` in place, largest first, and `rows` with them; return the number of inversions.
 
-    A stable merge sort, by hand because it counts, and because numba takes seconds to compile its own.
+    A stable merge sort, because numba's sort does not count inversions and takes seconds to compile.
     """
-    swaps = 0
+    inversions = 0
     spare, spare_rows = np.empty_like(values), np.empty_like(rows)
     width = 1
     while width < values.size:
@@ -36,17 +36,17 @@ def _sort_falling(values: Floats, rows: Integers) -> int:
                     i += 1
                 else:
                     spare[k], spare_rows[k] = values[j], rows[j]
-                    swaps += middle - i
+                    inversions += middle - i
                     j += 1
         values[:] = spare
         rows[:] = spare_rows
         width *= 2
-    return swaps
+    return inversions
 
 
 @njit(cache=True, nogil=True)
 def rank_order(rows: Integers, query: Integers, scores: Floats, n_queries: int) -> Integers:
-    """The rows query by query, by falling score; equal scores stay in the order in which `rows` has them."""
+    """Return the rows ordered by query and descending score; equal scores keep the order of `rows`."""
     offsets = np.zeros(n_queries + 1, dtype=np.int64)
     for row in rows:
         offsets[query[row] + 1] += 1
@@ -54,18 +54,19 @@ def rank_order(rows: Integers, query: Integers, scores: Floats, n_queries: int) 
         offsets[q + 1] += offsets[q]
     place = offsets.copy()
     order = np.empty(rows.size, dtype=np.int64)
-    falling = np.empty(rows.size)
+    descending = np.empty(rows.size)
     for row in rows:
         order[place[query[row]]] = row
-        falling[place[query[row]]] = scores[row]
+        descending[place[query[row]]] = scores[row]
         place[query[row]] += 1
     for q in range(n_queries):
-        _sort_falling(falling[offsets[q] : offsets[q + 1]], order[offsets[q] : offsets[q + 1]])
+        _sort_descending(descending[offsets[q] : offsets[q + 1]], order[offsets[q] : offsets[q + 1]])
     return order
 
 
 @njit(cache=True, nogil=True)
 def _group_end(new_group: Booleans, start: int, end: int) -> int:
+    """Return the position after the last document of the tie group that begins at `start`."""
     position = start + 1
     while position < end and not new_group[position]:
         position += 1
@@ -80,7 +81,7 @@ def discounted_gain(
     cumulative: Floats,  # (longest list + 1,): sum of the discounts of the first ranks
     cutoff: int,
 ) -> Floats:
-    """Expected DCG: the mean gain of each tie group times the sum of the discounts it covers inside the cutoff."""
+    """Return the expected DCG: the mean gain of each tie group times the sum of its discounts up to the cutoff."""
     values = np.zeros(offsets.size - 1)
     for query in range(values.size):
         begin, end = offsets[query], offsets[query + 1]
@@ -96,11 +97,11 @@ def discounted_gain(
 
 @njit(cache=True, nogil=True)
 def ideal_gain(gains: Floats, offsets: Integers, cumulative: Floats, cutoff: int) -> Floats:
-    """DCG of the best order of each query's documents."""
+    """Return the DCG of the best order of each query's documents."""
     values = np.zeros(offsets.size - 1)
     for query in range(values.size):
         best = gains[offsets[query] : offsets[query + 1]].copy()
-        _sort_falling(best, np.arange(best.size))
+        _sort_descending(best, np.arange(best.size))
         for rank in range(min(best.size, cutoff)):
             values[query] += best[rank] * (cumulative[rank + 1] - cumulative[rank])
     return values
@@ -108,10 +109,10 @@ def ideal_gain(gains: Floats, offsets: Integers, cumulative: Floats, cutoff: int
 
 @njit(cache=True, nogil=True)
 def precision_sum(relevant: Booleans, new_group: Booleans, offsets: Integers, cutoff: int) -> Floats:
-    """Expected sum of the precisions at the relevant documents; divided by their number it is AP.
+    """Return the expected sum of the precisions at the relevant documents; AP is this sum over their number.
 
-    In a group of n documents, r of them relevant, after t documents with R relevant, position i holds a relevant one
-    with probability r/n, and then R + 1 + (i-1)(r-1)/(n-1) relevant ones are expected down to it.
+    In a group of n documents, r of them relevant, that follows R relevant documents, position i has a relevant document
+    with probability r/n; the expected number of relevant documents up to it is then R + 1 + (i-1)(r-1)/(n-1).
     """
     values = np.zeros(offsets.size - 1)
     for query in range(values.size):
@@ -134,10 +135,10 @@ def precision_sum(relevant: Booleans, new_group: Booleans, offsets: Integers, cu
 
 @njit(cache=True, nogil=True)
 def reciprocal_rank(relevant: Booleans, new_group: Booleans, offsets: Integers, cutoff: int) -> Floats:
-    """Expected reciprocal rank of the first relevant document.
+    """Return the expected reciprocal rank of the first relevant document.
 
-    In the first group with relevant documents (r of n) the first of them is at position i with probability
-    C(n-i, r-1) / C(n, r), which is r/n at 1 and falls by (n-i-r+1) / (n-i) from i to i+1.
+    In the first group with relevant documents (r of n), the first of them is at position i with probability
+    C(n-i, r-1) / C(n, r): r/n for i = 1, multiplied by (n-i-r+1) / (n-i) from i to i+1.
     """
     values = np.zeros(offsets.size - 1)
     for query in range(values.size):
@@ -160,10 +161,10 @@ def reciprocal_rank(relevant: Booleans, new_group: Booleans, offsets: Integers, 
 
 @njit(cache=True, nogil=True)
 def expected_reciprocal_rank(stops: Floats, new_group: Booleans, offsets: Integers, cutoff: int) -> Floats:
-    """Expected reciprocal rank of the document at which a reader stops, who stops at each with probability `stops`.
+    """Return ERR: the expected reciprocal rank at which a reader stops, with stopping probabilities `stops`.
 
-    `passed[m]` is the probability that the first m of a group stop nobody, averaged over its orders: the elementary
-    symmetric polynomial of 1 - stops divided by its number of terms, built up document by document.
+    `passed[m]` is the probability that the reader passes the first m documents of a group, averaged over its orders:
+    the elementary symmetric polynomial of 1 - stops divided by its number of terms, updated document by document.
     """
     values = np.zeros(offsets.size - 1)
     for query in range(values.size):
@@ -189,7 +190,7 @@ def expected_reciprocal_rank(stops: Floats, new_group: Booleans, offsets: Intege
 
 @njit(cache=True, nogil=True)
 def _equal_pairs(values: Floats) -> int:
-    """Pairs of equal values among sorted ones."""
+    """Return the number of pairs of equal values in a sorted array."""
     pairs, run = 0, 0
     for i in range(1, values.size):
         run = run + 1 if values[i] == values[i - 1] else 0
@@ -199,15 +200,15 @@ def _equal_pairs(values: Floats) -> int:
 
 @njit(cache=True, nogil=True)
 def pair_counts(scores: Floats, grades: Floats, offsets: Integers) -> Integers:
-    """Concordant minus discordant pairs, pairs, pairs of equal score and of equal grade: (n_queries, 4).
+    """Count pairs per query: concordant minus discordant, all, of equal score, of equal grade; (n_queries, 4).
 
-    Knight's method, O(n log n): once documents of equal score lie by falling grade, every pair that sorting by grade
-    turns round is discordant. Documents must lie by falling score.
+    Documents must be ordered by descending score. Knight's method, O(n log n): documents of equal score are ordered by
+    descending grade; the inversions of sorting all by grade are then the discordant pairs.
     """
     counts = np.zeros((offsets.size - 1, 4), dtype=np.int64)
     for query in range(counts.shape[0]):
         begin, end = offsets[query], offsets[query + 1]
-        falling = grades[begin:end].copy()
+        descending = grades[begin:end].copy()
         same_both = 0
         start = begin
         while start < end:
@@ -215,13 +216,13 @@ def pair_counts(scores: Floats, grades: Floats, offsets: Integers) -> Integers:
             while stop < end and scores[stop] == scores[start]:
                 stop += 1
             if stop > start + 1:
-                group = falling[start - begin : stop - begin]
-                _sort_falling(group, np.arange(group.size))
+                group = descending[start - begin : stop - begin]
+                _sort_descending(group, np.arange(group.size))
                 same_both += _equal_pairs(group)
             start = stop
         size = end - begin
-        discordant = _sort_falling(falling, np.arange(size))
-        same_score, same_grade = _equal_pairs(scores[begin:end]), _equal_pairs(falling)
+        discordant = _sort_descending(descending, np.arange(size))
+        same_score, same_grade = _equal_pairs(scores[begin:end]), _equal_pairs(descending)
         counts[query, 1] = size * (size - 1) // 2
         counts[query, 2] = same_score
         counts[query, 3] = same_grade
@@ -231,14 +232,14 @@ def pair_counts(scores: Floats, grades: Floats, offsets: Integers) -> Integers:
 
 @njit(cache=True, nogil=True)
 def _mean_ranks(values: Floats) -> Floats:
-    """Ranks from 0 for the largest value; equal values share their mean rank."""
-    falling, rows = values.copy(), np.arange(values.size)
-    _sort_falling(falling, rows)
+    """Return the ranks of values, 0 for the largest; equal values get their mean rank."""
+    descending, rows = values.copy(), np.arange(values.size)
+    _sort_descending(descending, rows)
     ranks = np.empty(values.size)
     start = 0
     while start < values.size:
         stop = start + 1
-        while stop < values.size and falling[stop] == falling[start]:
+        while stop < values.size and descending[stop] == descending[start]:
             stop += 1
         for position in range(start, stop):
             ranks[rows[position]] = (start + stop - 1) / 2
@@ -248,7 +249,7 @@ def _mean_ranks(values: Floats) -> Floats:
 
 @njit(cache=True, nogil=True)
 def spearman(scores: Floats, grades: Floats, offsets: Integers) -> Floats:
-    """Correlation of the mean ranks; 0 where all scores or all grades are equal."""
+    """Return Spearman's rank correlation per query; 0 if all scores or all grades are equal."""
     values = np.zeros(offsets.size - 1)
     for query in range(values.size):
         begin, end = offsets[query], offsets[query + 1]

@@ -1,4 +1,4 @@
-"""What is asked: names such as ``nDCG@10`` or ``AP(rel=2)@100`` as measures, spelt as in ir_measures."""
+"""Parse names of measures such as ``nDCG@10`` or ``AP(rel=2)@100``, spelled as in ir_measures."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Any, Literal
 from crowdrank.errors import UsageError, near
 
 Gains = str | tuple[float, ...]
-"""How a grade becomes a gain: 'linear' (the grade), 'exponential' (2^grade - 1), or the gains of grades 0, 1, 2, ..."""
+"""Gain of a grade: 'linear' (the grade), 'exponential' (2^grade - 1), or the gains of grades 0, 1, 2, ..."""
 
 
 @dataclass(frozen=True)
 class _Kind:
+    """Options that a measure accepts, and whether it has a cutoff."""
+
     options: tuple[str, ...]
     cutoff: Literal["optional", "required", "none"]
     higher_is_better: bool = True
@@ -36,7 +38,7 @@ _KINDS = {
     "GradeAccuracy": _Kind((), "none"),
     "GradeMAE": _Kind((), "none", higher_is_better=False),
 }
-_ALIASES = {"NDCG": "nDCG", "MAP": "AP", "MRR": "RR", "Precision": "P"}  # ir_measures has the same
+_ALIASES = {"NDCG": "nDCG", "MAP": "AP", "MRR": "RR", "Precision": "P"}  # as in ir_measures
 _GAIN_NAMES = {
     "linear": "linear",
     "log2": "linear",
@@ -45,7 +47,8 @@ _GAIN_NAMES = {
 }
 _DCG_NAMES = {"linear": "log2", "exponential": "exp-log2"}
 _NAME = re.compile(r"(?P<name>\w+)(?:\((?P<options>.*)\))?(?:@(?P<cutoff>\d+))?")
-_BETWEEN_NAMES = re.compile(r"[\s,]+(?![^(]*\))")
+_SEPARATOR = re.compile(r"[\s,]+(?![^(]*\))")
+_EXAMPLE = "write name, options and cutoff as in AP(rel=2)@100"
 
 CORRELATIONS = ("Tau", "TauB", "Spearman")
 GRADE_MEASURES = ("GradeAccuracy", "GradeMAE")
@@ -54,11 +57,11 @@ GAIN_MEASURES = ("DCG", "nDCG")
 
 @dataclass(frozen=True)
 class Measure:
-    """One measure with its options; ``str(measure)`` is its name, and parsing that name gives the measure back.
+    """Evaluation measure with its options; ``parse_measure(str(measure))`` returns an equal one.
 
     ======================  ====================================================================================
-    DCG, nDCG               gains discounted by log2(rank + 1); ``dcg='exp-log2'`` takes 2^grade - 1 for the gain
-                            of a grade, ``gains='0,1,3,7,15'`` a table; nDCG divides by the DCG of the best order
+    DCG, nDCG               gains discounted by log2(rank + 1); ``dcg='exp-log2'`` uses 2^grade - 1 as the gain of
+                            a grade, ``gains='0,1,3,7,15'`` a table; nDCG divides by the DCG of the best order
     AP, P, RR               average precision, precision, reciprocal rank; relevant is a grade of at least `rel` (1)
     ERR                     expected reciprocal rank; a reader stops at a document with probability
                             (2^grade - 1) / 2^max_grade; `max_grade` is 4 unless stated, as in gdeval
@@ -82,21 +85,22 @@ class Measure:
 
     def __post_init__(self) -> None:
         if self.name not in _KINDS:
-            raise UsageError(_unknown(self.name))
+            raise _unknown(self.name)
         kind = _KINDS[self.name]
         if kind.cutoff == "required" and self.cutoff is None:
-            raise UsageError(f"{self.name} needs a cutoff; write {self.name}@10, for example.")
+            raise UsageError(f"{self.name} needs a cutoff", kind="no-cutoff", fix=f"write {self.name}@10, for example")
         if kind.cutoff == "none" and self.cutoff is not None:
-            raise UsageError(f"{self.name} looks at all documents; write {self.name} without @{self.cutoff}.")
+            fix = f"write {self.name} without @{self.cutoff}"
+            raise UsageError(f"{self.name} has no cutoff", kind="unknown-option", fix=fix)
         for option, value in (("cutoff", self.cutoff), ("rel", self.rel), ("max_grade", self.max_grade)):
             _require_positive(self.name, option, value)
-        for option, stated in (("rel", self.rel != 1), ("gains", self.gains), ("max_grade", self.max_grade != 4)):
-            if stated and option not in kind.options:
-                raise UsageError(_unknown_option(self.name, option))
+        for option, is_set in (("rel", self.rel != 1), ("gains", self.gains), ("max_grade", self.max_grade != 4)):
+            if is_set and option not in kind.options:
+                raise _unknown_option(self.name, option)
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether a larger value is a better one.
+        """Whether a larger value is better.
 
         >>> Measure("nDCG").higher_is_better
         True
@@ -110,15 +114,15 @@ class Measure:
         if isinstance(self.gains, str):
             options.append(f"dcg='{_DCG_NAMES[self.gains]}'")
         elif self.gains is not None:
-            options.append(f"gains='{','.join(map(_short, self.gains))}'")
+            options.append(f"gains='{','.join(map(_format_gain, self.gains))}'")
         if self.max_grade != 4:
             options.append(f"max_grade={self.max_grade}")
-        stated = f"({','.join(options)})" if options else ""
-        return f"{self.name}{stated}{'' if self.cutoff is None else f'@{self.cutoff}'}"
+        written = f"({','.join(options)})" if options else ""
+        return f"{self.name}{written}{'' if self.cutoff is None else f'@{self.cutoff}'}"
 
 
 def parse_measure(name: str | Measure) -> Measure:
-    """The measure that a name asks for.
+    """Return the measure of a name.
 
     >>> parse_measure("nDCG(dcg='exp-log2')@10")
     Measure(name='nDCG', cutoff=10, rel=1, gains='exponential', max_grade=4)
@@ -126,26 +130,24 @@ def parse_measure(name: str | Measure) -> Measure:
     "nDCG(gains='0,1,3,7,15')@10"
     >>> parse_measure("nDGC")
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: There is no measure 'nDGC' (did you mean 'nDCG'?); the measures are DCG, nDCG, AP,
+    crowdrank.errors.UsageError: there is no measure 'nDGC' (did you mean 'nDCG'?); the measures are DCG, nDCG, AP,
     ERR, P, RR, Tau, TauB, Spearman, GradeAccuracy, GradeMAE.
     """
     if isinstance(name, Measure):
         return name
-    found = _NAME.fullmatch(name.strip())
-    if found is None:
-        raise UsageError(
-            f"{name!r} is not how a measure is written; write its name, options and cutoff as in AP(rel=2)@100."
-        )
-    kind = _ALIASES.get(found["name"], found["name"])
+    match = _NAME.fullmatch(name.strip())
+    if match is None:
+        raise UsageError(f"{name!r} is not a measure", kind="invalid-measure", fix=_EXAMPLE)
+    kind = _ALIASES.get(match["name"], match["name"])
     if kind not in _KINDS:
-        raise UsageError(_unknown(kind))
-    options = _options(kind, name, found["options"])
-    cutoff = int(found["cutoff"]) if found["cutoff"] else None
+        raise _unknown(kind)
+    options = _options(kind, name, match["options"])
+    cutoff = int(match["cutoff"]) if match["cutoff"] else None
     return Measure(kind, cutoff=cutoff, **options)
 
 
 def parse_measures(measures: str | Measure | Iterable[str | Measure]) -> tuple[Measure, ...]:
-    """The measures asked for, each one once; a text may hold several names, apart by spaces or commas.
+    """Return the distinct measures; a text can contain several names, separated by spaces or commas.
 
     >>> [str(measure) for measure in parse_measures("nDCG@10, AP(rel=2) MAP(rel=2)")]
     ['nDCG@10', 'AP(rel=2)']
@@ -153,15 +155,15 @@ def parse_measures(measures: str | Measure | Iterable[str | Measure]) -> tuple[M
     if isinstance(measures, Measure):
         return (measures,)
     if isinstance(measures, str):
-        measures = [name for name in _BETWEEN_NAMES.split(measures) if name]
-    asked = tuple(dict.fromkeys(parse_measure(measure) for measure in measures))
-    if not asked:
-        raise UsageError(f"No measure is named; the measures are {', '.join(_KINDS)}.")
-    return asked
+        measures = [name for name in _SEPARATOR.split(measures) if name]
+    parsed = tuple(dict.fromkeys(parse_measure(measure) for measure in measures))
+    if not parsed:
+        raise UsageError(f"must not be empty; the measures are {', '.join(_KINDS)}", parameter="measures")
+    return parsed
 
 
 def parse_gains(gains: str | Sequence[float]) -> Gains:
-    """How grades become gains, from a name, a text of numbers or the numbers themselves.
+    """Return the gains for a name, a comma-separated text of numbers, or numbers.
 
     >>> parse_gains("exponential"), parse_gains("0,1,3"), parse_gains([0, 1, 3])
     ('exponential', (0.0, 1.0, 3.0), (0.0, 1.0, 3.0))
@@ -174,11 +176,13 @@ def parse_gains(gains: str | Sequence[float]) -> Gains:
         table = ()
     if not table or not all(math.isfinite(gain) and gain >= 0 for gain in table):
         raise UsageError(
-            f"{gains!r} is not a way to turn grades into gains; use linear, exponential, or the gains of grades "
-            "0, 1, 2, ... as numbers of at least 0, such as 0,1,3,7,15."
+            f"must be linear, exponential, or the gains of grades 0, 1, 2, ... (numbers of at least 0, such as "
+            f"0,1,3,7,15), not {gains!r}",
+            parameter="gains",
         )
     if any(later < earlier for earlier, later in pairwise(table)):
-        raise UsageError(f"The gains {gains!r} fall from one grade to the next; name that of the lowest grade first.")
+        problem = f"must not decrease from one grade to the next, as {gains!r} do"
+        raise UsageError(problem, parameter="gains", fix="begin with the gain of the lowest grade")
     return table
 
 
@@ -187,42 +191,45 @@ def _options(kind: str, name: str, text: str | None) -> dict[str, Any]:
         call = ast.parse(f"measure({text or ''})", mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             raise ValueError
-        stated = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError) as problem:
-        raise UsageError(f"The options in {name!r} cannot be read; write them as in AP(rel=2)@100.") from problem
-    for option in stated:
+        raise UsageError(f"{name!r} has invalid options", kind="invalid-measure", fix=_EXAMPLE) from problem
+    for option in options:
         if option not in _KINDS[kind].options:
-            raise UsageError(_unknown_option(kind, option))
-    if "dcg" in stated and "gains" in stated:
-        raise UsageError(f"{name!r} states both dcg and gains; state one of them.")
-    if "dcg" in stated:
-        stated["gains"] = _dcg_gains(stated.pop("dcg"))
-    elif "gains" in stated:
-        stated["gains"] = parse_gains(stated["gains"])
-    return stated
+            raise _unknown_option(kind, option)
+    if "dcg" in options and "gains" in options:
+        raise UsageError(f"{name!r} has both dcg and gains", kind="invalid-measure", fix="use one of them")
+    if "dcg" in options:
+        options["gains"] = _dcg_gains(options.pop("dcg"))
+    elif "gains" in options:
+        options["gains"] = parse_gains(options["gains"])
+    return options
 
 
 def _dcg_gains(dcg: object) -> str:
     for gains, name in _DCG_NAMES.items():
         if dcg == name:
             return gains
-    raise UsageError(f"dcg={dcg!r} is not known; use 'log2' (the grade) or 'exp-log2' (2^grade - 1).")
+    problem = f"must be 'log2' (the gain is the grade) or 'exp-log2' (2^grade - 1), not {dcg!r}"
+    raise UsageError(problem, parameter="dcg")
 
 
 def _require_positive(name: str, option: str, value: object) -> None:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if value is not None and not (whole and value >= 1):  # type: ignore[operator]
-        raise UsageError(f"{name} has {option} {value!r}; use a whole number of at least 1.")
+        problem = f"the {option} of {name} must be a whole number of at least 1, not {value!r}"
+        raise UsageError(problem, kind="invalid-measure")
 
 
-def _short(gain: float) -> str:
+def _format_gain(gain: float) -> str:
     return str(int(gain)) if gain == int(gain) else repr(gain)
 
 
-def _unknown(name: str) -> str:
-    return f"There is no measure {name!r}{near(name, _KINDS)}; the measures are {', '.join(_KINDS)}."
+def _unknown(name: str) -> UsageError:
+    problem = f"there is no measure {name!r}{near(name, _KINDS)}; the measures are {', '.join(_KINDS)}"
+    return UsageError(problem, kind="unknown-measure")
 
 
-def _unknown_option(kind: str, option: str) -> str:
-    known, meant = ", ".join(_KINDS[kind].options) or "none", near(option, _KINDS[kind].options)
-    return f"{kind} has no option {option!r}{meant}; its options: {known}."
+def _unknown_option(kind: str, option: str) -> UsageError:
+    known, similar = ", ".join(_KINDS[kind].options) or "none", near(option, _KINDS[kind].options)
+    return UsageError(f"{kind} has no option {option!r}{similar}; its options: {known}", kind="unknown-option")

@@ -1,8 +1,7 @@
-"""Whether two runs differ by more than chance: paired tests, intervals and effect sizes over queries.
+"""Paired significance tests, bootstrap intervals and effect sizes over queries.
 
-Values are paired by query; a pair with a NaN (a query that was left out) is dropped. Every random choice comes from
-`seed`, and the same signs or resamples are used for every column of differences, so tests of several runs agree with
-tests of one.
+Values are paired by query; pairs with a NaN (an excluded query) are dropped. All columns of differences share the same
+random signs and resamples, so that testing several runs together gives the same result as testing each alone.
 """
 
 from __future__ import annotations
@@ -18,37 +17,46 @@ from crowdrank.errors import UsageError
 
 Floats = NDArray[np.float64]
 
-_BLOCK = 2**20  # numbers held at a time
+_BLOCK = 2**20
+"""Maximum number of values in memory at a time."""
 _ROUNDING = 1e-12
+"""Relative tolerance for rounding errors of sums."""
 
 
-LEAST_P = 0.0005
-"""What is less would be rounded to 0.000; reports/page.js has the same mark."""
+MIN_P = 0.0005
+"""Smallest p-value that is not rounded to 0.000; reports/page.js has the same value."""
 
 
-def written_p(p: float) -> str:
-    """A p-value as one reads it: none is 0.
+def format_p(p: float) -> str:
+    """Format a p-value with three decimals, never as 0.
 
-    >>> written_p(0.0312), written_p(0.0001)
+    >>> format_p(0.0312), format_p(0.0001)
     ('0.031', '< 0.001')
     """
-    return f"{p:.3f}" if p >= LEAST_P else "< 0.001"
+    return f"{p:.3f}" if p >= MIN_P else "< 0.001"
 
 
 def fisher_randomization(a: ArrayLike, b: ArrayLike, *, n: int = 10_000, random_state: int = 0) -> float:
-    """Two-sided p of Fisher's randomization test: how often random signs give a difference of means as large.
+    """Return the two-sided p-value of Fisher's paired randomization test of the difference of means.
 
-    All signs are tried where there are at most `n` of them (queries without a difference have none); otherwise `n`
-    are drawn, and the observed one counts among them: (count + 1) / (n + 1).
+    If there are at most `n` sign vectors (queries without a difference do not count), the test is exact; otherwise `n`
+    random ones are used and p = (count + 1) / (n + 1).
+
+    Args:
+        a: values of one run, (n_queries,).
+        b: values of the other run for the same queries, (n_queries,).
+        n: maximum number of sign vectors.
+        random_state: random seed.
 
     >>> fisher_randomization([0.9, 0.8, 0.7], [0.5, 0.6, 0.6])
     0.25
+
     """
     return float(fisher_p_values(_paired(a, b)[:, None], n=n, random_state=random_state)[0])
 
 
 def paired_t(a: ArrayLike, b: ArrayLike) -> float:
-    """Two-sided p of the paired t-test; 1 where nothing differs or there are fewer than two queries.
+    """Return the two-sided p-value of the paired t-test; 1 if all differences are 0 or with fewer than two queries.
 
     >>> round(paired_t([0.9, 0.8, 0.7], [0.5, 0.6, 0.6]), 4)
     0.1181
@@ -66,7 +74,7 @@ def paired_t(a: ArrayLike, b: ArrayLike) -> float:
 def bootstrap_interval(
     differences: ArrayLike, level: float = 0.95, n: int = 10_000, random_state: int = 0
 ) -> tuple[float, float]:
-    """Percentile interval of the mean difference, queries drawn with replacement; NaN where there are no queries.
+    """Return the percentile bootstrap interval of the mean difference over queries; NaN if there are no queries.
 
     >>> low, high = bootstrap_interval([0.1, 0.2, 0.3, 0.2])
     >>> round(low, 3), round(high, 3)
@@ -78,7 +86,7 @@ def bootstrap_interval(
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Holm's adjustment for several tests: the adjusted p are at most `alpha` where Holm rejects; NaN stays NaN.
+    """Return p-values adjusted for multiple tests by Holm's method; NaN stays NaN.
 
     >>> holm([0.01, 0.04, 0.03])
     array([0.03, 0.06, 0.06])
@@ -92,7 +100,7 @@ def holm(p_values: ArrayLike) -> Floats:
 
 
 def effect_size(a: ArrayLike, b: ArrayLike) -> float:
-    """Mean difference divided by the standard deviation of the differences; 0 where nothing differs at all.
+    """Return the mean difference divided by the standard deviation of the differences; 0 if all differences are 0.
 
     >>> round(effect_size([0.9, 0.8, 0.7], [0.5, 0.6, 0.6]), 3)
     1.528
@@ -107,33 +115,32 @@ def effect_size(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def fisher_p_values(differences: Floats, *, n: int = 10_000, random_state: int = 0) -> Floats:
-    """`fisher_randomization` for each column of differences (n_queries, n_columns), with the same signs for all.
+    """Return the p-value of `fisher_randomization` for each column of differences, (n_queries, n_columns).
 
     >>> fisher_p_values(np.array([[0.4, 0.0], [0.2, 0.0], [0.1, 0.0]]))
     array([0.25, 1.  ])
     """
     _require_resamples(n)
     p = np.ones(differences.shape[1])
-    few = (differences != 0).sum(axis=0) < n.bit_length()  # 2^k <= n
-    for column in np.flatnonzero(few):
+    exact = (differences != 0).sum(axis=0) < n.bit_length()  # 2^k <= n
+    for column in np.flatnonzero(exact):
         nonzero = differences[differences[:, column] != 0, column]
-        p[column] = _as_large(nonzero[:, None], _all_signs(nonzero.size))[0] / 2**nonzero.size
-    many = ~few
-    if many.any():
-        count = _as_large(differences[:, many], _random_signs(differences.shape[0], n, random_state))
-        p[many] = (count + 1) / (n + 1)
+        p[column] = _count_as_extreme(nonzero[:, None], _all_signs(nonzero.size))[0] / 2**nonzero.size
+    if not exact.all():
+        count = _count_as_extreme(differences[:, ~exact], _random_signs(differences.shape[0], n, random_state))
+        p[~exact] = (count + 1) / (n + 1)
     return p
 
 
 def bootstrap_intervals(differences: Floats, *, level: float = 0.95, n: int = 10_000, random_state: int = 0) -> Floats:
-    """`bootstrap_interval` for each column of differences (n_queries, n_columns), with the same resamples for all.
+    """Return the `bootstrap_interval` of each column of differences (n_queries, n_columns), as (n_columns, 2).
 
     >>> bootstrap_intervals(np.array([[1.0, 2.0], [1.0, 2.0]]))
     array([[1., 1.], [2., 2.]])
     """
     _require_resamples(n)
     if not 0 < level < 1:
-        raise UsageError(f"level={level} is not between 0 and 1; use 0.95, for example.")
+        raise UsageError(f"must be between 0 and 1, such as 0.95, not {level}", parameter="level")
     n_queries, n_columns = differences.shape
     if n_queries == 0:
         return np.full((n_columns, 2), np.nan)
@@ -146,7 +153,9 @@ def _paired(a: ArrayLike, b: ArrayLike) -> Floats:
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if left.shape != right.shape or left.ndim != 1:
         raise UsageError(
-            f"Values are paired by query, but there are {left.size} and {right.size}; give as many of each."
+            f"values are paired by query, but there are {left.size} and {right.size}",
+            kind="not-paired",
+            fix="give one value of each run per query",
         )
     differences = left - right
     return differences[~np.isnan(differences)]
@@ -157,8 +166,8 @@ def _mean_and_spread(differences: Floats) -> tuple[float, float]:
     return mean, spread if spread > _ROUNDING * abs(mean) else 0.0
 
 
-def _as_large(differences: Floats, blocks: Iterator[Floats]) -> NDArray[np.int64]:
-    """How many sign vectors give each column a sum at least as far from 0 as the one observed."""
+def _count_as_extreme(differences: Floats, blocks: Iterator[Floats]) -> NDArray[np.int64]:
+    """Count for each column the sign vectors whose sum is at least as far from 0 as the observed sum."""
     observed = np.abs(differences.sum(axis=0)) - _ROUNDING * np.abs(differences).sum(axis=0)
     count = np.zeros(differences.shape[1], dtype=np.int64)
     for signs in blocks:
@@ -187,7 +196,7 @@ def _as_signs(bits: NDArray[Any]) -> Floats:
 
 
 def _resamples(n_queries: int, n: int, random_state: int) -> Iterator[Floats]:
-    """How often each query is drawn, for `n` draws of as many queries: (rows, n_queries) at a time."""
+    """Yield blocks of bootstrap weights: how often each query is drawn, (n_resamples, n_queries)."""
     rng = np.random.default_rng(random_state)
     block = max(1, _BLOCK // n_queries)
     for start in range(0, n, block):
@@ -199,4 +208,4 @@ def _resamples(n_queries: int, n: int, random_state: int) -> Iterator[Floats]:
 
 def _require_resamples(n: int) -> None:
     if n < 1:
-        raise UsageError(f"n={n} is not a number of resamples; use at least 1.")
+        raise UsageError(f"must be at least 1, not {n}", parameter="n")

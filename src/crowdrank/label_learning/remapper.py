@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from crowdrank._base import Parametrized, require_number, require_one_of, require_whole
-from crowdrank._notebook import heading, panel, rows_of, words
+from crowdrank._notebook import heading, html_table, panel, paragraph
 from crowdrank._progress import Report, reporting
 from crowdrank._saved import Fields, is_number, require
 from crowdrank._text import counted
@@ -136,9 +136,9 @@ class Remapper(Parametrized, ABC):
 
     def _repr_html_(self) -> str:
         if not hasattr(self, "learned_"):
-            return panel(heading(repr(self)), words("not fitted yet"))
+            return panel(heading(repr(self)), paragraph("not fitted yet"))
         said = f"step {self.best_iteration_} was kept: {self.validation_:.4f} on the validation queries"
-        return panel(heading(repr(self)), words(said), rows_of(self.importances_.to_dict("records")))
+        return panel(heading(repr(self)), paragraph(said), html_table(self.importances_.to_dict("records")))
 
     # What a remapper states.
 

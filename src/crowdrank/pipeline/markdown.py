@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from crowdrank._text import counted, markdown_text
-from crowdrank.evaluation.significance import written_p
+from crowdrank.evaluation.significance import format_p
 from crowdrank.pipeline.tables import comparison_table
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _figure(head: str, value: Any) -> Any:
     if not isinstance(value, float) or value != value:
         return value
     if head == "p (Holm)":
-        return written_p(value)
+        return format_p(value)
     return f"{value:+.4f}" if head in ("from", "to") or head.startswith("over ") else value
 
 

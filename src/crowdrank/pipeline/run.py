@@ -17,7 +17,7 @@ import pyarrow as pa
 import crowdrank
 from crowdrank._files import CACHE, MANIFEST, locked, write_file
 from crowdrank._folders import FolderKind, check_output_folder, write_folder, write_manifest
-from crowdrank._notebook import heading, panel, rows_of, words
+from crowdrank._notebook import heading, html_table, panel, paragraph
 from crowdrank._progress import ProgressBar, reporting
 from crowdrank._text import counted
 from crowdrank.assessors.report import AssessorReport, assess
@@ -83,7 +83,7 @@ class Run:
         ]
         rows = self.comparison.to_dict("records")
         there = [name for name in names if name in rows[0]]
-        return panel(heading(f"Ranker: {self.chosen}"), words(self.paragraph), rows_of(rows, there))
+        return panel(heading(f"Ranker: {self.chosen}"), paragraph(self.paragraph), html_table(rows, there))
 
     @property
     def chosen(self) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from crowdrank._text import counted
 from crowdrank.evaluation.comparison import Comparison, compare
-from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization, written_p
+from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization, format_p
 from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.selection import (
     ENSEMBLES,
@@ -140,7 +140,7 @@ class SummaryWriter:
         base = self._mean(other)
         part = f"{100 * off.mean() / base:+.1f}% " if base > 0 else ""
         chance = "" if p <= ALPHA else ", within chance"
-        return f"{part}against {other} ({off.mean():+.4f} [{lower:+.4f}, {upper:+.4f}], p {written_p(p)}{chance})"
+        return f"{part}against {other} ({off.mean():+.4f} [{lower:+.4f}, {upper:+.4f}], p {format_p(p)}{chance})"
 
     def _best(self) -> str:
         """Whether something else would have been better."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._base import Parametrized, require_whole
-from crowdrank._notebook import heading, panel, rows_of, words
+from crowdrank._notebook import heading, html_table, panel, paragraph
 from crowdrank._progress import Report, reporting
 from crowdrank._saved import require_floats
 from crowdrank._text import counted
@@ -55,12 +55,12 @@ class Ranker(Parametrized, ABC):
 
     def _repr_html_(self) -> str:
         if not hasattr(self, "importances_"):
-            return panel(heading(repr(self)), words("not fitted yet"))
+            return panel(heading(repr(self)), paragraph("not fitted yet"))
         rows = [
             {"feature": self.feature_names_in_[place], "importance": float(self.importances_[place])}
             for place in np.argsort(-self.importances_, kind="stable")
         ]
-        return panel(heading(repr(self)), words(counted(len(rows), "feature")), rows_of(rows))
+        return panel(heading(repr(self)), paragraph(counted(len(rows), "feature")), html_table(rows))
 
     # What a ranker states.
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from crowdrank._text import counted
-from crowdrank.evaluation.significance import fisher_randomization, written_p
+from crowdrank.evaluation.significance import fisher_randomization, format_p
 from crowdrank.reports.formatting import percent, plain_id, plain_ids, signed
 from crowdrank.reports.run_folder import Findings
 
@@ -93,7 +93,7 @@ def better(found: Findings) -> Answer:
         return Answer(question, "It is the baseline", "open", [f"The choice fell on {found.baseline} itself."])
     p, off, n = (row[f"{found.measure} p"], row[f"{found.measure} difference"], int(row["test_queries"]))
     on = f"on {counted(n, 'test query')} that played no part in the choice"
-    by_luck, rival = f"p {written_p(p)}", VOTES.get(found.baseline, found.baseline)
+    by_luck, rival = f"p {format_p(p)}", VOTES.get(found.baseline, found.baseline)
     if p > ALPHA:
         told, tone = ("Not shown", f" against {rival}"), "open"
         said = f"Against {found.baseline} the difference is within chance ({by_luck}), {on}."
@@ -148,7 +148,7 @@ def _controls(found: Findings) -> tuple[list[str], list[str]]:
         part = f"{signed(100 * off / base, 1)}%" if base > 0 else signed(off)
         chance = "within" if p > ALPHA else "beyond"
         lines.append(f"{part} {'over' if off > 0 else 'against'} {name}: {chance} chance")
-        by_luck.append(f"{name} p {written_p(p)}")
+        by_luck.append(f"{name} p {format_p(p)}")
     return lines, [f"Against the simple ways, each by itself: {', '.join(by_luck)}."] if lines else []
 
 

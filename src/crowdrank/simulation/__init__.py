@@ -1,4 +1,4 @@
-"""Worlds in which the truth is known: documents with features and expert grades, and a crowd that judges them."""
+"""Synthetic data with known truth: documents with features and expert grades, and the judgments of a crowd."""
 
 from crowdrank.simulation.world import Settings, World, simulate
 

@@ -1,4 +1,4 @@
-"""The crowd of a world: who the assessors are, and what grade each gives to what they see."""
+"""Synthetic assessors: their kinds, their parameters and the grades that they give."""
 
 from __future__ import annotations
 
@@ -9,41 +9,57 @@ import pandas as pd
 
 from crowdrank.simulation.documents import Flags, Floats, Ints, Texts
 
-# Those who look, with their shares among themselves.
 HONEST = {"careful": 0.3, "ordinary": 0.5, "careless": 0.2}
-# Those who do not, with theirs.
+"""Kinds of honest assessors and their shares of all honest assessors."""
 SPAMMERS = {"random-spammer": 0.5, "constant-spammer": 0.3, "center-spammer": 0.2}
+"""Kinds of assessors who ignore the document, and their shares of all spammers."""
 ADVERSARY = "adversary"
-# Standard deviation of what is seen, as a share of the scale; a spammer sees nothing.
+"""Kind of assessors who reverse the scale."""
 NOISE = {"careful": 0.06, "ordinary": 0.14, "careless": 0.3, ADVERSARY: 0.14}
-# Median seconds for a document of ordinary difficulty.
+"""Standard deviation of the perceived relevance by kind, as a share of the scale."""
 SECONDS = {"careful": 30.0, "ordinary": 22.0, "careless": 14.0, ADVERSARY: 18.0} | dict.fromkeys(SPAMMERS, 4.0)
-# The noise by which an assessor is paid: a spammer passes for a careless one.
-PAID_NOISE = NOISE | dict.fromkeys(SPAMMERS, NOISE["careless"])
+"""Median number of seconds for a document of average difficulty, by kind."""
+PRICE_NOISE = NOISE | dict.fromkeys(SPAMMERS, NOISE["careless"])
+"""Noise that determines the price of a label; a spammer is paid like a careless assessor."""
 NO_FAMILY = -1
+"""Code of assessors without a family."""
 
 
 @dataclass(frozen=True, eq=False)
 class Assessors:
-    """Assessors and the truth about them.
+    """Assessors and their true parameters.
 
-    `rigor` is on the scale of expert grades, `noise` and `family_error` too; `favourite` is the one grade of a
-    constant spammer. A copy is a second account: its `original` is another assessor, for all others themselves.
+    Attributes:
+        assessor: ids.
+        kind: kind of each assessor, such as `careful` or `random-spammer`.
+        rigor: expert grade that a document must exceed to get a positive label from a two-grade assessor.
+        noise: standard deviation of the perceived relevance, on the scale of expert grades.
+        activity: probability that the next label is by this assessor; sums to 1.
+        favorite: the grade that a constant spammer always gives.
+        seconds: median duration of a task.
+        price: price of a label.
+        family: code of the family, or `NO_FAMILY`.
+        original: index of the assessor who owns the account; another assessor if the account is a copy.
+        grades: number of expert grades.
+        label_grades: number of grades of the crowd.
+        families: number of families.
+        family_error: standard deviation of the error that a family shares, on the scale of expert grades.
 
     >>> assessors = draw_assessors(np.random.default_rng(1), 4, spammers=0.5, adversaries=0.25)
     >>> sorted(assessors.kind)
     ['adversary', 'constant-spammer', 'ordinary', 'random-spammer']
+
     """
 
     assessor: Texts
     kind: Texts
     rigor: Ints
     noise: Floats
-    activity: Floats  # sums to 1
-    favourite: Ints
+    activity: Floats
+    favorite: Ints
     seconds: Floats
     price: Floats
-    family: Ints  # NO_FAMILY for those who have none
+    family: Ints
     original: Ints
     grades: int
     label_grades: int
@@ -54,17 +70,17 @@ class Assessors:
         return len(self.assessor)
 
     @property
-    def looks(self) -> Flags:
-        """Whether each assessor's grades depend on the document at all.
+    def reads_documents(self) -> Flags:
+        """Whether the grades of each assessor depend on the document.
 
-        >>> draw_assessors(np.random.default_rng(1), 2, spammers=1).looks.tolist()
+        >>> draw_assessors(np.random.default_rng(1), 2, spammers=1).reads_documents.tolist()
         [False, False]
         """
         return ~np.isin(self.kind, list(SPAMMERS))
 
     @property
     def family_name(self) -> Texts:
-        """The family of each assessor as a text, None for those who have none.
+        """Name of the family of each assessor, None without a family.
 
         >>> draw_assessors(np.random.default_rng(1), 4, spammers=0.25, families=2).family_name.tolist()
         [None, 'family-2', 'family-1', 'family-1']
@@ -74,7 +90,7 @@ class Assessors:
 
     @property
     def is_copy(self) -> Flags:
-        """Whether each assessor is the second account of another.
+        """Whether each assessor is a second account of another one.
 
         >>> int(draw_assessors(np.random.default_rng(1), 10, copies=0.4).is_copy.sum())
         4
@@ -82,21 +98,21 @@ class Assessors:
         return np.asarray(self.original != np.arange(len(self)))
 
     def frame(self) -> pd.DataFrame:
-        """The truth about every assessor; blank where a quality means nothing for the kind.
+        """Return the true parameters of the assessors; a parameter that the kind does not have is missing.
 
-        >>> draw_assessors(np.random.default_rng(1), 1).frame()[["assessor", "kind", "favourite", "price", "copy_of"]]
-           assessor      kind  favourite  price copy_of
-        0  worker-1  ordinary       <NA>  0.037    None
+        >>> draw_assessors(np.random.default_rng(1), 1).frame()[["assessor", "kind", "favorite", "price", "copy_of"]]
+           assessor      kind  favorite  price copy_of
+        0  worker-1  ordinary      <NA>  0.037    None
         """
-        looks = self.looks
+        reads = self.reads_documents
         return pd.DataFrame(
             {
                 "assessor": self.assessor,
                 "kind": self.kind,
-                "rigor": pd.Series(self.rigor, dtype="Int64").where(looks),
-                "noise": np.where(looks, self.noise, np.nan),
+                "rigor": pd.Series(self.rigor, dtype="Int64").where(reads),
+                "noise": np.where(reads, self.noise, np.nan),
                 "activity": self.activity,
-                "favourite": pd.Series(self.favourite, dtype="Int64").where(self.kind == "constant-spammer"),
+                "favorite": pd.Series(self.favorite, dtype="Int64").where(self.kind == "constant-spammer"),
                 "seconds": self.seconds,
                 "price": self.price,
                 "family": self.family_name,
@@ -104,14 +120,14 @@ class Assessors:
             }
         )
 
-    def cuts(self) -> Floats:
-        """Where each assessor's grades begin on the scale of relevance, (n_assessors, label_grades - 1).
+    def thresholds(self) -> Floats:
+        """Return the relevance at which each assessor's grades begin, (n_assessors, label_grades - 1).
 
-        A rigorous assessor's grades begin later. For a crowd of two grades the one cut lies between the
-        expert grades r and r + 1, r the rigor: a positive label if and only if the grade > r (REMAP eq. 11).
+        The thresholds increase with the rigor. With two grades, the only threshold is between the expert grades r and
+        r + 1 for the rigor r: a label is positive if and only if the grade exceeds r (REMAP eq. 11).
 
         >>> crowd = draw_assessors(np.random.default_rng(1), 1, label_grades=2, noise=0)
-        >>> crowd.cuts().item() == crowd.rigor.item() + 0.5
+        >>> crowd.thresholds().item() == crowd.rigor.item() + 0.5
         True
         """
         grades, label_grades = self.grades, self.label_grades
@@ -120,9 +136,9 @@ class Assessors:
         return np.asarray(even + shift[:, None])
 
     def shared_errors(self, rng: np.random.Generator, difficulty: Floats) -> Floats:
-        """What each family misperceives of every document, (families + 1, n_documents); the last row is of no family.
+        """Draw the error that each family shares for every document, (families + 1, n_documents).
 
-        As an assessor's own noise, it grows with the difficulty of the document.
+        The last row, for assessors without a family, is 0. The error is proportional to the difficulty of the document.
 
         >>> crowd = draw_assessors(np.random.default_rng(1), 4, families=2)
         >>> errors = crowd.shared_errors(np.random.default_rng(0), np.ones(3))
@@ -132,25 +148,35 @@ class Assessors:
         errors = self.family_error * difficulty * rng.normal(size=(self.families, len(difficulty)))
         return np.vstack([errors, np.zeros(len(difficulty))])
 
-    def label(self, rng: np.random.Generator, who: Ints, relevance: Floats, difficulty: Floats) -> Ints:
-        """The grades that assessors `who` give to documents of such relevance and difficulty.
+    def label(self, rng: np.random.Generator, assessor: Ints, relevance: Floats, difficulty: Floats) -> Ints:
+        """Draw labels.
+
+        Args:
+            rng: random generator.
+            assessor: index of the assessor of each label, (n_labels,).
+            relevance: relevance of the document of each label, (n_labels,).
+            difficulty: its difficulty, (n_labels,).
+
+        Returns:
+            The grades, (n_labels,).
 
         >>> crowd = draw_assessors(np.random.default_rng(1), 1, noise=0)
         >>> crowd.label(np.random.default_rng(0), np.zeros(2, int), np.array([-0.5, 4.5]), np.ones(2)).tolist()
         [0, 4]
+
         """
-        highest = self.label_grades - 1
-        perceived = relevance + self.noise[who] * difficulty * rng.normal(size=len(who))
-        cuts = self.cuts()
-        honest = np.sum([perceived > cuts[who, border] for border in range(highest)], axis=0)
-        central = np.clip(np.rint(rng.normal(highest / 2, 0.5, len(who))), 0, highest)
-        kind = self.kind[who]
-        given = np.select(
+        highest, n_labels = self.label_grades - 1, len(assessor)
+        perceived = relevance + self.noise[assessor] * difficulty * rng.normal(size=n_labels)
+        thresholds = self.thresholds()
+        honest = np.sum([perceived > thresholds[assessor, grade] for grade in range(highest)], axis=0)
+        central = np.clip(np.rint(rng.normal(highest / 2, 0.5, n_labels)), 0, highest)
+        kind = self.kind[assessor]
+        grades = np.select(
             [kind == name for name in (*SPAMMERS, ADVERSARY)],
-            [rng.integers(highest + 1, size=len(who)), self.favourite[who], central, highest - honest],
+            [rng.integers(highest + 1, size=n_labels), self.favorite[assessor], central, highest - honest],
             default=honest,
         )
-        return np.asarray(given, dtype=np.int64)
+        return np.asarray(grades, dtype=np.int64)
 
 
 def draw_assessors(
@@ -167,29 +193,31 @@ def draw_assessors(
     copies: float = 0.0,
     price: float = 0.05,
 ) -> Assessors:
-    """Assessors worker-1, worker-2, ...; the arguments are explained at :func:`crowdrank.simulate`.
+    """Draw assessors worker-1, worker-2, ...; :func:`crowdrank.simulate` describes the parameters.
 
     >>> crowd = draw_assessors(np.random.default_rng(1), 20, spammers=0.1, label_grades=2)
-    >>> int(crowd.looks.sum()), crowd.assessor[11]
+    >>> int(crowd.reads_documents.sum()), crowd.assessor[11]
     (18, 'worker-12')
     """
-    # Every quality has its own generator, so that a change of one leaves the others as they were.
-    sorting, judging, wobbling, working, liking, timing, paying, dealing, copying = rng.spawn(9)
-    kind = _kinds(sorting, number, spammers, adversaries)
-    wobble = wobbling.lognormal(0, 0.2, number)
-    activity = working.lognormal(0, 1.3, number)
-    family = _families(dealing, kind, families)
-    original = _originals(copying, kind, family, copies)
+    # Each parameter has its own generator, so that changing one does not change the others.
+    for_kind, for_rigor, for_noise, for_activity, for_favorite, for_time, for_price, for_family, for_copies = rng.spawn(
+        9
+    )
+    kind = _kinds(for_kind, number, spammers, adversaries)
+    noise_factor = for_noise.lognormal(0, 0.2, number)
+    activity = for_activity.lognormal(0, 1.3, number)
+    family = _families(for_family, kind, families)
+    original = _originals(for_copies, kind, family, copies)
     width = len(str(number))
     return Assessors(
         assessor=np.array([f"worker-{n:0{width}}" for n in range(1, number + 1)], dtype=object),
         kind=kind,
-        rigor=judging.integers(grades - 1, size=number)[original],
-        noise=(noise * grades * _by_kind(NOISE, kind) * wobble)[original],
+        rigor=for_rigor.integers(grades - 1, size=number)[original],
+        noise=(noise * grades * _by_kind(NOISE, kind) * noise_factor)[original],
         activity=activity / activity.sum(),
-        favourite=liking.integers(label_grades, size=number)[original],
-        seconds=(_by_kind(SECONDS, kind) * timing.lognormal(0, 0.25, number)).round(1)[original],
-        price=_prices(paying, price, _by_kind(PAID_NOISE, kind) * wobble)[original],
+        favorite=for_favorite.integers(label_grades, size=number)[original],
+        seconds=(_by_kind(SECONDS, kind) * for_time.lognormal(0, 0.25, number)).round(1)[original],
+        price=_prices(for_price, price, _by_kind(PRICE_NOISE, kind) * noise_factor)[original],
         family=family,
         original=original,
         grades=grades,
@@ -200,7 +228,7 @@ def draw_assessors(
 
 
 def _kinds(rng: np.random.Generator, number: int, spammers: float, adversaries: float) -> Texts:
-    """A kind for everyone: numbers as near the shares as whole numbers can be, order by chance."""
+    """Return the kind of each assessor in random order; counts are the shares of `number`, rounded."""
     honest = 1 - spammers - adversaries
     shares = {kind: share * honest for kind, share in HONEST.items()}
     shares |= {ADVERSARY: adversaries} | {kind: share * spammers for kind, share in SPAMMERS.items()}
@@ -210,7 +238,7 @@ def _kinds(rng: np.random.Generator, number: int, spammers: float, adversaries: 
 
 
 def _families(rng: np.random.Generator, kind: Texts, families: int) -> Ints:
-    """A family for every honest assessor, all families of one size or nearly so."""
+    """Assign the honest assessors to families whose sizes differ by at most one."""
     family = np.full(len(kind), NO_FAMILY, dtype=np.int64)
     if families:
         honest = rng.permutation(np.flatnonzero(np.isin(kind, list(HONEST))))
@@ -219,23 +247,23 @@ def _families(rng: np.random.Generator, kind: Texts, families: int) -> Ints:
 
 
 def _originals(rng: np.random.Generator, kind: Texts, family: Ints, copies: float) -> Ints:
-    """Whose account each is: for a share of them another's, of the same kind and family and no copy itself."""
+    """Return the owner of each account: for a share of them another assessor of the same kind and family."""
     original = np.arange(len(kind))
     group = pd.factorize(pd.MultiIndex.from_arrays([kind, family]))[0]
     shuffled = rng.permutation(len(kind))
-    # The first of every group stays, so that each has someone to copy.
+    # The first of every group is no copy, so that the others of the group can copy it.
     first = np.unique(group[shuffled], return_index=True)[1]
-    copying = np.delete(shuffled, first)[: round(copies * len(kind))]
-    copied = np.setdiff1d(original, copying)
-    for who in copying:
-        original[who] = rng.choice(copied[group[copied] == group[who]])
+    duplicates = np.delete(shuffled, first)[: round(copies * len(kind))]
+    owners = np.setdiff1d(original, duplicates)
+    for assessor in duplicates:
+        original[assessor] = rng.choice(owners[group[owners] == group[assessor]])
     return original
 
 
 def _prices(rng: np.random.Generator, price: float, noise: Floats) -> Floats:
-    """Prices of a label, to three digits: half the noise costs 1.4 times as much, and pay is not quite just."""
-    drawn = price * np.sqrt(NOISE["ordinary"] / noise) * rng.lognormal(0, 0.15, len(noise))
-    return np.array([float(f"{one:.3g}") for one in drawn])
+    """Draw prices of a label with three significant digits, inversely proportional to the root of the noise."""
+    prices = price * np.sqrt(NOISE["ordinary"] / noise) * rng.lognormal(0, 0.15, len(noise))
+    return np.array([float(f"{one:.3g}") for one in prices])
 
 
 def _by_kind(values: dict[str, float], kind: Texts) -> Floats:

@@ -1,4 +1,4 @@
-"""The documents of a world: ids, features, true relevance, expert grades, difficulty, and the planted honeypots."""
+"""Synthetic documents: ids, features, relevance, expert grades, difficulty and honeypots."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Texts: TypeAlias = npt.NDArray[np.object_]
 
-INFORMATIVE_SHARE = 0.6  # of the columns; the others are noise
-UNEXPLAINED = 0.35  # standard deviation of what no feature shows of relevance, where the shown part has about 1
-QUERY_SHIFT = 0.35  # the same for what all documents of a query share
+INFORMATIVE_SHARE = 0.6
+"""Share of the features that depend on relevance; the others are noise."""
+UNEXPLAINED = 0.35
+"""Standard deviation of the part of relevance that no feature explains; the explained part has about 1."""
+QUERY_SHIFT = 0.35
+"""Standard deviation of the part of relevance that all documents of a query share."""
 CANDIDATES_PER_HONEYPOT = 8
+"""Number of random documents from which each honeypot is chosen."""
 
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """Documents grouped by query, with the truth about them.
+    """Documents ordered by query, with their true parameters.
 
-    `relevance` lies on the scale of the expert grades: a document of grade g has one in (g - 0.5, g + 0.5].
-    `difficulty` is centered on 1; it multiplies the noise of everyone who looks at the document.
+    `relevance` is on the scale of the expert grades: a document of grade g has a relevance in (g - 0.5, g + 0.5].
+    `difficulty` multiplies the noise of all assessors who read the document; its median is 1.
 
     >>> documents = draw_documents(np.random.default_rng(1), queries=2, documents=3)
     >>> bool((abs(documents.relevance - documents.grade) <= 0.5).all())
@@ -47,7 +51,7 @@ class Documents:
         return len(self.document)
 
     def frame(self) -> pd.DataFrame:
-        """The truth about every document.
+        """Return the true parameters of the documents.
 
         >>> draw_documents(np.random.default_rng(1), queries=1, documents=2).frame().columns.tolist()
         ['query', 'document', 'relevance', 'grade', 'difficulty', 'honeypot']
@@ -56,7 +60,7 @@ class Documents:
         return pd.DataFrame({name: getattr(self, name) for name in names})
 
     def gold_frame(self, queries: int) -> pd.DataFrame:
-        """The expert grades of the first `queries` queries.
+        """Return the expert grades of the first `queries` queries.
 
         >>> draw_documents(np.random.default_rng(1), queries=9, documents=1).gold_frame(1)
           query document  grade
@@ -66,7 +70,7 @@ class Documents:
         return self.frame().loc[first, ["query", "document", "grade"]]
 
     def feature_frame(self) -> pd.DataFrame:
-        """The features, a column each.
+        """Return the features, one column each.
 
         >>> draw_documents(np.random.default_rng(1), queries=1, documents=1, features=2).feature_frame()
           query document      f1      f2
@@ -85,23 +89,23 @@ def draw_documents(
     grades: int = 5,
     honeypots: float = 0.0,
 ) -> Documents:
-    """Queries "1", "2", ... with about `documents` documents each, and planted honeypots among them.
+    """Draw queries "1", "2", ... with about `documents` documents each.
 
-    `honeypots` is their share of all documents; what else is drawn does not depend on it.
+    `honeypots` is the share of honeypots among all documents; the other documents do not depend on it.
 
     >>> draw_documents(np.random.default_rng(0), queries=2, documents=2).document.tolist()
     ['1-1', '1-2', '1-3', '2-1']
     """
-    collecting, planting = rng.spawn(2)
-    query = np.repeat(np.arange(queries), _sizes(collecting, queries, documents))
-    offsets = collecting.normal(size=(queries, features))
-    collection = _collect(collecting, query, offsets, grades)
-    planted = _plant(planting, round(len(query) * honeypots / (1 - honeypots)), offsets, grades)
-    return _number(collection, planted, grades)
+    for_documents, for_honeypots = rng.spawn(2)
+    query = np.repeat(np.arange(queries), _sizes(for_documents, queries, documents))
+    offsets = for_documents.normal(size=(queries, features))
+    ordinary = _draw_ordinary(for_documents, query, offsets, grades)
+    planted = _draw_honeypots(for_honeypots, round(len(query) * honeypots / (1 - honeypots)), offsets, grades)
+    return _with_ids(ordinary, planted, grades)
 
 
 def grade_shares(grades: int) -> Floats:
-    """How common each expert grade is: every grade half as common as the one below.
+    """Return the share of each expert grade: half of that of the next lower grade.
 
     >>> grade_shares(5).round(3).tolist()
     [0.516, 0.258, 0.129, 0.065, 0.032]
@@ -111,7 +115,7 @@ def grade_shares(grades: int) -> Floats:
 
 
 def draw_difficulty(rng: np.random.Generator, number: int) -> Floats:
-    """The difficulty of documents that are no honeypots; its median is 1.
+    """Draw the difficulty of documents that are not honeypots; its median is 1.
 
     >>> round(float(np.median(draw_difficulty(np.random.default_rng(0), 9999))), 1)
     1.0
@@ -119,10 +123,10 @@ def draw_difficulty(rng: np.random.Generator, number: int) -> Floats:
     return rng.lognormal(0, 0.5, number)
 
 
-def clear_cut(rng: np.random.Generator, top: Flags, grades: int) -> tuple[Floats, Floats]:
-    """The relevance and the difficulty of honeypots, at the top of the scale or at its bottom.
+def draw_honeypot_relevance(rng: np.random.Generator, top: Flags, grades: int) -> tuple[Floats, Floats]:
+    """Draw relevance and difficulty of honeypots, which are easy and have the highest or the lowest grade.
 
-    >>> relevance, difficulty = clear_cut(np.random.default_rng(0), np.array([False, True]), 5)
+    >>> relevance, difficulty = draw_honeypot_relevance(np.random.default_rng(0), np.array([False, True]), 5)
     >>> relevance.round(1).tolist(), bool((difficulty < 0.3).all())
     ([-0.4, 4.5], True)
     """
@@ -133,7 +137,7 @@ def clear_cut(rng: np.random.Generator, top: Flags, grades: int) -> tuple[Floats
 
 @dataclass(frozen=True, eq=False)
 class _Draw:
-    """Documents that have no ids yet."""
+    """Documents without ids."""
 
     query: Ints
     features: Floats
@@ -147,7 +151,7 @@ def _sizes(rng: np.random.Generator, queries: int, documents: int) -> Ints:
     return np.maximum(1, np.rint(sizes)).astype(np.int64)
 
 
-def _collect(rng: np.random.Generator, query: Ints, offsets: Floats, grades: int) -> _Draw:
+def _draw_ordinary(rng: np.random.Generator, query: Ints, offsets: Floats, grades: int) -> _Draw:
     hidden = rng.normal(size=(len(query), offsets.shape[1]))
     shared = QUERY_SHIFT * rng.normal(size=len(offsets))
     latent = _explained(hidden) + shared[query] + UNEXPLAINED * rng.normal(size=len(query))
@@ -155,20 +159,22 @@ def _collect(rng: np.random.Generator, query: Ints, offsets: Floats, grades: int
     return _Draw(query, _visible(hidden, offsets[query]), _relevance(latent, grades), difficulty)
 
 
-# How hidden standard-normal columns make relevance: (columns needed, shape). Each has a variance of about 1.
-# The interaction, the gate and the peak show a linear model little or nothing.
 SHAPES: tuple[tuple[int, Callable[..., Floats]], ...] = (
     (1, lambda a: 1.3 * np.tanh(1.5 * a)),  # saturating
     (2, lambda a, b: a * b),  # interaction
     (1, lambda a: 2.2 * (a > 0.7)),  # threshold
-    (2, lambda a, b: 1.4 * np.where(a > 0, b, 0.0)),  # gate: b counts only where a is positive
-    (1, lambda a: 3 * np.exp(-(a**2))),  # peak: neither too much nor too little
+    (2, lambda a, b: 1.4 * np.where(a > 0, b, 0.0)),  # gate: b matters only if a is positive
+    (1, lambda a: 3 * np.exp(-(a**2))),  # peak: relevance is highest in the middle
     (1, lambda a: 1.0 * a),  # linear
 )
+"""Number of columns and function: how relevance depends on standard-normal columns, with a variance of about 1 each.
+
+A linear model sees little or nothing of the interaction, the gate and the peak.
+"""
 
 
 def _explained(hidden: Floats) -> Floats:
-    """What the features show of relevance: the shapes in turns, each round weaker, until the columns are used up."""
+    """Return the part of relevance that the features explain: all shapes in turn, with half the weight each round."""
     informative = max(1, round(hidden.shape[-1] * INFORMATIVE_SHARE))
     parts: list[Floats] = []
     weights: list[float] = []
@@ -184,47 +190,47 @@ def _explained(hidden: Floats) -> Floats:
 
 
 def _visible(hidden: Floats, offset: Floats) -> Floats:
-    """Features as a search engine has them: some plain, some skewed like counts, some on another level per query."""
+    """Return the features: some normal, some skewed like counts, some with an offset per query."""
     visible = hidden.copy()
     visible[:, 1::3] = np.exp(hidden[:, 1::3])
     visible[:, 2::3] += offset[:, 2::3]
-    # What is written is what is held: four decimals survive any text format.
+    # Four decimals: files have the same values as memory.
     return visible.round(4)
 
 
 def _relevance(latent: Floats, grades: int) -> Floats:
-    """The latent values on the scale of grades, in the same order, with the shares that grades have."""
+    """Map latent values monotonically to the scale of grades, such that grades have their shares."""
     place = (np.argsort(np.argsort(latent)) + 0.5) / len(latent)
     borders = np.concatenate([[0.0], np.cumsum(grade_shares(grades))])
     return np.asarray(np.interp(place, borders, np.arange(grades + 1) - 0.5))
 
 
-def _plant(rng: np.random.Generator, number: int, offsets: Floats, grades: int) -> _Draw:
-    """Clear-cut documents, half of them at the bottom of the scale and half at the top.
+def _draw_honeypots(rng: np.random.Generator, number: int, offsets: Floats, grades: int) -> _Draw:
+    """Draw honeypots, half of them with the lowest and half with the highest grade.
 
-    Of a few candidates each takes the one whose features look most like its grade.
+    Each is the one of several candidates whose features fit its grade best.
     """
     queries, columns = offsets.shape
     query = rng.integers(queries, size=number)
     top = np.arange(number) % 2 == 1
     candidates = rng.normal(size=(number, CANDIDATES_PER_HONEYPOT, columns))
-    looks = _explained(candidates) * np.where(top, 1, -1)[:, None]
-    hidden = candidates[np.arange(number), looks.argmax(axis=1)]
-    relevance, difficulty = clear_cut(rng, top, grades)
+    fit = _explained(candidates) * np.where(top, 1, -1)[:, None]
+    hidden = candidates[np.arange(number), fit.argmax(axis=1)]
+    relevance, difficulty = draw_honeypot_relevance(rng, top, grades)
     return _Draw(query, _visible(hidden, offsets[query]), relevance, difficulty)
 
 
-def _number(collection: _Draw, planted: _Draw, grades: int) -> Documents:
-    """Put honeypots after the other documents of their query, numbered on, so that no id gives them away."""
-    query = np.concatenate([collection.query, planted.query])
+def _with_ids(ordinary: _Draw, planted: _Draw, grades: int) -> Documents:
+    """Add the honeypots to the documents of their query, and ids that do not reveal them."""
+    query = np.concatenate([ordinary.query, planted.query])
     order = np.argsort(query, kind="stable")
     query = query[order]
     number = np.arange(len(query)) - np.searchsorted(query, query) + 1
     width = len(str(number.max()))
     query_ids = [str(code + 1) for code in query.tolist()]
     document_ids = [f"{text}-{n:0{width}}" for text, n in zip(query_ids, number.tolist(), strict=True)]
-    features = np.concatenate([collection.features, planted.features])[order]
-    relevance = np.concatenate([collection.relevance, planted.relevance])[order]
+    features = np.concatenate([ordinary.features, planted.features])[order]
+    relevance = np.concatenate([ordinary.relevance, planted.relevance])[order]
     return Documents(
         query=np.array(query_ids, dtype=object),
         document=np.array(document_ids, dtype=object),
@@ -232,7 +238,7 @@ def _number(collection: _Draw, planted: _Draw, grades: int) -> Documents:
         names=tuple(f"f{column}" for column in range(1, features.shape[1] + 1)),
         relevance=relevance,
         grade=np.searchsorted(np.arange(grades - 1) + 0.5, relevance).astype(np.int64),
-        difficulty=np.concatenate([collection.difficulty, planted.difficulty])[order],
-        honeypot=order >= len(collection.query),
+        difficulty=np.concatenate([ordinary.difficulty, planted.difficulty])[order],
+        honeypot=order >= len(ordinary.query),
         grades=grades,
     )

@@ -1,4 +1,4 @@
-"""A crowd at work on documents: who judges what, how it is graded, and when."""
+"""Draw the judgments of a crowd: assessors, grades, times, durations and costs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import pandas as pd
 from crowdrank.simulation.assessors import Assessors
 from crowdrank.simulation.documents import Documents, Floats, Ints
 
-CHUNK = 4_000_000  # random keys held at once while assessors are chosen
+CHUNK = 4_000_000
+"""Maximum number of random numbers in memory while assessors are chosen."""
 START = np.datetime64("2026-01-05T08:00:00", "s")
-ARRIVAL = 3 * 24 * 3600  # seconds within which everyone has begun
-PAUSE = 5.0  # mean seconds between two tasks of one assessor
+"""Time at which the judging begins."""
+ARRIVAL = 3 * 24 * 3600
+"""Number of seconds within which all assessors begin."""
+PAUSE = 5.0
+"""Mean number of seconds between two tasks of an assessor."""
 
 
 def judge(rng: np.random.Generator, documents: Documents, assessors: Assessors, *, labels: int) -> pd.DataFrame:
-    """The judgments in order of time: `labels` of every document, by assessors drawn by their activity.
+    """Draw `labels` judgments of every document, ordered by time; assessors are drawn in proportion to their activity.
 
     >>> from crowdrank.simulation.assessors import draw_assessors
     >>> from crowdrank.simulation.documents import draw_documents
@@ -27,40 +31,41 @@ def judge(rng: np.random.Generator, documents: Documents, assessors: Assessors, 
     >>> len(judgments)
     12
     """
-    choosing, seeing, working, sharing = rng.spawn(4)
+    for_choice, for_labels, for_times, for_families = rng.spawn(4)
     labels = min(labels, len(assessors))
     item = np.repeat(np.arange(len(documents)), labels)
-    chosen = choose_assessors(choosing, assessors.activity, len(documents), labels)
-    who = chosen.ravel()
+    chosen = choose_assessors(for_choice, assessors.activity, len(documents), labels)
+    assessor = chosen.ravel()
     difficulty = documents.difficulty[item]
-    shared = assessors.shared_errors(sharing, documents.difficulty)[assessors.family[who], item]
-    grade = assessors.label(seeing, who, documents.relevance[item] + shared, difficulty)
+    shared_error = assessors.shared_errors(for_families, documents.difficulty)[assessors.family[assessor], item]
+    grade = assessors.label(for_labels, assessor, documents.relevance[item] + shared_error, difficulty)
     if assessors.is_copy.any():
-        grade = repeat_originals(grade.reshape(chosen.shape), chosen, assessors.original).ravel()
-    duration = _durations(working, assessors, who, difficulty)
-    time = _times(working, who, duration, len(assessors))
+        grade = copy_grades(grade.reshape(chosen.shape), chosen, assessors.original).ravel()
+    duration = _durations(for_times, assessors, assessor, difficulty)
+    time = _times(for_times, assessor, duration, len(assessors))
     order = np.argsort(time, kind="stable")
-    item, who = item[order], who[order]
-    family = {"family": assessors.family_name[who]} if assessors.families else {}
+    item, assessor = item[order], assessor[order]
+    family = {"family": assessors.family_name[assessor]} if assessors.families else {}
     return pd.DataFrame(
         {
             "query": documents.query[item],
             "document": documents.document[item],
-            "assessor": assessors.assessor[who],
+            "assessor": assessors.assessor[assessor],
             **family,
             "grade": grade[order],
             "time": np.datetime_as_string(START + time[order], timezone="UTC").astype(object),
             "duration": duration[order],
-            "cost": assessors.price[who],
-            "honeypot": _right_grades(documents, assessors.label_grades).take(item).reset_index(drop=True),
+            "cost": assessors.price[assessor],
+            "honeypot": _honeypot_grades(documents, assessors.label_grades).take(item).reset_index(drop=True),
         }
     )
 
 
 def choose_assessors(rng: np.random.Generator, activity: Floats, documents: int, labels: int) -> Ints:
-    """Different assessors for every document, (documents, labels), drawn one after another by activity.
+    """Draw distinct assessors for every document in proportion to their activity, (documents, labels).
 
-    The smallest of exponential waiting times: the same draw as the largest of Gumbel keys, without logarithms.
+    The smallest of exponential waiting times are sequential draws without replacement (the Gumbel-top-k method without
+    logarithms).
 
     >>> sorted(choose_assessors(np.random.default_rng(0), np.array([0.5, 0.3, 0.2]), 1, 3)[0].tolist())
     [0, 1, 2]
@@ -76,42 +81,42 @@ def choose_assessors(rng: np.random.Generator, activity: Floats, documents: int,
     return chosen
 
 
-def repeat_originals(grade: Ints, chosen: Ints, original: Ints) -> Ints:
-    """The grades (documents, labels), a copy's replaced by its original's on every document that both judged.
+def copy_grades(grade: Ints, chosen: Ints, original: Ints) -> Ints:
+    """Replace the grades (documents, labels) of copies by those of their originals where both judged a document.
 
     >>> grade, chosen = np.array([[0, 4, 1], [0, 4, 1]]), np.array([[0, 1, 2], [3, 1, 2]])
-    >>> repeat_originals(grade, chosen, original=np.array([0, 0, 2, 3])).tolist()
+    >>> copy_grades(grade, chosen, original=np.array([0, 0, 2, 3])).tolist()
     [[0, 0, 1], [0, 4, 1]]
     """
-    repeated = grade.copy()
-    answering = original[chosen]
+    copied = grade.copy()
+    owner = original[chosen]
     for column in range(chosen.shape[1]):
-        both = answering == chosen[:, [column]]
-        repeated = np.where(both, grade[:, [column]], repeated)
-    return repeated
+        same_owner = owner == chosen[:, [column]]
+        copied = np.where(same_owner, grade[:, [column]], copied)
+    return copied
 
 
-def _durations(rng: np.random.Generator, assessors: Assessors, who: Ints, difficulty: Floats) -> Floats:
-    """Seconds per task; what is hard takes longer, except for those who do not look."""
-    care = np.where(assessors.looks[who], np.sqrt(difficulty), 1.0)
-    return np.maximum(1.0, assessors.seconds[who] * care * rng.lognormal(0, 0.5, len(who))).round(1)
+def _durations(rng: np.random.Generator, assessors: Assessors, assessor: Ints, difficulty: Floats) -> Floats:
+    """Draw the seconds of each task; difficult documents take longer, except for spammers."""
+    factor = np.where(assessors.reads_documents[assessor], np.sqrt(difficulty), 1.0)
+    return np.maximum(1.0, assessors.seconds[assessor] * factor * rng.lognormal(0, 0.5, len(assessor))).round(1)
 
 
-def _times(rng: np.random.Generator, who: Ints, duration: Floats, assessors: int) -> Ints:
-    """When each answer came, in whole seconds from the start; an assessor does one task after another."""
-    begun = rng.uniform(0, ARRIVAL, assessors)
-    spent = duration + rng.exponential(PAUSE, len(who))
-    order = np.lexsort((rng.random(len(who)), who))
-    ordered = who[order]
+def _times(rng: np.random.Generator, assessor: Ints, duration: Floats, n_assessors: int) -> Ints:
+    """Draw the time of each label in whole seconds from the start; the tasks of an assessor do not overlap."""
+    arrival = rng.uniform(0, ARRIVAL, n_assessors)
+    spent = duration + rng.exponential(PAUSE, len(assessor))
+    order = np.lexsort((rng.random(len(assessor)), assessor))
+    ordered = assessor[order]
     finished = np.cumsum(spent[order])
     first = np.searchsorted(ordered, ordered)
     before = finished[first] - spent[order][first]
-    time = np.empty(len(who), dtype=np.int64)
-    time[order] = (finished - before + begun[ordered]).astype(np.int64)
+    time = np.empty(len(assessor), dtype=np.int64)
+    time[order] = (finished - before + arrival[ordered]).astype(np.int64)
     return time
 
 
-def _right_grades(documents: Documents, label_grades: int) -> pd.Series[int]:
-    """The answer to each honeypot on the crowd's scale, blank for other documents."""
-    right = np.where(documents.grade > 0, label_grades - 1, 0)
-    return pd.Series(right, dtype="Int64").where(documents.honeypot)
+def _honeypot_grades(documents: Documents, label_grades: int) -> pd.Series[int]:
+    """Return the correct grade of each honeypot on the crowd's scale; missing for other documents."""
+    correct = np.where(documents.grade > 0, label_grades - 1, 0)
+    return pd.Series(correct, dtype="Int64").where(documents.honeypot)

@@ -1,4 +1,4 @@
-"""Real documents for a world: their ids, features and expert grades come from files, only the crowd is simulated."""
+"""Read real documents with features and expert grades, for a simulated crowd."""
 
 from __future__ import annotations
 
@@ -16,16 +16,25 @@ from crowdrank.judgments.letor import position
 from crowdrank.judgments.limits import BYTES_PER_NUMBER, MAX_BYTES, too_large
 from crowdrank.judgments.read import Features, read_features
 from crowdrank.judgments.sources import no_rows
-from crowdrank.simulation.documents import Documents, Flags, Floats, Ints, Texts, clear_cut, draw_difficulty
+from crowdrank.simulation.documents import (
+    Documents,
+    Flags,
+    Floats,
+    Ints,
+    Texts,
+    draw_difficulty,
+    draw_honeypot_relevance,
+)
 
 HIGHEST_GRADE = 10
+"""Maximum expert grade."""
 
 
 @dataclass(frozen=True, eq=False)
 class Graded:
-    """Real documents, in the order of their files, with features and the experts' grades.
+    """Real documents with features and expert grades, in the order of their files.
 
-    `grades` is how many the experts use, 0 to the highest that occurs.
+    `grades` is the number of expert grades: 0 to the highest in the files.
     """
 
     source: tuple[str, ...]
@@ -40,7 +49,7 @@ class Graded:
         return len(self.document)
 
     def first(self, queries: int) -> Graded:
-        """The documents of the first `queries` queries; the scale stays that of all of them.
+        """Return the documents of the first `queries` queries, with the scale of all documents.
 
         >>> frame = pd.DataFrame({"qid": ["a", "b", "b"], "docid": [1, 1, 2], "grade": [0, 1, 2], "bm25": [0, 3, 4]})
         >>> one = read_source(frame).first(1)
@@ -58,9 +67,9 @@ class Graded:
 
 
 def read_source(source: Any) -> Graded:
-    """Real documents from a path, a :class:`Features`, a DataFrame, or a list of these.
+    """Read documents from a path, a :class:`Features`, a DataFrame, or a list of these.
 
-    A file whose suffix tells no other format is read as LETOR.
+    A file with an unknown suffix is read as LETOR.
 
     >>> frame = pd.DataFrame({"qid": [7, 7], "docid": ["a", "b"], "grade": [0, 2], "bm25": [0.5, 3.0]})
     >>> graded = read_source(frame)
@@ -69,9 +78,9 @@ def read_source(source: Any) -> Graded:
     """
     sources = source if isinstance(source, list | tuple) else [source]
     if not sources:
-        raise UsageError("source is empty; name one file or more.")
+        raise UsageError("must name at least one file", parameter="source")
     parts = [_features(one) for one in sources]
-    names = tuple(_name(one) for one in sources)
+    names = tuple(_source_name(one) for one in sources)
     grade = np.concatenate([_grades(part, name) for part, name in zip(parts, names, strict=True)])
     columns = _columns(parts, names)
     graded = Graded(
@@ -89,22 +98,23 @@ def read_source(source: Any) -> Graded:
 
 
 def real_documents(rng: np.random.Generator, graded: Graded, *, honeypots: float = 0.0) -> Documents:
-    """The documents of a world: to what is real comes a place within the grade, by chance, and a difficulty.
+    """Draw relevance and difficulty of real documents, and choose honeypots among them.
 
-    Honeypots are documents of the lowest and the highest grade, half of each, which are then clear-cut. At most half
-    of the documents of a grade are taken; where that is too few at one end, the other end gives more.
+    The relevance is uniform within the interval of the grade. Half of the honeypots have the lowest and half the
+    highest grade; they are easy. At most half of the documents of a grade become honeypots; if that is too few at one
+    end of the scale, the other end has more.
 
     >>> frame = pd.DataFrame({"docid": range(8), "grade": [0, 1] * 4, "bm25": 1.5})
     >>> documents = real_documents(np.random.default_rng(0), read_source(frame), honeypots=0.25)
     >>> sorted(documents.grade[documents.honeypot].tolist())
     [0, 1]
     """
-    collecting, planting = rng.spawn(2)
-    honeypot = _choose_honeypots(planting, graded, round(len(graded) * honeypots))
-    relevance = graded.grade + 0.5 - collecting.random(len(graded))
-    difficulty = draw_difficulty(collecting, len(graded))
+    for_documents, for_honeypots = rng.spawn(2)
+    honeypot = _choose_honeypots(for_honeypots, graded, round(len(graded) * honeypots))
+    relevance = graded.grade + 0.5 - for_documents.random(len(graded))
+    difficulty = draw_difficulty(for_documents, len(graded))
     top = graded.grade[honeypot] > 0
-    relevance[honeypot], difficulty[honeypot] = clear_cut(planting, top, graded.grades)
+    relevance[honeypot], difficulty[honeypot] = draw_honeypot_relevance(for_honeypots, top, graded.grades)
     return Documents(
         query=graded.query,
         document=graded.document,
@@ -126,31 +136,32 @@ def _features(source: Any) -> Features:
     return read_features(source, format="letor" if is_path and not known else None)
 
 
-def _name(source: Any) -> str:
+def _source_name(source: Any) -> str:
     return str(source) if isinstance(source, str | Path) else "the features"
 
 
 def _grades(features: Features, name: str) -> Ints:
     grade = features.grade
     if grade is None:
-        remedy = "use a LETOR file, or a table with a column 'grade'"
-        raise InputError("there are no expert grades", source=name, fix=remedy)
+        fixes = ("use a LETOR file", "use a table with a column 'grade'")
+        raise InputError("there are no expert grades", source=name, kind="no-grades", fix=fixes)
     if not len(grade):
         raise no_rows(name)
     bad = ~((grade >= 0) & (grade <= HIGHEST_GRADE) & (grade == np.rint(grade)))
     if bad.any():
         row = int(np.argmax(bad))
         problem = f"{grade[row]:g} is not an expert grade" if np.isfinite(grade[row]) else "the expert grade is missing"
-        remedy = f"grades are whole numbers from 0 to {HIGHEST_GRADE}"
-        raise InputError(problem, source=name, place=f"document {row + 1}", fix=remedy)
+        fix = f"use whole numbers from 0 to {HIGHEST_GRADE}"
+        raise InputError(problem, source=name, place=f"document {row + 1}", kind="invalid-grade", fix=fix)
     return grade.astype(np.int64)
 
 
 def _columns(parts: Sequence[Features], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the features of all parts; those of LETOR files are all positions up to the last that a line names."""
+    """Return the names of the features of all parts; LETOR files have all positions up to the last in a line."""
     longest = max((part.names for part in parts), key=len)
     if not longest:
-        raise InputError("there are no features", source=", ".join(names), fix="a LETOR line reads: 2 qid:10 1:0.5")
+        fix = "write LETOR lines such as: 2 qid:10 1:0.5"
+        raise InputError("there are no features", source=", ".join(names), kind="no-features", fix=fix)
     if all(part.zeros_omitted for part in parts):
         last = max(position(name) for part in parts for name in part.names)
         if last * sum(len(part.matrix) for part in parts) * BYTES_PER_NUMBER > MAX_BYTES:
@@ -158,8 +169,8 @@ def _columns(parts: Sequence[Features], names: Sequence[str]) -> tuple[str, ...]
         return tuple(f"f{number}" for number in range(1, last + 1))
     for part, name in zip(parts, names, strict=True):
         if part.names != longest:
-            problem, remedy = "the features are not those of the other files", "use files of one kind"
-            raise InputError(problem, source=name, fix=remedy)
+            problem = "the features differ from those of the other files"
+            raise InputError(problem, source=name, kind="other-features", fix="use files with the same features")
     return longest
 
 
@@ -169,16 +180,17 @@ def _texts(parts: Sequence[Features], role: str) -> Texts:
 
 def _refuse_one_grade(graded: Graded) -> None:
     if (graded.grade == graded.grade[0]).all():
-        problem, remedy = f"every document has the grade {graded.grade[0]}", "use data with at least two grades"
-        raise InputError(problem, source=", ".join(graded.source), fix=remedy)
+        problem, fix = f"every document has the grade {graded.grade[0]}", "use data with at least two grades"
+        raise InputError(problem, source=", ".join(graded.source), kind="one-grade", fix=fix)
 
 
 def _refuse_repeats(graded: Graded) -> None:
     repeated = pd.DataFrame({"query": graded.query, "document": graded.document}).duplicated().to_numpy()
     if repeated.any():
         row = int(np.argmax(repeated))
-        problem = f"the document {shown(graded.document[row])} of query {shown(graded.query[row])} stands twice"
-        raise InputError(problem, source=", ".join(graded.source), fix="leave it in once")
+        problem = f"the document {shown(graded.document[row])} of query {shown(graded.query[row])} occurs twice"
+        source, fix = ", ".join(graded.source), "keep one of the rows"
+        raise InputError(problem, source=source, kind="repeated-document", fix=fix)
 
 
 def _choose_honeypots(rng: np.random.Generator, graded: Graded, number: int) -> Flags:

@@ -1,4 +1,4 @@
-"""A world from a few settings, and its files."""
+"""Simulate data from a few settings, and write it to files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from crowdrank._base import OPTION_NAMES
 from crowdrank._folders import FolderKind, check_output_folder, write_folder
-from crowdrank.errors import OutputError, UsageError, shown
+from crowdrank.errors import Fix, OutputError, UsageError, shown
 from crowdrank.simulation.assessors import draw_assessors
 from crowdrank.simulation.documents import Documents, draw_documents
 from crowdrank.simulation.judging import judge
@@ -27,13 +28,13 @@ WORLD = FolderKind("world", 1, "simulated world", "'crowdrank simulate'")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a world is made of; the names are explained at :func:`simulate`.
+    """Settings of a simulation; :func:`simulate` describes them.
 
     >>> Settings(queries=10).label_grades
     5
     >>> Settings(spammers=1.5)
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: spammers is 1.5, but must be a number from 0 to 1.
+    crowdrank.errors.UsageError: spammers must be a number from 0 to 1, not 1.5.
     """
 
     queries: int = 100
@@ -58,55 +59,60 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("queries", "documents", "labels", "assessors", "features"):
-            self._whole(name, 1)
-        self._whole("grades", 2, 11)
-        self._fill("label_grades", self.grades)
-        self._whole("label_grades", 2, 11)
-        self._whole("families", 0, self.assessors)
-        self._fill("gold_queries", self.queries)
-        self._whole("gold_queries", 0, self.queries)
-        self._whole("random_state", 0)
+            self._check_integer(name, 1)
+        self._check_integer("grades", 2, 11)
+        self._set_default("label_grades", self.grades)
+        self._check_integer("label_grades", 2, 11)
+        self._check_integer("families", 0, self.assessors)
+        self._set_default("gold_queries", self.queries)
+        self._check_integer("gold_queries", 0, self.queries)
+        self._check_integer("random_state", 0)
         for name in ("spammers", "adversaries", "copies"):
-            self._number(name, 1)
-        self._number("honeypots", 0.5)
-        self._number("noise", 100)
-        self._number("family_error", 100)
-        self._number("price")
-        self._number("expert_price")
+            self._check_number(name, 1)
+        self._check_number("honeypots", 0.5)
+        self._check_number("noise", 100)
+        self._check_number("family_error", 100)
+        self._check_number("price")
+        self._check_number("expert_price")
         if self.spammers + self.adversaries > 1:
-            together = f"spammers is {self.spammers} and adversaries is {self.adversaries}"
-            raise UsageError(f"{together}, but their sum must be at most 1.")
+            raise UsageError(
+                f"spammers ({self.spammers}) and adversaries ({self.adversaries}) must have a sum of at most 1",
+                kind="shares-above-1",
+            )
 
-    def _fill(self, name: str, value: int) -> None:
+    def _set_default(self, name: str, value: int) -> None:
         if getattr(self, name) is None:
             object.__setattr__(self, name, value)
 
-    def _whole(self, name: str, low: int, high: int | None = None) -> None:
-        object.__setattr__(self, name, _whole(name, getattr(self, name), low, high))
+    def _check_integer(self, name: str, low: int, high: int | None = None) -> None:
+        object.__setattr__(self, name, _checked_integer(name, getattr(self, name), low, high))
 
-    def _number(self, name: str, high: float | None = None) -> None:
+    def _check_number(self, name: str, high: float | None = None) -> None:
         value = getattr(self, name)
         number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
         if not number or not 0 <= value < np.inf or (high is not None and value > high):
             allowed = "of at least 0" if high is None else f"from 0 to {high}"
-            raise UsageError(f"{name} is {value!r}, but must be a number {allowed}.")
+            raise UsageError(f"must be a number {allowed}, not {shown(value)}", parameter=name)
         object.__setattr__(self, name, float(value))
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Judgments of a crowd, and the truth behind them.
+    """Simulated judgments of a crowd, and the true parameters of documents and assessors.
 
-    judgments: query, document, assessor, family (where there are any), grade, time, duration (seconds), cost,
-        honeypot (the right grade, or blank)
-    gold: query, document, grade (the experts')
-    features: query, document, f1, f2, ...
-    assessors: assessor, kind, rigor, noise, activity, favourite, seconds, price, family, copy_of
-    documents: query, document, relevance, grade, difficulty, honeypot
+    Attributes:
+        judgments: query, document, assessor, family (if there are families), grade, time, duration (seconds), cost,
+            honeypot (the correct grade, or missing).
+        gold: query, document and expert grade.
+        features: query, document, f1, f2, ...
+        assessors: assessor, kind, rigor, noise, activity, favorite, seconds, price, family, copy_of.
+        documents: query, document, relevance, grade, difficulty, honeypot.
+        settings: settings of the simulation.
 
     >>> world = simulate(queries=3, documents=4, labels=2, assessors=5)
     >>> world.judgments.groupby("document").size().unique().tolist()
     [2]
+
     """
 
     judgments: pd.DataFrame
@@ -117,7 +123,7 @@ class World:
     settings: Settings
 
     def write(self, folder: str | Path) -> None:
-        """Write the world's files into a new folder, or replace one that was written by this method.
+        """Write all tables into a new folder, or replace a folder that this method wrote.
 
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
@@ -130,7 +136,7 @@ class World:
         1 0 1-2 0
         """
         check_output_folder(folder, WORLD)
-        _refuse_spaces(self.documents)
+        _check_ids(self.documents)
         files: dict[str, Callable[[Path], None]] = {
             "judgments.csv": partial(_write_csv, self.judgments),
             "gold.qrels": partial(_write_qrels, self.gold),
@@ -144,7 +150,7 @@ class World:
                 write(draft / name)
 
     def is_in(self, folder: str | Path) -> bool:
-        """Whether a folder holds this very world, byte by byte."""
+        """Return whether the files of a folder are those of this world, byte by byte."""
         with TemporaryDirectory() as fresh:
             self.write(fresh)
             names = [path.name for path in Path(fresh).iterdir()]
@@ -173,34 +179,41 @@ def simulate(
     gold_queries: int | None = None,
     random_state: int = 0,
 ) -> World:
-    """A world in which a crowd of mixed quality has judged documents whose true relevance is known.
+    """Simulate judgments of a crowd of mixed quality on documents of known relevance.
 
-    source: real documents with features and expert grades instead of invented ones: a path of a LETOR file (or of a
-        table), a :class:`crowdrank.Features`, or a list of these. Then `documents`, `features` and `grades` come from
-        the data.
-    queries, documents: how many queries, and about how many documents each has; 100 and 20 unless given. Of a source
-        the first `queries` queries are taken; all of them unless given.
-    labels: how many assessors judge each document (all of them, where there are fewer).
-    assessors: how many there are; a few do most of the work.
-    features: how many columns, 20 unless given; the first 60 % tell of relevance, not linearly, the others are noise.
-    grades: how many the experts use, 0 the worst, 5 unless given; each is half as common as the one below.
-    label_grades: how many the crowd uses; the experts' number unless given. With 2 a label is positive if and only
-        if the perceived grade exceeds the assessor's rigor.
-    spammers, adversaries: shares of the assessors who do not look, and who turn the scale round.
-    honeypots: share of the tasks, and of the documents, that are clear-cut and planted with a known answer. Of a
-        source, documents of the lowest and the highest grade are made honeypots, of each grade at most half.
-    noise: multiplies the noise of everyone who looks; 0 leaves differences of rigor only. At 1 the noise of an
-        ordinary assessor has a standard deviation of 0.14 times the number of grades.
-    families: into how many families the honest assessors are dealt. A family misperceives each document together,
-        and its members then err each for themselves.
-    family_error: how large the shared error is, in units of an ordinary assessor's noise: at 1 it has the same
-        standard deviation, at 0 there is none. It does not depend on `noise`; both grow with a document's difficulty.
-    copies: share of the assessors who are second accounts of another of the same kind and family: they have its
-        qualities, and its answer on every document that both judge. One of each kind and family is no copy.
-    price, expert_price: what a label of an ordinary assessor costs, and one of an expert. Less noise is dearer, and a
-        spammer paid as a careless assessor.
-    gold_queries: the experts graded the first so many queries; all of them unless given.
-    random_state: the same seed and settings give the same world.
+    Args:
+        source: real documents with features and expert grades instead of synthetic ones: a path of a LETOR file or a
+            table, a :class:`crowdrank.Features`, a DataFrame, or a list of these. Then `documents`, `features` and
+            `grades` come from the data.
+        queries: number of queries, by default 100; with a source, its first `queries` queries, by default all.
+        documents: mean number of documents per query, by default 20.
+        labels: number of assessors who judge each document.
+        assessors: number of assessors; a few of them do most of the work.
+        features: number of features, by default 20. The first 60 % depend on relevance (not linearly), the others are
+            noise.
+        grades: number of expert grades, by default 5; each is half as frequent as the next lower one.
+        label_grades: number of grades of the crowd, by default that of the experts. With 2, a label is positive if and
+            only if the perceived grade exceeds the assessor's rigor.
+        spammers: share of assessors whose labels do not depend on the document.
+        adversaries: share of assessors who reverse the scale.
+        honeypots: share of documents that are easy and have a known answer. With a source, documents of the lowest and
+            the highest grade become honeypots, at most half of each grade.
+        noise: factor of the noise of all assessors who read the documents; with 0 they differ in rigor only. With 1,
+            the noise of an ordinary assessor has a standard deviation of 0.14 times the number of grades.
+        families: number of families to which the honest assessors are assigned. A family shares an error for each
+            document, in addition to the noise of its members.
+        family_error: standard deviation of the shared error, relative to the noise of an ordinary assessor with
+            `noise=1`. Both are proportional to the difficulty of a document.
+        copies: share of assessors that are second accounts of another assessor of the same kind and family. They have
+            its parameters and give its grade to every document that both judge.
+        price: price of a label of an ordinary assessor; less noise costs more, and spammers are paid like careless
+            assessors.
+        expert_price: price of an expert's label.
+        gold_queries: number of queries with expert grades (the first ones), by default all.
+        random_state: random seed.
+
+    Returns:
+        The judgments, the expert grades, the features and the true parameters.
 
     >>> world = simulate(queries=5, documents=4, random_state=7)
     >>> world.gold.head(2)
@@ -210,6 +223,7 @@ def simulate(
     >>> real = simulate(source=world.features.assign(grade=world.documents["grade"]), families=2)
     >>> sorted(real.judgments["family"].dropna().unique())
     ['family-1', 'family-2']
+
     """
     sizes: dict[str, Any] = {"queries": queries, "documents": documents, "features": features, "grades": grades}
     crowd: dict[str, Any] = {
@@ -228,22 +242,22 @@ def simulate(
         "random_state": random_state,
     }
     if source is None:
-        given = {name: value for name, value in sizes.items() if value is not None}
-        return _world(Settings(**given, **crowd, gold_queries=gold_queries), None)
-    Settings(**crowd)  # what is wrong is told before the files are read
-    graded = _real(source, **sizes)
+        chosen = {name: value for name, value in sizes.items() if value is not None}
+        return _world(Settings(**chosen, **crowd, gold_queries=gold_queries), None)
+    Settings(**crowd)  # check the values before the files are read
+    graded = _read_graded(source, **sizes)
     return _world(Settings(**_sizes(graded), **crowd, gold_queries=gold_queries, source=graded.source), graded)
 
 
-def _real(source: Any, queries: int | None, **invented: int | None) -> Graded:
-    """The real documents to use; sizes of invented ones are refused."""
-    for name, value in invented.items():
+def _read_graded(source: Any, queries: int | None, **synthetic: int | None) -> Graded:
+    """Read the real documents; raise UsageError if a size is set that comes from the data."""
+    for name, value in synthetic.items():
         if value is not None:
-            told = f"{name} is {value!r}"
-            raise UsageError(f"{told}, but comes from the data where source (--from) is given; leave it out.")
+            problem = f"comes from the data and cannot be {value!r}"
+            raise UsageError(problem, parameter=name, fix=["omit it", Fix("omit {}", "source")])
     if queries is None:
         return read_source(source)
-    queries = _whole("queries", queries, 1)
+    queries = _checked_integer("queries", queries, 1)
     return read_source(source).first(queries)
 
 
@@ -292,21 +306,21 @@ def _documents(rng: np.random.Generator, settings: Settings, graded: Graded | No
     )
 
 
-def _whole(name: str, value: Any, low: int, high: int | None = None) -> int:
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < low or (high is not None and value > high):
+def _checked_integer(name: str, value: Any, low: int, high: int | None = None) -> int:
+    integer = isinstance(value, Integral) and not isinstance(value, bool)
+    if not integer or value < low or (high is not None and value > high):
         allowed = f"of at least {low}" if high is None else f"from {low} to {high}"
-        raise UsageError(f"{name} is {value!r}, but must be a whole number {allowed}.")
+        raise UsageError(f"must be a whole number {allowed}, not {shown(value)}", parameter=name)
     return int(value)
 
 
-def _refuse_spaces(documents: pd.DataFrame) -> None:
-    """Ids in qrels and LETOR files are words, and what follows a # in a LETOR file is a comment."""
+def _check_ids(documents: pd.DataFrame) -> None:
+    """Raise OutputError if an id has spaces, which separate fields, or a #, which begins a comment in LETOR files."""
     for role in ("query", "document"):
         unfit = [one for one in documents[role].unique() if "#" in one or len(one.split()) != 1]
         if unfit:
-            problem = f"gold.qrels and features.letor cannot hold the {role} {shown(unfit[0])}"
-            raise OutputError(f"{problem}; use ids without spaces and #.")
+            problem = f"gold.qrels and features.letor cannot contain the {role} {shown(unfit[0])}"
+            raise OutputError(problem, kind="unfit-id", fix="use ids without spaces and #")
 
 
 def _write_csv(frame: pd.DataFrame, path: Path) -> None:
@@ -326,7 +340,8 @@ def _write_letor(features: pd.DataFrame, grade: pd.Series[int], path: Path) -> N
 
 
 def _write_settings(settings: Settings, path: Path) -> None:
-    _write_lines(path, [json.dumps(asdict(settings), indent=2)])
+    values = {OPTION_NAMES.get(name, name): value for name, value in asdict(settings).items()}
+    _write_lines(path, [json.dumps(values, indent=2)])
 
 
 def _write_lines(path: Path, lines: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""How generated pages write text and numbers, so that Markdown shows them as they are."""
+"""Write text, tables and numbers of generated pages as Markdown."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-MARKED = str.maketrans({sign: f"&#{ord(sign)};" for sign in "|*_[]`\\{}~^$"})
+MARKDOWN_ESCAPES = str.maketrans({sign: f"&#{ord(sign)};" for sign in "|*_[]`\\{}~^$"})
 
 
 def plain(text: str) -> str:
-    """A text in which nothing is markup.
+    """Escape all markup in a text.
 
     >>> plain("a|b <c>")
     'a&#124;b &lt;c&gt;'
     """
-    return escape(text, quote=False).translate(MARKED)
+    return escape(text, quote=False).translate(MARKDOWN_ESCAPES)
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bool]) -> str:
-    """Cells as a Markdown table.
+    """Return a Markdown table.
 
     >>> print(table(["run", "AP"], [["a", "0.5"]], [True, False]))
     | run | AP |
@@ -30,11 +30,11 @@ def table(names: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bo
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def figure(value: Any, name: str = "") -> str:
-    """A value of an experiment: four decimals, differences in per cent with a sign, counts with commas.
+def format_value(value: Any, name: str = "") -> str:
+    """Format a value of an experiment: four decimals, percentages with a sign, counts with commas.
 
-    >>> figure(0.12345), figure(3.2, "over majority %"), figure(12000), figure(None), figure("gda")
-    ('0.1235', '+3.20', '12,000', '', 'gda')
+    >>> format_value(0.12345), format_value(3.2, "over majority %"), format_value(12000), format_value("gda")
+    ('0.1235', '+3.20', '12,000', 'gda')
     """
     if value is None:
         return ""
