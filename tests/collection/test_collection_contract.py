@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import crowdrank
 from crowdrank import DawidSkene, Judgments, read_judgments
-from crowdrank.collection import POLICIES, policy_named
+from crowdrank.collection import POLICIES, get_policy
 from crowdrank.collection.base import Policy
 from crowdrank.collection.pool import ANYONE, Pool, Roster
 from crowdrank.collection.requests import Budget, Requests
@@ -73,7 +73,7 @@ def crowd_pool(prices: Any = 1.0, kinds: Any = "crowd") -> Pool:
 
 
 def test_every_name_makes_a_policy_and_every_policy_has_a_name() -> None:
-    named = {type(policy_named(name[:-1] + "3" if name.endswith("k") else name)) for name in POLICIES}
+    named = {type(get_policy(name[:-1] + "3" if name.endswith("k") else name)) for name in POLICIES}
     assert named == set(EVERY)
 
 

@@ -20,7 +20,7 @@ from sklearn.base import clone
 
 import crowdrank.consensus
 from crowdrank import Aggregator, LocalEngine, read_judgments
-from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.consensus.votes import _Vote
 from crowdrank.errors import ConvergenceWarning, NotFittedError, UsageError
 

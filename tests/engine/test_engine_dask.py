@@ -40,10 +40,10 @@ from crowdrank import (
     simulate,
 )
 from crowdrank.cli.app import app
-from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.engine import dask as dask_module
-from crowdrank.engine.registry import engine_named
+from crowdrank.engine.registry import get_engine
 from crowdrank.engine.tree_reduce import joined, parts, subtrees, tree_sum
 from crowdrank.errors import ClusterError, InputError, UsageError
 from crowdrank.label_learning import optimizer
@@ -65,7 +65,7 @@ def labels() -> Judgments:
 
 
 def fitted(method: str, labels: Any, engine: Any, **options: Any) -> Aggregator:
-    model = model_class(method)()
+    model = get_aggregator(method)
     if "n_iter" in model.get_params():
         model.set_params(n_iter=3, tol=0.0)
     if method == "auto":
@@ -284,7 +284,7 @@ def test_a_dashboard_is_served_only_where_it_is_asked_for(cluster: DaskEngine) -
         with pytest.raises(HTTPError, match="404"):
             urlopen(f"http://127.0.0.1:{port}/{page}", timeout=30)
     assert "http" not in cluster.about
-    with engine_named("dask", 1, dashboard=True) as engine:
+    with get_engine("dask", 1, dashboard=True) as engine:
         assert isinstance(engine, DaskEngine)
         link = urlsplit(engine.client.dashboard_link)
         assert link.hostname == "127.0.0.1"
@@ -293,7 +293,7 @@ def test_a_dashboard_is_served_only_where_it_is_asked_for(cluster: DaskEngine) -
             assert page.status == 200
     for name in ("local", "dask=tcp://10.0.0.1:8786"):
         with pytest.raises(UsageError, match="--dashboard"):
-            engine_named(name, dashboard=True)
+            get_engine(name, dashboard=True)
 
 
 def test_what_the_scheduler_remembers_does_not_grow(cluster: DaskEngine, labels: Judgments) -> None:
@@ -356,13 +356,13 @@ def test_a_scheduler_that_goes_is_one_sentence(labels: Judgments, tmp_path: Path
 def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match=r"pip install 'crowdrank\[dask\]'"):
-        engine_named("dask")
+        get_engine("dask")
 
 
 @pytest.mark.parametrize("name", ["dusk", "dask=", "dask=10.0.0.1"])
 def test_no_such_engine(name: str) -> None:
     with pytest.raises(UsageError, match="dask=tcp://"):
-        engine_named(name)
+        get_engine(name)
 
 
 def test_no_workers_and_no_threads_are_refused() -> None:

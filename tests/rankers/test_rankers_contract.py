@@ -23,7 +23,7 @@ from sklearn.base import clone
 import crowdrank
 from crowdrank import Features, GDAPairwise, LambdaRankNet, evaluate, read_features
 from crowdrank.errors import InputError, NotFittedError, OutputError, UsageError
-from crowdrank.rankers import RANKERS, ranker_class
+from crowdrank.rankers import RANKERS, get_ranker
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.lambdamart import FEW_CELLS, usual_threads
 from crowdrank.simulation.world import World, simulate
@@ -395,7 +395,7 @@ def test_settings_are_checked(cls: type[Ranker], world: World) -> None:
 
 
 def test_features_that_are_no_matrix(world: World) -> None:
-    gls = ranker_class("gls")()
+    gls = get_ranker("gls")
     for X, said in (
         (pd.DataFrame({"a": ["x", "y"]}), "column 'a': it is not all numbers"),
         ([["a"], ["b"]], "the features are not all numbers"),

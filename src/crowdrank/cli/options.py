@@ -231,9 +231,9 @@ Dashboard = Annotated[
 def engine(name: str, threads: int | None, dashboard: bool = False) -> Iterator[Any]:
     """Open the engine of that name for a block; of a cluster, say where it is."""
     from crowdrank.cli.console import complain
-    from crowdrank.engine.registry import engine_named
+    from crowdrank.engine.registry import get_engine
 
-    with engine_named(name, threads, dashboard) as running:
+    with get_engine(name, threads, dashboard) as running:
         if running.about:
             complain(running.about)
         yield running

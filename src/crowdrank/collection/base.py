@@ -7,12 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._base import Parametrized
+from crowdrank._base import Constraints, Estimator, Number
 from crowdrank._text import counted
 from crowdrank.collection import kernels
 from crowdrank.collection.pool import ANYONE, Floats, Integers, Pool, as_pool, find_pairs
@@ -160,7 +160,7 @@ def _blocks(rows: Integers, worth: Floats, size: int) -> Iterator[Integers]:
         yield order[start : start + size]
 
 
-class Policy(Parametrized, ABC):
+class Policy(Estimator, ABC):
     """What to label next. The constructor only stores.
 
     A policy states `wishes`: the labels that it wants, and how much; `next` keeps to the budget, to who may judge
@@ -172,6 +172,7 @@ class Policy(Parametrized, ABC):
     first: ClassVar[bool] = False
     """Whether all it ever wants is a first label."""
     random_state: int | None
+    _parameter_constraints: ClassVar[Constraints] = {"random_state": [Number(0, integer=True), None]}
 
     @abstractmethod
     def wishes(self, state: State, model: Aggregator | None) -> RankedRequests:
@@ -186,10 +187,6 @@ class Policy(Parametrized, ABC):
             return None
         drawn = np.random.default_rng([self.random_state, int(state.count.sum()), len(pair), int(pair[0])])
         return 1.0 - drawn.random((len(pair), len(state.pool.roster)))
-
-    def checked(self) -> Self:
-        """Itself, its arguments found to be sound."""
-        return self
 
     def next(
         self,
@@ -209,7 +206,7 @@ class Policy(Parametrized, ABC):
             waiting: requests that are out: none of them is asked again.
 
         """
-        self.checked()
+        self._check_parameters()
         pairs, known = as_pool(pool), None if judgments is None else as_judgments(judgments)
         terms = budget if isinstance(budget, Budget) else Budget(budget)
         state = State.of(pairs, known, waiting)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, gammaln, ndtr, ndtri, polygamma
 
+from crowdrank._base import Constraints, Flag
 from crowdrank._saved import LARGEST, POSITIVE
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
@@ -17,7 +18,6 @@ from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.latent import NODES, PRIOR
 from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import UsageError
 
 FEW = 5.0
 """So many assessors of the first guess stand behind the priors that are learned: a crowd of three learns little."""
@@ -62,6 +62,7 @@ class BWA(Aggregator):
         "doubt": (0.0, LARGEST),
     }
     carries: ClassVar[tuple[str, ...]] = ()
+    _parameter_constraints: ClassVar[Constraints] = {"bias": [Flag()]}
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class BWA(Aggregator):
             "worth": len(mean) * worth,  # statistics add up: their mean over items is what each shard says
         }
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Each assessor's posterior, then the priors."""
         judged, first = statistics["judged"], statistics["first"]
         if theta is None:
@@ -193,13 +194,6 @@ class BWA(Aggregator):
         doubt = theta["bias_variance"][0] if self.bias else 0.0
         known = {"shape": theta["gamma"][0], "rate": theta["gamma"][1], "bias": 0.0, "doubt": doubt}
         return np.full(len(scale_of), known[name])
-
-    def _check(self) -> None:
-        super()._check()
-        if not isinstance(self.bias, bool | np.bool_):
-            raise UsageError(f"bias is True or False, not {self.bias!r}.")
-        if self.unjudgeable_as == "model":
-            raise UsageError("BWA takes --unjudgeable-as lowest or drop; it has no model of them.")
 
 
 def first_theta(n_assessors: int, n_grades: int) -> Arrays:

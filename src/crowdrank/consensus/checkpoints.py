@@ -19,6 +19,7 @@ from crowdrank._folders import FolderKind, open_folder, remove_folder, write_fol
 from crowdrank._saved import Fields, loading, require, require_array
 from crowdrank._source import source_digest
 from crowdrank._typing import Arrays
+from crowdrank.consensus import model_files
 from crowdrank.engine.base import ShardModel
 from crowdrank.engine.shards import Shards, StoredShards
 from crowdrank.errors import InputError
@@ -77,7 +78,7 @@ class Checkpoint:
             require(history, "the history is empty")
             require(about.whole("shards") == len(shards), "the fit was cut into another number of shards")
             with np.errstate(all="ignore"):
-                example, _ = model.example(judgments.scales)
+                example, _ = model_files.example(model, judgments.scales)
                 model.check_theta(theta, example, judgments.n_assessors)
                 first = shards.load(0)
                 require_alike(statistics, model.accumulate(first, model.start(first), theta)[1])
@@ -155,7 +156,7 @@ def fingerprint(
         n_shards: number of shards, which the local state in a checkpoint belongs to.
 
     """
-    settings = {k: v for k, v in model.get_params().items() if k not in ("n_iter", "tol", "interval")}
+    settings = {k: v for k, v in model.get_params(deep=False).items() if k not in ("n_iter", "tol", "interval")}
     about = (source_digest(), type(model).__name__, settings, judgments.scales, n_shards)
     digest = hashlib.blake2b(repr(about).encode())
     known: list[Any] = [gold]

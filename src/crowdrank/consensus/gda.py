@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank._base import require_one_of
+from crowdrank._base import Constraints, Flag, Number, OneOf
 from crowdrank._saved import LARGEST, PROBABILITY, require_range
 from crowdrank._typing import Arrays
 from crowdrank.consensus import curves as curves_of
@@ -32,7 +32,6 @@ from crowdrank.consensus.latent import (
     use_of_answers,
 )
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import UsageError
 from crowdrank.judgments import ids
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
@@ -43,8 +42,6 @@ UNJUDGEABLE_SLOPE = -0.5
 """The slope first thought of the answer 'cannot judge', where a document could be judged."""
 GOLD_STEPS = 20
 """Newton steps on the gold documents alone, where the rest starts from: a crowd in reverse is seen in time."""
-ESTIMATIONS = ("marginal", "joint")
-FAMILIES = ("column", "auto", "none")
 
 
 class GDA(Aggregator):
@@ -98,6 +95,15 @@ class GDA(Aggregator):
         "broken": (0.0, LARGEST),
     }
     carries: ClassVar[tuple[str, ...]] = ()
+    _parameter_constraints: ClassVar[Constraints] = {
+        "estimation": [OneOf("marginal", "joint")],
+        "ordinal": [Flag()],
+        "difficulty": [Flag()],
+        "tied_variance": [Flag()],
+        "families": [OneOf("column", "auto", "none")],
+        "family_correlation": [Number(0, 1)],
+        "unjudgeable_as": [OneOf("lowest", "drop", "model")],
+    }
 
     def __init__(
         self,
@@ -201,7 +207,7 @@ class GDA(Aggregator):
         curves = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
         return np.pad(curves, ((0, 1), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Each assessor's curves by a Newton step, then the prior that the curves of each scale come from."""
         if theta is None:
             return self._initial(statistics)
@@ -408,16 +414,6 @@ class GDA(Aggregator):
         if name == "curves":
             return curves
         return self._likelihood(curves, theta["missing"][scale_of], theta["broken"], None)
-
-    def _check(self) -> None:
-        super()._check()
-        require_one_of("estimation", self.estimation, ESTIMATIONS)
-        require_one_of("families", self.families, FAMILIES)
-        for name in ("ordinal", "difficulty", "tied_variance"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise UsageError(f"{name} is True or False, not {getattr(self, name)!r}.")
-        if not isinstance(self.family_correlation, int | float) or not 0 <= self.family_correlation <= 1:
-            raise UsageError(f"family_correlation is a number from 0 to 1, not {self.family_correlation!r}.")
 
 
 def _in_families(table: Table, assessors: pa.Array, family: NDArray[np.int32]) -> Table:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._base import MAX_INTEGER, Constraints, Flag, Number, OneOf
 from crowdrank._saved import LARGEST, POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays
 from crowdrank.consensus import pairwise_kernels
@@ -18,7 +19,6 @@ from crowdrank.consensus.information import pair_information
 from crowdrank.consensus.latent import NODES, PRIOR, softmax, use_of_answers
 from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import UsageError, near
 from crowdrank.judgments.table import Judgments
 
 MU_SD, LOG_ALPHA_SD, LOG_W_SD, LOG_EPS_SD = 0.5, 0.7, 0.5, 0.4
@@ -47,7 +47,6 @@ ABSENT = -40.0
 """The log alpha of a grade that an assessor's scale has not."""
 CHUNK = 4096
 """So many assessors at a time where each takes much room."""
-PAIRS = ("all", "same-assessor")
 
 
 class GDAPairwise(Aggregator):
@@ -98,6 +97,12 @@ class GDAPairwise(Aggregator):
         "stretch": POSITIVE,
         "unit": POSITIVE,
         "typical": PROBABILITY,
+    }
+    _parameter_constraints: ClassVar[Constraints] = {
+        "partners": [Number(1, MAX_INTEGER, integer=True)],
+        "pairs": [OneOf("all", "same-assessor")],
+        "difficulty": [Flag()],
+        "random_state": [Number(0, MAX_INTEGER, integer=True)],
     }
 
     def __init__(
@@ -200,7 +205,7 @@ class GDAPairwise(Aggregator):
         )
         return float(value), precision
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """A Newton step of every assessor's parameters, bent by what came of the steps before.
 
         One that turns out to lower the posterior is taken back: the bent one for the plain, the plain by half.
@@ -294,20 +299,6 @@ class GDAPairwise(Aggregator):
         """Other judgments have another posterior: the search begins anew from the parameters."""
         theta = super().adopted(init, table)
         return None if theta is None else {**theta, **search_from(theta["params"])}
-
-    def _check(self) -> None:
-        super()._check()
-        for name, low in (("partners", 1), ("random_state", 0)):
-            value = getattr(self, name)
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not whole or not low <= value < 2**63:
-                raise UsageError(f"{name} is a whole number from {low} up, not {value!r}.")
-        if self.pairs not in PAIRS:
-            raise UsageError(f"pairs is one of {', '.join(PAIRS)}, not '{self.pairs}'{near(self.pairs, PAIRS)}.")
-        if not isinstance(self.difficulty, bool | np.bool_):
-            raise UsageError(f"difficulty is True or False, not {self.difficulty!r}.")
-        if self.unjudgeable_as == "model":
-            raise UsageError("GDAPairwise takes --unjudgeable-as lowest or drop; it has no model of them.")
 
 
 def prior(own_grades: NDArray[np.int64], n_grades: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._base import Constraints, Number
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus.result import discrete_rows
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +41,7 @@ class GLAD(Aggregator):
 
     assessor_arrays: ClassVar[tuple[str, ...]] = ("ability",)
     carries: ClassVar[tuple[str, ...]] = ("beta",)
+    _parameter_constraints: ClassVar[Constraints] = {"ability_sd": [Number(0, above=True, finite=False)]}
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class GLAD(Aggregator):
             )
         return beta
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """The top of the bound: a ridge towards 1."""
         pull = self.ability_sd**-2
         return {"ability": (statistics["linear"] + pull) / (statistics["quadratic"] + pull)}
@@ -108,7 +110,7 @@ class GLAD(Aggregator):
         """The expected grade, and how hard the item is."""
         beta, posterior = np.empty(shard.n_items), np.empty((shard.n_items, shard.n_grades))
         kernels.settle_items(shard.offsets, shard.assessor, shard.grade, shard.gold, theta["ability"], beta, posterior)
-        return {**self.discrete_rows(posterior, shard.values), "difficulty": np.exp(-beta)}
+        return {**discrete_rows(posterior, shard.values, self.interval), "difficulty": np.exp(-beta)}
 
     def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The ability: 0 guesses, below 0 answers in reverse."""
@@ -117,7 +119,7 @@ class GLAD(Aggregator):
     @property
     def alphas_(self) -> pd.Series[Any]:
         """The abilities, by crowd-kit's name."""
-        return self.per_assessor("ability", "alpha")
+        return self._assessor_series("ability", "alpha")
 
     @property
     def betas_(self) -> pd.Series[Any]:
@@ -130,10 +132,3 @@ class GLAD(Aggregator):
     def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
         """The prior's mean."""
         return np.ones(len(scale_of))
-
-    def _check(self) -> None:
-        super()._check()
-        if not self.ability_sd > 0:
-            raise UsageError(f"ability_sd is a positive number, not {self.ability_sd}.")
-        if self.unjudgeable_as == "model":
-            raise UsageError("GLAD takes --unjudgeable-as lowest or drop; it has no model of them.")

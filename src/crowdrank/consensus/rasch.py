@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._base import Constraints, Flag
 from crowdrank._saved import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
@@ -24,7 +25,6 @@ from crowdrank.consensus.latent import (
     use_of_answers,
 )
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments
 
 FEW = 5.0
@@ -77,6 +77,7 @@ class Rasch(Aggregator):
         "scale": POSITIVE,
     }
     carries: ClassVar[tuple[str, ...]] = ()
+    _parameter_constraints: ClassVar[Constraints] = {"difficulty": [Flag()]}
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class Rasch(Aggregator):
         gold = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
         return expect_nodes(shard, theta["likelihood"], gold, theta["shares"])
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Thresholds and scale by a Newton step each, then the prior that the thresholds come from."""
         if theta is None:
             return self._initial(statistics)
@@ -228,13 +229,6 @@ class Rasch(Aggregator):
             theta["likelihood"] = threshold_curves(theta["thresholds"], theta["scale"][0], self._difficulties())
             theta["shares"] = states_prior(self._difficulties())
         return theta
-
-    def _check(self) -> None:
-        super()._check()
-        if not isinstance(self.difficulty, bool | np.bool_):
-            raise UsageError(f"difficulty is True or False, not {self.difficulty!r}.")
-        if self.unjudgeable_as == "model":
-            raise UsageError("Rasch takes --unjudgeable-as lowest or drop; it has no model of them.")
 
 
 def first_scale(n_grades: int) -> float:

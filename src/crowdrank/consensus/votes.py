@@ -16,7 +16,6 @@ from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,11 +36,6 @@ class _Vote(Aggregator):
     def __init__(self, *, unjudgeable_as: str = "lowest", interval: float = 0.95) -> None:
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
-
-    def _check(self) -> None:
-        super()._check()
-        if self.unjudgeable_as == "model":
-            raise UsageError(f"{type(self).__name__} takes --unjudgeable-as lowest or drop; it has no model of them.")
 
     @abstractmethod
     def relevance(self, votes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -70,7 +64,7 @@ class _Vote(Aggregator):
         kernels.count_agreements(shard.offsets, shard.assessor, shard.grade, voted, agreed, asked)
         return local, {"votes": local["votes"].sum(axis=0), "agreed": agreed, "asked": asked}
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """The shares of the grades over all votes."""
         return {"shares": statistics["votes"] / statistics["votes"].sum()}
 
@@ -110,7 +104,7 @@ class MajorityVote(_Vote):
     @property
     def skills_(self) -> pd.Series[Any]:
         """How often each assessor agrees with the majority, by crowd-kit's name."""
-        return self.per_assessor("agreement", "skill")
+        return self._assessor_series("agreement", "skill")
 
     def relevance(self, votes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The value of the grade voted for."""

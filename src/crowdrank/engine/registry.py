@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "ucx://")
 
 
-def engine_named(name: str, n_jobs: int | None = None, dashboard: bool = False) -> LocalEngine | DaskEngine:
+def get_engine(name: str, n_jobs: int | None = None, dashboard: bool = False) -> LocalEngine | DaskEngine:
     """`local`, or `dask` for processes here, or `dask=tcp://host:port` for a cluster.
 
     Args:
@@ -21,9 +21,9 @@ def engine_named(name: str, n_jobs: int | None = None, dashboard: bool = False) 
         n_jobs: of the local engine; with `dask`, so many processes are started here, or as many as there are cores.
         dashboard: serve Dask's dashboard of processes started here.
 
-    >>> engine_named("local", 2)
+    >>> get_engine("local", 2)
     LocalEngine(n_jobs=2, shard_size=262144)
-    >>> engine_named("spark")
+    >>> get_engine("spark")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no engine 'spark'; take local, dask, or dask=tcp://host:port.
     """

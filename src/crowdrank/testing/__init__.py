@@ -1,0 +1,1 @@
+"""Checks of the contracts of aggregators, rankers and policies."""
