@@ -20,7 +20,7 @@ from crowdrank.collection.request_ledger import OutstandingRequests
 from crowdrank.collection.requests import Budget, Requests
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.base import Aggregator
-from crowdrank.errors import DataWarning, InputError, UsageError, shown
+from crowdrank.errors import DataWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments
 
@@ -325,11 +325,13 @@ class _Round:
             raise InputError(
                 f"nobody is left who may judge any of {counted(len(np.unique(wishes.pair)), 'pair')} that need labels "
                 f"(the first is {shown(name)} of query {shown(query)})",
-                fix="add assessors with --assessors, or let each give more with --most",
+                kind="nobody-left",
+                fix=[Fix("add assessors with {}", "assessors"), Fix("let each give more with {}", "most")],
             )
         roster = self.state.pool.roster
         least = self.budget.price if roster is None else float(roster.price.min())
-        raise UsageError(f"The budget {self.budget.money:g} buys no label: the cheapest costs {least:g}; raise it.")
+        problem = f"of {self.budget.money:g} buys no label: the cheapest costs {least:g}"
+        raise UsageError(problem, parameter="budget", kind="budget-too-small", fix="raise it")
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,7 +351,7 @@ class _Allocator:
         roster, judgments = state.pool.roster, state.judgments
         n = len(roster)
         if not n:
-            raise InputError("nobody may be asked", fix="name assessors with --assessors")
+            raise InputError("nobody may be asked", kind="nobody-left", fix=Fix("name assessors with {}", "assessors"))
         place = np.array([-1]) if judgments is None else ids.match(roster.assessors, judgments.assessors)
         turn = np.arange(n) if random_state is None else np.random.default_rng(random_state).permutation(n)
         most = np.iinfo(np.int64).max if budget.most is None else int(budget.most)

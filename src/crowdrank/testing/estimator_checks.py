@@ -46,7 +46,7 @@ def check_set_params_is_transactional(estimator: Estimator) -> None:
     before = estimator.get_params(deep=False)
     if not before:
         return
-    first = next(iter(before))
+    first = max(before, key=len)
     with raises(UsageError, "an unknown parameter", kind="unknown-parameter") as caught:
         estimator.set_params(**{first: "changed", f"{first}_": 1})
     assert estimator.get_params(deep=False) == before, "set_params must change all parameters or none"

@@ -64,7 +64,9 @@ def check_first_labels(policy: Policy) -> None:
     with recorded_warnings() as found:
         requests = _eager(policy).next(pool, None, None, 1000)
     assert sorted(requests.pair.tolist()) == list(range(len(pool))), "every pair must be requested once"
-    assert set(requests.reasons()) == {"no label so far"}, f"the reason must be that there is none: {requests.reasons()}"
+    assert set(requests.reasons()) == {"no label so far"}, (
+        f"the reason must be that there is none: {requests.reasons()}"
+    )
     warned = [one for one in found if isinstance(one, DataWarning)]
     assert len(warned) == (0 if policy.first else 1), f"a policy that needs judgments must warn once: {warned}"
 

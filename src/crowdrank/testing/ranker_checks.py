@@ -95,9 +95,7 @@ def check_learns_to_rank(ranker: Ranker) -> None:
     assert scores.shape == (len(X),), f"predict must return one score per row, not {scores.shape}"
     assert np.isfinite(scores).all(), "scores must be finite"
     run = world.gold[["query", "document"]].assign(score=scores)
-    learned, constant = (
-        evaluate(one, world.gold, "nDCG@5").means["nDCG@5"] for one in (run, run.assign(score=0.0))
-    )
+    learned, constant = (evaluate(one, world.gold, "nDCG@5").means["nDCG@5"] for one in (run, run.assign(score=0.0)))
     assert learned > constant + MARGIN, f"nDCG@5 is {learned:.3f}, and {constant:.3f} for constant scores"
     assert ranker.importances_.shape == (X.shape[1],), "importances_ must have one value per feature"
     assert (ranker.importances_ >= 0).all(), "importances_ must not be negative"
