@@ -26,6 +26,7 @@ PACKAGES = (
     "collection",
     "pipeline",
     "reports",
+    "testing",
     "cli",
 )
 """Packages in their order: each imports only from those before it."""
@@ -35,6 +36,7 @@ BASE_MODULES = (
     "_disk",
     "_files",
     "_folders",
+    "_model_io",
     "_notebook",
     "_numba",
     "_progress",

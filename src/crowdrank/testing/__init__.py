@@ -43,6 +43,7 @@ class Check:
     estimator: Estimator
 
     def __call__(self) -> None:
+        """Run the check on an unfitted copy of the estimator."""
         self.function(self.estimator.unfitted())
 
     def __str__(self) -> str:

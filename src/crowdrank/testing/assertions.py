@@ -40,13 +40,13 @@ def raises(
     names = " or ".join(one.__name__ for one in (expected if isinstance(expected, tuple) else (expected,)))
     try:
         yield caught
-    except CrowdrankError as error:
-        assert isinstance(error, expected), f"{situation} must raise {names}, not {type(error).__name__}: {error}"
-        assert kind in (None, error.kind), f"{situation} must raise an error of kind {kind}, not {error.kind}: {error}"
-        assert parameter in (None, error.parameter), f"{situation} must raise an error about {parameter}: {error}"
-        caught.error = error
+    except CrowdrankError as raised:
+        caught.error = error = raised
     else:
         raise AssertionError(f"{situation} must raise {names}")
+    assert isinstance(error, expected), f"{situation} must raise {names}, not {type(error).__name__}: {error}"
+    assert kind in (None, error.kind), f"{situation} must raise an error of kind {kind}, not {error.kind}: {error}"
+    assert parameter in (None, error.parameter), f"{situation} must raise an error about {parameter}: {error}"
 
 
 @contextmanager
