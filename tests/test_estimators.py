@@ -10,7 +10,8 @@ import pytest
 
 import crowdrank
 from crowdrank import GLS, DawidSkene, Ensemble, GDAPairwiseMART, LambdaMART, TreeFeatures
-from crowdrank._base import Constraints, Estimator, Flag, InstanceOf, Number, OneOf, Parsed, SequenceOf, check_parameter
+from crowdrank._base import Estimator
+from crowdrank.constraints import Constraints, Flag, InstanceOf, Number, OneOf, Parsed, SequenceOf, check_parameter
 from crowdrank.errors import NotFittedError, UsageError
 from crowdrank.evaluation.measures import parse_gains
 

@@ -44,6 +44,7 @@ BASE_MODULES = (
     "_source",
     "_text",
     "_typing",
+    "constraints",
     "errors",
 )
 """Modules that import no package of the project; every package may use them."""

@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from crowdrank import constraints as constraints
     from crowdrank import errors as errors
     from crowdrank import testing as testing
     from crowdrank.assessors.report import assess as assess
@@ -129,7 +130,7 @@ _LOCATIONS = {
     "write_report": "reports.page",
 }
 """Module of each public name."""
-_MODULES = {"charts": "reports.charts", "errors": "errors", "testing": "testing"}
+_MODULES = {"charts": "reports.charts", "constraints": "constraints", "errors": "errors", "testing": "testing"}
 """Public modules."""
 __all__ = sorted([*_LOCATIONS, *_MODULES])
 

@@ -224,7 +224,7 @@ def test_pairs_of_one_assessor_are_of_that_assessor() -> None:
     for engine in (LocalEngine(), LocalEngine(1, shard_size=50)):
         model = GDAPairwise(pairs="same-assessor").fit(frame, engine=engine)
     (shard,) = split(model.judgments_, locality="query", size=10**9)
-    local = model.start(shard)
+    local = model._start(shard)
     assert sorted(local["order"]) == list(range(len(frame)))
     query = shard.item_query[local["item"]]
     for start, stop in pairwise(local["groups"]):

@@ -215,11 +215,11 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(
 
         passes = 0
 
-        def accumulate(self, *pass_: Any) -> Any:
+        def _accumulate(self, *pass_: Any) -> Any:
             self.passes += 1
             if self.passes == 3 * len(many.shards) + 2:
                 raise KeyboardInterrupt
-            return super().accumulate(*pass_)
+            return super()._accumulate(*pass_)
 
     Stops.__name__ = type(get_aggregator(method)).__name__
     out, kept = tmp_path / "out", tmp_path / "kept"

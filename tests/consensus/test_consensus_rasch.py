@@ -141,10 +141,10 @@ class FixedPrior(Rasch):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return first_mean, FIRST_VARIANCE * np.eye(len(first_mean))
 
-    def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         off = theta["thresholds"] - theta["mean"]
         penalty = 0.5 * (off**2).sum() / FIRST_VARIANCE + scale_penalty(theta["scale"][0], off.shape[1] + 1)
-        return float(super().objective(theta, statistics, n) - penalty / n)
+        return float(super()._objective(theta, statistics, n) - penalty / n)
 
 
 @settings(max_examples=8, deadline=None)

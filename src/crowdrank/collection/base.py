@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._base import Constraints, Estimator, Number
+from crowdrank._base import Estimator
 from crowdrank._text import counted
 from crowdrank.collection import kernels
 from crowdrank.collection.pool import ANYONE, Floats, Integers, Pool, as_pool, find_pairs
@@ -20,6 +20,7 @@ from crowdrank.collection.request_ledger import OutstandingRequests
 from crowdrank.collection.requests import Budget, Requests
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.base import Aggregator
+from crowdrank.constraints import Constraints, Number
 from crowdrank.errors import DataWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments

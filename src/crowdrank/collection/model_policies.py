@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._base import Constraints, Number
 from crowdrank.collection import kernels
 from crowdrank.collection.base import Policy, RankedRequests, State, in_turn
 from crowdrank.collection.belief import Belief
 from crowdrank.collection.pool import Flags, Floats, Integers
 from crowdrank.consensus.base import Aggregator
+from crowdrank.constraints import Constraints, Number
 from crowdrank.judgments import ids
 
 VARIETY = 0.35

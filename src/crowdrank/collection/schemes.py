@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._base import Constraints, Number
 from crowdrank.collection import kernels
 from crowdrank.collection.base import Policy, RankedRequests, State, in_turn
 from crowdrank.collection.pool import Flags, Floats, Integers
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.base import Aggregator
+from crowdrank.constraints import Constraints, Number
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.instances import Instances

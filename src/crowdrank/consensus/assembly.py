@@ -132,7 +132,7 @@ def assessor_table(
         "assessor": judgments.assessors,
         **_family_names(judgments),
         "judgments": counts,
-        **model.assessor_columns(theta, statistics),
+        **model._assessor_columns(theta, statistics),
         **({} if states is None else {"informativeness": information(*states)[0]}),
         **({} if agreements is None else gold_accuracy(judgments, agreements)),
     }

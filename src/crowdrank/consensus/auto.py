@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from crowdrank._base import Constraints, Number, OneOf, unknown_name
+from crowdrank._base import unknown_name
 from crowdrank._folders import write_folder
 from crowdrank._progress import Report, reporting
 from crowdrank._saved import Fields, require
@@ -28,6 +28,7 @@ from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.consensus.on_disk import ASSESSORS, CONSENSUS, DOCUMENTS, StoredConsensus, output_of, write_about
 from crowdrank.consensus.result import Consensus
 from crowdrank.consensus.warm_start import require_same_class
+from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.engine.base import Engine
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, UsageError
@@ -375,28 +376,28 @@ class Auto(Aggregator):
         """As the winner does."""
         return self.assessing.prepared(table)
 
-    def adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """As the winner of `init` does."""
         require_same_class(self, init)
         init._require_fitted()
         assert isinstance(init, Auto)
-        return init.assessing.adopted(init.assessing, table)
+        return init.assessing._adopt(init.assessing, table)
 
-    def start(self, shard: Shard) -> Arrays:
+    def _start(self, shard: Shard) -> Arrays:
         """As the winner does."""
-        return self.assessing.start(shard)
+        return self.assessing._start(shard)
 
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """As the winner does."""
-        return self.assessing.accumulate(shard, local, theta)
+        return self.assessing._accumulate(shard, local, theta)
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """As the winner does."""
-        return self.assessing.maximize(theta, statistics, n_jobs)
+        return self.assessing._maximize(theta, statistics, n_jobs)
 
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """As the winner does."""
-        return self.assessing.finish(shard, local, theta)
+        return self.assessing._finish(shard, local, theta)
 
     def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """As the winner's."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank._base import Constraints, Number, OneOf, check_parameter, load_class
+from crowdrank._base import load_class
 from crowdrank._folders import FolderKind, check_output_folder
 from crowdrank._model_io import FittedEstimator
 from crowdrank._notebook import heading, panel, words
@@ -28,6 +28,7 @@ from crowdrank.consensus.crowdkit import CrowdKitMethods
 from crowdrank.consensus.on_disk import CONSENSUS
 from crowdrank.consensus.result import Consensus
 from crowdrank.consensus.warm_start import aligned_parameters
+from crowdrank.constraints import Constraints, Number, OneOf, check_parameter
 from crowdrank.engine.base import Engine, Passes
 from crowdrank.engine.blas import single_blas_thread
 from crowdrank.engine.local import LocalEngine
@@ -51,7 +52,7 @@ States = tuple[NDArray[np.float64], NDArray[np.float64]]
 class Aggregator(CrowdKitMethods, FittedEstimator):
     """Base of all models that turn judgments into a consensus.
 
-    A subclass implements `start`, `accumulate`, `maximize` and `finish`. The EM loop, convergence, progress,
+    A subclass implements `_start`, `_accumulate`, `_maximize` and `_finish`. The EM loop, convergence, progress,
     checkpoints, expert grades, warm starts and storage are shared.
 
     Attributes:
@@ -80,7 +81,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
     carries: ClassVar[tuple[str, ...] | None] = None
     """Names of the arrays of local state that a pass reads from the previous one; None: all of them.
 
-    If local state is on disk, only these are stored; `restart` or another pass makes the others.
+    If local state is on disk, only these are stored; `_restart` or another pass makes the others.
     """
 
     _folder: ClassVar[FolderKind] = MODEL
@@ -108,22 +109,22 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
     # Hooks of a model.
 
     @abstractmethod
-    def start(self, shard: Shard) -> Arrays:
+    def _start(self, shard: Shard) -> Arrays:
         """Return the local state of a shard before the first pass."""
 
     @abstractmethod
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Return the new local state and the statistics of a shard (E-step); statistics of shards are summed.
 
-        If theta is None, the local state is that of `start`.
+        If theta is None, the local state is that of `_start`.
         """
 
     @abstractmethod
-    def maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Return new parameters from the summed statistics (M-step)."""
 
     @abstractmethod
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """Return the rows of the items of a shard.
 
         Returns:
@@ -132,15 +133,15 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
 
         """
 
-    def restart(self, shard: Shard) -> Arrays:
+    def _restart(self, shard: Shard) -> Arrays:
         """Return local state for a pass with a theta, without the arrays that are carried over."""
-        return self.start(shard)
+        return self._start(shard)
 
-    def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """Return the mean log posterior per judgment; NaN if the model has none and needs one iteration."""
         return float("nan")
 
-    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """Return the parameters to show for each assessor, (n_assessors,) each."""
         return {}
 
@@ -159,11 +160,11 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         """Return the weight of each judgment, (n,), or None if all are 1."""
         return None
 
-    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
+    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
         """Return rows of theta[name] for new assessors with these scales: by default the mean of all assessors."""
         return np.repeat(theta[name].mean(axis=0, keepdims=True), len(scale_of), axis=0)
 
-    def line_posterior(self, local: Arrays) -> NDArray[np.float64]:
+    def _line_posterior(self, local: Arrays) -> NDArray[np.float64]:
         """Return P(node) of each item, (n_items, n_nodes), for a model on nodes."""
         return local["posterior"]
 
@@ -172,11 +173,11 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         keeps_scales = self.takes_scales and not table.maps_to_one_scale
         return (table if keeps_scales else table.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
 
-    def adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """Return the parameters of a fitted model for the assessors of `table`, or None if the grades differ."""
         return aligned_parameters(self, init, table)
 
-    def check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
+    def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
         """Raise ValueError unless saved parameters have the names, types and shapes of an example and valid values."""
         model_files.check_theta(self, theta, example, n_assessors)
 
@@ -213,7 +214,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         if output is not None:
             table = _with_output(table, Path(output))
         known = as_gold(gold, table)
-        theta = None if init is None else self.adopted(init, table)
+        theta = None if init is None else self._adopt(init, table)
         return self._fit(table, known, theta, engine, progress, checkpoint)
 
     def add(
@@ -239,7 +240,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         self._require_fitted()
         check_parameter("rounds", rounds, [Number(0, integer=True), None])
         table = combine(as_judgments(self.judgments_), as_judgments(judgments, self.judgments_))
-        theta = self.adopted(self, table)
+        theta = self._adopt(self, table)
         return self._fit(table, self.gold_, theta, engine, progress, None, None if theta is None else rounds)
 
     def _fit(
@@ -301,10 +302,10 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
             passes.restore(resumed.local)
         try:
             while self.n_iter_ < n_iter and not self.converged_:
-                new_theta = self.maximize(theta, statistics, passes.n_jobs)
+                new_theta = self._maximize(theta, statistics, passes.n_jobs)
                 statistics = passes.accumulate(new_theta)
                 theta = new_theta
-                self.history_.append(self.objective(theta, statistics, n))
+                self.history_.append(self._objective(theta, statistics, n))
                 self.n_iter_ += 1
                 self.converged_ = self._has_converged()
                 report(self.n_iter_, n_iter, self.history_[-1])
@@ -346,7 +347,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
 
     def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, Passes]:
         """Return judgments, parameters for their assessors, and passes over them."""
-        prepared, theta = self.prepared(table), self.adopted(self, table)
+        prepared, theta = self.prepared(table), self._adopt(self, table)
         if theta is None:
             grades, fitted = (" / ".join(map(str, one.scales)) for one in (prepared, self.prepared(self.judgments_)))
             raise InputError(f"the grades {grades} are not those fitted ({fitted})", kind="other-grades")

@@ -79,10 +79,10 @@ class Checkpoint:
             require(about.whole("shards") == len(shards), "the fit was cut into another number of shards")
             with np.errstate(all="ignore"):
                 example, _ = model_files.example(model, judgments.scales)
-                model.check_theta(theta, example, judgments.n_assessors)
+                model._check_theta(theta, example, judgments.n_assessors)
                 first = shards.load(0)
-                require_alike(statistics, model.accumulate(first, model.start(first), theta)[1])
-                model.maximize(theta, statistics)  # raises an error where its matrices cannot be solved
+                require_alike(statistics, model._accumulate(first, model._start(first), theta)[1])
+                model._maximize(theta, statistics)  # raises an error where its matrices cannot be solved
         return State(theta, statistics, _StoredLocals(self.path, model, shards, theta), history)
 
     def offer(
@@ -123,7 +123,7 @@ class _StoredLocals:
         with loading(self.path, "it is not a checkpoint", "name a new folder"):
             local = read_arrays(self.path / f"local-{place}.parquet")
             shard = self.shards.load(place)
-            made, _ = self.model.accumulate(shard, self.model.start(shard), self.theta)
+            made, _ = self.model._accumulate(shard, self.model._start(shard), self.theta)
             carries = self.model.carries
             if carries is not None and isinstance(self.shards, StoredShards):  # nothing else is saved
                 made = {name: array for name, array in made.items() if name in carries}

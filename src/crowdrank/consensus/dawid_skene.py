@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._base import Constraints, Number, OneOf, SequenceOf
 from crowdrank._saved import LARGEST, PROBABILITY
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.result import discrete_rows
+from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.local import in_order
 from crowdrank.engine.shards import Shard
 from crowdrank.engine.tree_reduce import tree_sum
@@ -129,7 +129,7 @@ class DawidSkene(Aggregator):
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
 
-    def start(self, shard: Shard) -> Arrays:
+    def _start(self, shard: Shard) -> Arrays:
         """The shares of the votes; an expert grade is certain."""
         votes = kernels.count_votes(shard.offsets, shard.grade, shard.n_grades)
         posterior = votes / votes.sum(axis=1, keepdims=True)
@@ -137,7 +137,7 @@ class DawidSkene(Aggregator):
         posterior[known] = np.eye(shard.n_grades)[shard.gold[known]]
         return {"posterior": posterior}
 
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """The E-step, and the counts for the M-step."""
         posterior = local["posterior"]
         counts = np.zeros((shard.n_assessors, shard.n_grades, shard.n_grades))
@@ -161,11 +161,11 @@ class DawidSkene(Aggregator):
         )
         return local, {"counts": counts, "classes": classes, "log_likelihood": np.array([log_likelihood])}
 
-    def restart(self, shard: Shard) -> Arrays:
+    def _restart(self, shard: Shard) -> Arrays:
         """Room for the posterior: a pass with a theta writes it and does not read it."""
         return {"posterior": np.empty((shard.n_items, shard.n_grades))}
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Shares of the true grades, and each assessor's confusions."""
         classes = statistics["classes"]
         shares = np.maximum(classes / classes.sum(), FLOOR)
@@ -185,7 +185,7 @@ class DawidSkene(Aggregator):
         likelihood: NDArray[np.float64] = kernels.confusions(counts, pseudo, FLOOR)
         return likelihood
 
-    def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """The log likelihood and the log prior of the confusions, per judgment."""
         return float(statistics["log_likelihood"][0] + self._log_prior(theta)) / n
 
@@ -194,7 +194,7 @@ class DawidSkene(Aggregator):
             return 0.0  # a learned prior moves with the data: the likelihood alone tells when it is at rest
         return float((theta["pseudo"] * np.log(theta["likelihood"])).sum())
 
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """The expected grade and its spread under the posterior."""
         return discrete_rows(local["posterior"], shard.values, self.interval)
 
@@ -202,7 +202,7 @@ class DawidSkene(Aggregator):
         """True grades."""
         return theta["shares"] / theta["shares"].sum(), theta["likelihood"]
 
-    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The chance of being right, and the confusion matrix: `says_2_if_1` = P(says grade 2 | true grade 1)."""
         likelihood = theta["likelihood"]
         grades = range(likelihood.shape[1])
@@ -275,7 +275,7 @@ class OneCoinDawidSkene(DawidSkene):
         skill = theta["likelihood"][:, 0, 0]
         return float((right * np.log(skill) + wrong * np.log1p(-skill)).sum())
 
-    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The chance of being right."""
         return {"accuracy": theta["likelihood"][:, 0, 0]}
 

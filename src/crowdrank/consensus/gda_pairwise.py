@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._base import MAX_INTEGER, Constraints, Flag, Number, OneOf
 from crowdrank._saved import LARGEST, POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays
 from crowdrank.consensus import pairwise_kernels
@@ -18,6 +17,7 @@ from crowdrank.consensus.curves import careful_curves
 from crowdrank.consensus.information import pair_information
 from crowdrank.consensus.latent import NODES, PRIOR, softmax, use_of_answers
 from crowdrank.consensus.result import modal_grades
+from crowdrank.constraints import MAX_INTEGER, Constraints, Flag, Number, OneOf
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments.table import Judgments
 
@@ -126,7 +126,7 @@ class GDAPairwise(Aggregator):
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
 
-    def start(self, shard: Shard) -> Arrays:
+    def _start(self, shard: Shard) -> Arrays:
         """Relevance from the mean grades within the query; who may be paired with whom."""
         sizes = np.diff(shard.offsets)
         item = np.repeat(np.arange(shard.n_items), sizes)
@@ -149,7 +149,7 @@ class GDAPairwise(Aggregator):
             "query_items": query_items,
         }
 
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """One Newton step of relevance, then slope and curvature of the assessors' parameters."""
         n_params = 2 * shard.n_grades + 1
         slope, curve = np.zeros((shard.n_assessors, n_params)), np.zeros((shard.n_assessors, n_params, n_params))
@@ -205,7 +205,7 @@ class GDAPairwise(Aggregator):
         )
         return float(value), precision
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """A Newton step of every assessor's parameters, bent by what came of the steps before.
 
         One that turns out to lower the posterior is taken back: the bent one for the plain, the plain by half.
@@ -246,14 +246,14 @@ class GDAPairwise(Aggregator):
         mean, sd = prior(theta["n_grades"], theta["params"].shape[1] // 2)
         return float(statistics["value"][0]) - 0.5 * float((((theta["params"] - mean) / sd) ** 2).sum())
 
-    def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """The pairwise log likelihood and the log priors (but for constants), per judgment."""
         return self._log_posterior(theta, statistics) / n
 
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """Relevance at its highest posterior given the assessors, however the loop came to them."""
         if self.difficulty:  # there may be several highest points: the way to one of them is always the same
-            local = self.start(shard)
+            local = self._start(shard)
         local = {**local, "relevance": local["relevance"] * theta["unit"][0]}
         params, nothing = on_the_line(theta), np.empty((0, theta["params"].shape[1]))
         _, precision = self._climb(shard, local, params, 1.0, SETTLED, nothing, nothing[:, :, None])
@@ -272,7 +272,7 @@ class GDAPairwise(Aggregator):
         """Points of the latent line, for documents of middling difficulty."""
         return PRIOR, answer_curves(on_the_line(theta))
 
-    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """Where each grade lies on the line, how wide, how the answers rise with relevance, what two of them tell."""
         params = on_the_line(theta)
         n_grades = params.shape[1] // 2
@@ -284,20 +284,20 @@ class GDAPairwise(Aggregator):
             "pairwise_informativeness": pairwise_informativeness(params),
         }
 
-    def check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
+    def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
         """Check that numbers of grades are in range, too."""
-        super().check_theta(theta, example, n_assessors)
+        super()._check_theta(theta, example, n_assessors)
         for name in ("n_grades", "of_scale"):
             require_range(name, theta[name], 2, theta["params"].shape[1] // 2)
 
-    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
+    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
         """What the prior says."""
         n_grades = theta["of_scale"][scale_of]
         return n_grades if name == "n_grades" else prior(n_grades, theta["params"].shape[1] // 2)[0]
 
-    def adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """Other judgments have another posterior: the search begins anew from the parameters."""
-        theta = super().adopted(init, table)
+        theta = super()._adopt(init, table)
         return None if theta is None else {**theta, **search_from(theta["params"])}
 
 

@@ -57,12 +57,12 @@ def read_results(model: Aggregator, folder: Path) -> None:
     """Read the parameters and the consensus of a saved model, and check them against its judgments."""
     prepared = model.prepared(model.judgments_)
     model.theta_, (theta, statistics) = read_arrays(folder / "theta.parquet"), example(model, prepared.scales)
-    model.check_theta(model.theta_, theta, prepared.n_assessors)
+    model._check_theta(model.theta_, theta, prepared.n_assessors)
     documents, assessors = (read_parquet(folder / name) for name in ("documents.parquet", "assessors.parquet"))
     method, labels = type(model).__name__, grade_labels(prepared)
     model.consensus_ = Consensus(method, documents, assessors, prepared.main_scale, labels, prepared.backend)
     check_consensus(model.consensus_, prepared)
-    columns = {*model.assessor_columns(theta, statistics)}
+    columns = {*model._assessor_columns(theta, statistics)}
     columns |= set() if model.states(theta) is None else {"informativeness"}
     missing = columns - set(assessors.column_names)
     require(not missing, f"assessors.parquet has no column {min(missing, default='')}")
@@ -98,5 +98,5 @@ def example(model: Aggregator, scales: tuple[Scale, ...]) -> tuple[Arrays, Array
         assessor_scale=scale_of,
     )
     passes = LocalEngine().open(model, judgments)
-    theta = model.maximize(None, passes.accumulate(None))
+    theta = model._maximize(None, passes.accumulate(None))
     return theta, passes.accumulate(theta)

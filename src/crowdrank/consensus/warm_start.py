@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def aligned_parameters(model: Aggregator, init: Aggregator, table: Judgments) -> Arrays | None:
-    """Return the parameters of `init` for the assessors of `table`; new assessors get those of `newcomers`.
+    """Return the parameters of `init` for the assessors of `table`; new assessors get those of `_new_assessors`.
 
     Returns:
         The parameters, or None if `init` was fitted to other grades.
@@ -34,7 +34,7 @@ def aligned_parameters(model: Aggregator, init: Aggregator, table: Judgments) ->
     theta = dict(init.theta_)
     for name in model.assessor_arrays:
         rows = init.theta_[name][np.maximum(known, 0)]
-        rows[known < 0] = model.newcomers(init.theta_, name, prepared.assessor_scale[known < 0])
+        rows[known < 0] = model._new_assessors(init.theta_, name, prepared.assessor_scale[known < 0])
         theta[name] = rows
     return theta
 

@@ -1,9 +1,9 @@
 """The pattern that every model follows: passes over shards, whose small statistics add up.
 
-    start(shard) -> local
-    accumulate(shard, local, theta) -> (local, statistics)
-    maximize(theta, statistics) -> theta
-    finish(shard, local, theta) -> rows
+    _start(shard) -> local
+    _accumulate(shard, local, theta) -> (local, statistics)
+    _maximize(theta, statistics) -> theta
+    _finish(shard, local, theta) -> rows
 
 The first argument is always one shard, and nothing else touches data. An engine decides where the passes run.
 """
@@ -40,19 +40,19 @@ class ShardModel(Protocol):
         The others can be had again: by `restart`, or by one more pass with the same theta.
         """
 
-    def start(self, shard: Any) -> Arrays:
+    def _start(self, shard: Any) -> Arrays:
         """The shard's local state before the first pass."""
 
-    def restart(self, shard: Any) -> Arrays:
+    def _restart(self, shard: Any) -> Arrays:
         """Local state for a pass with a theta, as far as it is not carried from the pass before: `start`, or less."""
 
-    def accumulate(self, shard: Any, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: Any, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """One pass: new local state and statistics. With no theta yet, only count what `start` set.
 
         Arrays of `local` that a pass reads are left as they are, so that an interrupted pass can be made again.
         """
 
-    def finish(self, shard: Any, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: Any, local: Arrays, theta: Arrays) -> Arrays:
         """What the result shows of this shard, one row per item."""
 
 

@@ -83,7 +83,7 @@ class LocalPasses:
         self.told: Callable[[float], None] | None = None
         if local is None:
             with single_blas_thread():
-                local = list(self._each(lambda number: model.start(shards[number])))
+                local = list(self._each(lambda number: model._start(shards[number])))
         self.local = local
 
     def watch(self, told: Callable[[float], None]) -> None:
@@ -100,7 +100,7 @@ class LocalPasses:
         """One pass over all shards; the sum of their statistics."""
 
         def one(number: int) -> tuple[Arrays, Arrays]:
-            return self.model.accumulate(self.shards[number], self.local[number], theta)
+            return self.model._accumulate(self.shards[number], self.local[number], theta)
 
         passed: list[Arrays] = []
         total = tree_sum(_noted(self._each(one), passed), len(self.shards))
@@ -115,7 +115,7 @@ class LocalPasses:
         """Give the rows of every shard to `sink`; what it returned, in the order of the shards."""
 
         def one(number: int) -> Arrays:
-            return sink(number, self.model.finish(self.shards[number], self.local[number], theta))
+            return sink(number, self.model._finish(self.shards[number], self.local[number], theta))
 
         with single_blas_thread():
             yield from self._each(one)
@@ -155,7 +155,7 @@ class StreamedPasses:
 
         def one(place: int) -> Arrays:
             shard = self.shards.load(place)
-            local, statistics = self.model.accumulate(shard, self.carried.local(place, shard, theta), theta)
+            local, statistics = self.model._accumulate(shard, self.carried.local(place, shard, theta), theta)
             self.carried.keep(place, local)
             return statistics
 
@@ -202,8 +202,8 @@ class CarriedState:
     def local(self, place: int, shard: Shard, theta: Arrays | None) -> Arrays:
         """The local state of a shard before its next pass, as far as the pass reads it."""
         if self.model.carries is None:
-            return self.load(place) if self.turns else self.model.start(shard)
-        return {**(self.model.start(shard) if theta is None else self.model.restart(shard)), **self.load(place)}
+            return self.load(place) if self.turns else self.model._start(shard)
+        return {**(self.model._start(shard) if theta is None else self.model._restart(shard)), **self.load(place)}
 
     def load(self, place: int) -> Arrays:
         """What a shard carries after the last whole pass."""
@@ -234,8 +234,8 @@ def finished(model: ShardModel, shard: Shard, carried: CarriedState, place: int,
     """The rows of a shard; what was not carried of its local state is made again by one more pass."""
     local = carried.local(place, shard, theta)
     if model.carries is not None:
-        local, _ = model.accumulate(shard, local, theta)
-    return model.finish(shard, local, theta)
+        local, _ = model._accumulate(shard, local, theta)
+    return model._finish(shard, local, theta)
 
 
 def in_order(work: Callable[[int], T], n: int, n_jobs: int) -> Iterator[T]:

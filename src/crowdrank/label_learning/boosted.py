@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._base import Constraints, Number, OneOf
 from crowdrank._saved import require, require_array, require_floats, require_range
+from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.label_learning import kernels

@@ -11,22 +11,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from crowdrank._base import (
-    Constraints,
-    InstanceOf,
-    Number,
-    OneOf,
-    SequenceOf,
-    load_class,
-    require_one_of,
-    require_whole,
-)
+from crowdrank._base import load_class, require_one_of, require_whole
 from crowdrank._folders import FolderKind
 from crowdrank._model_io import FittedEstimator
 from crowdrank._notebook import heading, panel, rows_of, words
 from crowdrank._progress import Report, reporting
 from crowdrank._saved import Fields, is_number, require
 from crowdrank._text import counted
+from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf, SequenceOf
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, NotFittedError
 from crowdrank.evaluation.measures import parse_gains

@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank._base import MAX_INTEGER, Constraints, Number, Parsed, load_class
+from crowdrank._base import load_class
 from crowdrank._folders import FolderKind
 from crowdrank._model_io import FittedEstimator
 from crowdrank._notebook import heading, panel, rows_of, words
 from crowdrank._progress import Report, reporting
 from crowdrank._saved import Fields, is_scalar, require, require_floats
 from crowdrank._text import counted
+from crowdrank.constraints import MAX_INTEGER, Constraints, Number, Parsed
 from crowdrank.engine.base import Engine
 from crowdrank.errors import CrowdrankWarning, InputError, UsageError
 from crowdrank.evaluation.measures import parse_gains

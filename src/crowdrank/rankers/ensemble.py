@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crowdrank._base import Constraints, Flag, InstanceOf, Number, SequenceOf
 from crowdrank._progress import Report
 from crowdrank._saved import require, require_floats
+from crowdrank.constraints import Constraints, Flag, InstanceOf, Number, SequenceOf
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.rankers.base import N_JOBS, Ranker, constant_features_known

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._base import Constraints, InstanceOf, Number, Parsed
 from crowdrank._progress import Report
 from crowdrank._text import counted
 from crowdrank.consensus.gda_pairwise import GDAPairwise
+from crowdrank.constraints import Constraints, InstanceOf, Number, Parsed
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from crowdrank._base import Constraints, Flag, InstanceOf, Number, OneOf, Parsed
 from crowdrank._progress import Report
 from crowdrank._saved import Fields
 from crowdrank._text import counted
+from crowdrank.constraints import Constraints, Flag, InstanceOf, Number, OneOf, Parsed
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import linalg
 
-from crowdrank._base import Constraints, Number, OneOf, SequenceOf
 from crowdrank._progress import Report
 from crowdrank._saved import Fields, require_floats
 from crowdrank._typing import Arrays
+from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
 from crowdrank.errors import Fix, UsageError
@@ -232,15 +232,15 @@ class Rows:
     locality: ClassVar[str] = "item"
     carries: ClassVar[tuple[str, ...]] = ()
 
-    def start(self, block: Arrays) -> Arrays:
+    def _start(self, block: Arrays) -> Arrays:
         """Nothing is kept."""
         return {}
 
-    def restart(self, block: Arrays) -> Arrays:
+    def _restart(self, block: Arrays) -> Arrays:
         """As at the start."""
-        return self.start(block)
+        return self._start(block)
 
-    def accumulate(self, block: Arrays, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, block: Arrays, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """The sums that the next theta needs."""
         X, target, weight = block["X"], block["target"], block["weight"]
         if theta is None:
@@ -251,7 +251,7 @@ class Rows:
         weighted = rows * weight[:, None]
         return local, {"Z": rows.T @ weighted, "right": weighted.T @ (target - theta["level"])}
 
-    def finish(self, block: Arrays, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, block: Arrays, local: Arrays, theta: Arrays) -> Arrays:
         """Nothing is asked of single rows."""
         return {}
 

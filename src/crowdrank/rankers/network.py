@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from crowdrank._base import Constraints, Flag, Number, OneOf, Parsed, SequenceOf
 from crowdrank._progress import Report
 from crowdrank._saved import Fields, require, require_floats
+from crowdrank.constraints import Constraints, Flag, Number, OneOf, Parsed, SequenceOf
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crowdrank._base import Constraints, InstanceOf, Number, OneOf
 from crowdrank._progress import Report
 from crowdrank._saved import require
+from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError
 from crowdrank.rankers.base import N_JOBS, Ranker, constant_features_known
