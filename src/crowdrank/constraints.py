@@ -162,8 +162,13 @@ class Parsed(Constraint):
         self.parse = parse
 
     def accepts(self, value: Any) -> bool:
-        """Call the function, whose error is more precise than any description."""
-        self.parse(value)
+        """Return whether the function accepts the value; its UsageError is passed on, being more precise."""
+        try:
+            self.parse(value)
+        except UsageError:
+            raise
+        except (AttributeError, TypeError, ValueError):
+            return False
         return True
 
     def __str__(self) -> str:

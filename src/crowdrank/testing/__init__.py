@@ -27,7 +27,7 @@ from crowdrank.testing.ranker_checks import example_world
 
 __all__ = ["Check", "check_aggregator", "check_policy", "check_ranker", "example_world", "yield_checks"]
 
-CHECKS = {
+CHECKS: dict[type[Estimator], tuple[Callable[[Any], None], ...]] = {
     Aggregator: aggregator_checks.CHECKS,
     Ranker: ranker_checks.CHECKS,
     Policy: policy_checks.CHECKS,

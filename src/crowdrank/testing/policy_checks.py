@@ -113,7 +113,7 @@ def _check_random_roster(policy: Policy, rng: np.random.Generator) -> bool:
     assert pool.roster is not None
     n, money = len(pool.roster), float(rng.uniform(0.3, 200))
     most = None if rng.random() < 0.3 else int(rng.integers(1, 26))
-    honeypots, random_state = float(rng.choice([0.0, 0.2])), rng.choice([None, 1, 2])
+    honeypots, random_state = float(rng.choice([0.0, 0.2])), (None, 1, 2)[rng.integers(3)]
     roster = Roster(pool.roster.assessors, pool.roster.kind, rng.choice([0.0, 0.25, 1.0, 3.0, 50.0], n))
     allowed = None
     if rng.random() < 0.5:  # three assessors for each pair
