@@ -190,7 +190,7 @@ def test_names_that_are_none(name: str) -> None:
 
 def test_a_number_that_is_none_is_refused() -> None:
     for k in (0, -1, 1.5, True, "3"):
-        with pytest.raises(UsageError, match="takes a whole number k from 1 up"):
+        with pytest.raises(UsageError, match="k must be a whole number of at least 1"):
             IfGoodTimes(k).sample(table([[0] * 5]))  # type: ignore[arg-type]
 
 

@@ -282,7 +282,7 @@ def test_what_needs_memory_is_refused_in_a_sentence(
     ):
         with pytest.raises(UsageError, match="These judgments are on disk, in shards; this needs judgments in memory"):
             refused()
-    with pytest.raises(UsageError, match="output is where the consensus of judgments on disk goes"):
+    with pytest.raises(UsageError, match="output is for judgments on disk"):
         made("gda").fit(memory, output=tmp_path / "out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()

@@ -206,9 +206,9 @@ def test_an_assessor_of_few_judgments_is_drawn_to_the_crowd() -> None:
 
 def test_bad_settings_are_refused() -> None:
     frame, *_ = crowd(0, items=5, assessors=3)
-    with pytest.raises(UsageError, match="difficulty is True or False, not 'some'"):
+    with pytest.raises(UsageError, match="difficulty must be True or False, not 'some'"):
         Rasch(difficulty="some").fit(frame)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="lowest or drop"):
+    with pytest.raises(UsageError, match="unjudgeable_as must be one of lowest, drop"):
         Rasch(unjudgeable_as="model").fit(frame)
 
 

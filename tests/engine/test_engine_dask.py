@@ -347,7 +347,10 @@ def test_a_scheduler_that_goes_is_one_sentence(labels: Judgments, tmp_path: Path
                 far.wait()
 
         engine = DaskEngine(far.stdout.readline().strip(), shard_size=SIZE)
-        with engine, pytest.raises(ClusterError, match=r"scheduler at tcp://.* is gone; .* the same --checkpoint\.$"):
+        with (
+            engine,
+            pytest.raises(ClusterError, match=r"scheduler at tcp://.* is gone; .*fit with checkpoint="),
+        ):
             fitted("dawid-skene", labels, engine, checkpoint=keeper, progress=kill)
     whole = fitted("dawid-skene", labels, LocalEngine(shard_size=SIZE))
     assert_same(fitted("dawid-skene", labels, LocalEngine(shard_size=SIZE), checkpoint=tmp_path / "kept"), whole)

@@ -321,8 +321,8 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         except ClusterError as problem:
             if saved is None or not saved.path.exists():
                 raise
-            resume = Fix(f"resume the fit with {{}}: its state is in {saved.path}", "checkpoint", str(saved.path))
-            raise ClusterError(replace(problem.message, fixes=(*problem.fixes, resume))) from problem
+            fix = Fix("continue the fit with {}", "checkpoint", str(saved.path))
+            raise ClusterError(replace(problem.message, fixes=(*problem.fixes, fix))) from problem
         assert theta is not None
         return theta, statistics
 
