@@ -15,7 +15,7 @@ POLICIES = ("if-good-3", "widest-interval", "entropy", "ndcg@10")
 def _seconds() -> dict[str, dict[str, float]]:
     """Measure one pass of Dawid-Skene and of GDA, and the choice of requests by each policy with that model."""
     from crowdrank import GDA, DawidSkene, read_judgments
-    from crowdrank.collection import policy_named
+    from crowdrank.collection import get_policy
     from crowdrank.collection.pool import Pool, Roster
     from crowdrank.engine.local import LocalEngine
 
@@ -37,7 +37,7 @@ def _seconds() -> dict[str, dict[str, float]]:
             duration = best(lambda passes=passes, model=model: passes.accumulate(model.theta_), 1)  # type: ignore[misc]
             times["pass"] = min(times.get("pass", duration), duration)
             for name in POLICIES:
-                policy = policy_named(name)
+                policy = get_policy(name)
                 for kind, open_ in pools.items():
                     duration = best(lambda p=policy, m=model, o=open_: p.next(o, judgments, m, REQUESTS), 1)  # type: ignore[misc]
                     times[f"{name}, {kind}"] = min(times.get(f"{name}, {kind}", duration), duration)

@@ -60,15 +60,15 @@ def _time_maximize() -> list[float]:
     from crowdrank import DawidSkene
 
     seconds: list[float] = []
-    maximize = DawidSkene.maximize
+    maximize = DawidSkene._maximize
 
-    def timed(self: Any, theta: Any, statistics: Any) -> Any:
-        start = time.perf_counter()
-        new = maximize(self, theta, statistics)
-        seconds.append(time.perf_counter() - start)
+    def timed(self: Any, theta: Any, statistics: Any, n_jobs: int = 1) -> Any:
+        began = time.perf_counter()
+        new = maximize(self, theta, statistics, n_jobs)
+        seconds.append(time.perf_counter() - began)
         return new
 
-    DawidSkene.maximize = timed  # type: ignore[method-assign]
+    DawidSkene._maximize = timed  # type: ignore[method-assign]
     return seconds
 
 

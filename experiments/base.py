@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.errors import DataWarning, InputError, UsageError
 from crowdrank.evaluation.comparison import Comparison, compare
 from crowdrank.evaluation.evaluate import evaluate
@@ -112,7 +112,7 @@ def choose(methods: Sequence[str] | None = None, variants: Variants | None = Non
         raise UsageError(f"There is no method to run; name some of: {', '.join(METHODS)}.")
     chosen: Chosen = {}
     for method in [method for method in METHODS if method != "auto"] if methods is None else methods:
-        chosen[method] = model_class(method)
+        chosen[method] = type(get_aggregator(method))
         for name, (of, options) in (variants or {}).items():
             if of == method:
                 chosen[name] = _maker(method, options)
@@ -120,7 +120,7 @@ def choose(methods: Sequence[str] | None = None, variants: Variants | None = Non
 
 
 def _maker(method: str, options: Mapping[str, Any]) -> Callable[[], Aggregator]:
-    return lambda: model_class(method)().set_params(**options)
+    return lambda: get_aggregator(method, **options)
 
 
 @dataclass(frozen=True)

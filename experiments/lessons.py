@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from crowdrank.consensus import model_class
+from crowdrank.consensus import get_aggregator
 from crowdrank.consensus.base import Aggregator
 from crowdrank.evaluation.evaluate import Evaluation
 from crowdrank.judgments.datasets import dataset
@@ -57,7 +57,7 @@ class CrowdLabels:
     def model(self, method: str) -> Aggregator:
         """The consensus of the judgments by a method, fitted once."""
         if method not in self.models:
-            self.models[method] = model_class(method)().set_params(**self.options.get(method, {})).fit(self.judgments)
+            self.models[method] = get_aggregator(method, **self.options.get(method, {})).fit(self.judgments)
         return self.models[method]
 
     def labels(self, method: str, target: str) -> Floats:

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from crowdrank._text import counted
-from crowdrank.collection import policy_named
+from crowdrank.collection import get_policy
 from crowdrank.collection.base import Policy
 from crowdrank.collection.pool import Floats, Integers, Pool, Roster
 from crowdrank.collection.replay import Crowd, Curve, ranked, replay, score
@@ -68,7 +68,7 @@ def _named(methods: Sequence[str]) -> list[str]:
     if not methods:
         raise UsageError(f"There is no policy to run; name some of: {', '.join(RUNS)}.")
     for name in methods:
-        policy_named(name)
+        get_policy(name)
     return list(methods)
 
 
@@ -147,7 +147,7 @@ def _gold_in(gold: Gold, judgments: Judgments) -> pd.DataFrame:
 
 def policy_for(name: str, setting: str, seed: int) -> Policy:
     """A policy as the experiment sets it."""
-    policy = policy_named(name)
+    policy = get_policy(name)
     told = {"random_state": seed, "good": GOOD[setting], "settled": None}
     return policy.set_params(**{one: value for one, value in told.items() if one in policy.get_params()})
 

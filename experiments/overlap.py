@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from crowdrank._text import counted
-from crowdrank.collection import policy_named
+from crowdrank.collection import get_policy
 from crowdrank.collection.accounts import Account, account, first_ratio
 from crowdrank.collection.schemes import Scheme
 from crowdrank.errors import UsageError
@@ -167,7 +167,7 @@ def experiment(
 
 
 def _named(name: str) -> str:
-    if not isinstance(policy_named(name), Scheme):
+    if not isinstance(get_policy(name), Scheme):
         raise UsageError(f"{name} is not a labeling scheme; the schemes are: {', '.join(SCHEMES)}.")
     return name
 
@@ -199,7 +199,7 @@ def _protocol(lessons: Lessons, seeds: Sequence[int], tables: Sequence[Table]) -
 
 def scheme_of(name: str) -> Scheme:
     """A scheme by its name."""
-    found = policy_named(name)
+    found = get_policy(name)
     assert isinstance(found, Scheme)
     return found
 

@@ -465,7 +465,7 @@ def _use_judgments(judgments: Any) -> None:
 
 
 def _models(root: Path, judgments: Any, gold: Any) -> list[Artifact]:
-    from crowdrank.consensus import model_class
+    from crowdrank.consensus import get_aggregator
     from crowdrank.consensus.base import Aggregator
 
     subset = judgments.where(np.arange(len(judgments)) < 20)
@@ -485,7 +485,7 @@ def _models(root: Path, judgments: Any, gold: Any) -> list[Artifact]:
     artifacts = []
     for method, options in settings.items():
         limits = {} if method in ("majority", "auto") else {"n_iter": 5}
-        model = model_class(method)().set_params(**options, **limits)
+        model = get_aggregator(method, **options, **limits)
         model.fit(judgments, gold if method in ("gda", "glad") else None).save(root / method)
         artifacts.append(Artifact(f"model {method}", root / method, use, 0.5 if method == "auto" else 1.0))
     return artifacts
@@ -494,17 +494,17 @@ def _models(root: Path, judgments: Any, gold: Any) -> list[Artifact]:
 def _rankers(root: Path, world: Any) -> list[Artifact]:
     from importlib.util import find_spec
 
-    from crowdrank.rankers import ranker_class
+    from crowdrank.rankers import get_ranker
     from crowdrank.rankers.base import Ranker
 
     rows = world.features.merge(world.gold, on=["query", "document"])
     X, y, query = rows.drop(columns=["query", "document", "grade"]), rows["grade"], rows["query"]
-    trees = ranker_class("lambdamart")().set_params(n_estimators=4, num_leaves=4, min_child_samples=2)
-    linear = ranker_class("gls")()
-    rankers = {"lambdamart": trees, "gls": linear, "ensemble": ranker_class("ensemble")([trees, linear])}  # type: ignore[call-arg]
-    rankers["tree-features"] = ranker_class("tree-features")(trees, folds=2)  # type: ignore[call-arg]
+    trees = get_ranker("lambdamart", n_estimators=4, num_leaves=4, min_child_samples=2)
+    linear = get_ranker("gls")
+    rankers = {"lambdamart": trees, "gls": linear, "ensemble": get_ranker("ensemble", members=[trees, linear])}
+    rankers["tree-features"] = get_ranker("tree-features", trees=trees, folds=2)
     if find_spec("torch") is not None:
-        rankers["lambdarank-net"] = ranker_class("lambdarank-net")((4,), epochs=2)  # type: ignore[call-arg]
+        rankers["lambdarank-net"] = get_ranker("lambdarank-net", hidden=(4,), epochs=2)
 
     def use(folder: Path) -> None:
         ranker = Ranker.load(folder)
@@ -571,7 +571,7 @@ def _shards(root: Path, frame: Any) -> list[Artifact]:
 
 
 def _checkpoints(root: Path, judgments: Any) -> list[Artifact]:
-    from crowdrank.consensus import model_class
+    from crowdrank.consensus import get_aggregator
     from crowdrank.consensus.checkpoints import Checkpoint
 
     class StoppedError(Exception):
@@ -585,10 +585,10 @@ def _checkpoints(root: Path, judgments: Any) -> list[Artifact]:
     for method in ("dawid-skene", "glad", "gda-pairwise"):
         folder = root / f"checkpoint-{method}"
         with contextlib.suppress(StoppedError):
-            model_class(method)().fit(judgments, checkpoint=Checkpoint(folder, every=0.0), progress=stop)
+            get_aggregator(method).fit(judgments, checkpoint=Checkpoint(folder, every=0.0), progress=stop)
 
         def use(folder: Path, method: str = method) -> None:
-            model_class(method)().set_params(n_iter=4).fit(judgments, checkpoint=folder)
+            get_aggregator(method, n_iter=4).fit(judgments, checkpoint=folder)
 
         artifacts.append(Artifact(f"checkpoint {method}", folder, use, 0.5))
     return artifacts

@@ -13,11 +13,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from crowdrank import constraints as constraints
+    from crowdrank import errors as errors
+    from crowdrank import testing as testing
     from crowdrank.assessors.report import assess as assess
-    from crowdrank.collection import policy_named as policy_named
+    from crowdrank.collection import get_policy as get_policy
     from crowdrank.collection.base import Policy as Policy
     from crowdrank.collection.pool import Pool as Pool
     from crowdrank.collection.requests import Budget as Budget
+    from crowdrank.consensus import get_aggregator as get_aggregator
     from crowdrank.consensus.auto import Auto as Auto
     from crowdrank.consensus.base import Aggregator as Aggregator
     from crowdrank.consensus.bwa import BWA as BWA
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from crowdrank.consensus.votes import MajorityVote as MajorityVote
     from crowdrank.engine.dask import DaskEngine as DaskEngine
     from crowdrank.engine.local import LocalEngine as LocalEngine
+    from crowdrank.engine.registry import get_engine as get_engine
     from crowdrank.evaluation.comparison import compare as compare
     from crowdrank.evaluation.evaluate import evaluate as evaluate
     from crowdrank.judgments.gold import Gold as Gold
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
     from crowdrank.label_learning.remapped_labels import Remapped as Remapped
     from crowdrank.label_learning.remapper import Remapper as Remapper
     from crowdrank.pipeline.run import run as run
+    from crowdrank.rankers import get_ranker as get_ranker
     from crowdrank.rankers.base import Ranker as Ranker
     from crowdrank.rankers.ensemble import Ensemble as Ensemble
     from crowdrank.rankers.gda_mart import GDAPairwiseMART as GDAPairwiseMART
@@ -61,13 +67,14 @@ if TYPE_CHECKING:
     from crowdrank.rankers.linear import RD as RD
     from crowdrank.rankers.network import LambdaRankNet as LambdaRankNet
     from crowdrank.rankers.tree_features import TreeFeatures as TreeFeatures
+    from crowdrank.reports import charts as charts
     from crowdrank.reports.page import write_report as write_report
     from crowdrank.simulation.world import simulate as simulate
 
 __version__ = "0.1.0"
 
-# Public names come when they are asked for, so that `import crowdrank` costs nothing and loads no numba.
-_HOMES = {
+# Public names are loaded on first use, so that `import crowdrank` is fast and does not load numba.
+_LOCATIONS = {
     "Aggregator": "consensus.base",
     "Auto": "consensus.auto",
     "Average": "consensus.votes",
@@ -108,8 +115,11 @@ _HOMES = {
     "assess": "assessors.report",
     "compare": "evaluation.comparison",
     "evaluate": "evaluation.evaluate",
+    "get_aggregator": "consensus",
+    "get_engine": "engine.registry",
+    "get_policy": "collection",
+    "get_ranker": "rankers",
     "label_features": "label_learning.label_features",
-    "policy_named": "collection",
     "read_features": "judgments.read",
     "read_gold": "judgments.read",
     "read_judgments": "judgments.read",
@@ -119,16 +129,22 @@ _HOMES = {
     "simulate": "simulation.world",
     "write_report": "reports.page",
 }
-__all__ = sorted(_HOMES)
+"""Module of each public name."""
+_MODULES = {"charts": "reports.charts", "constraints": "constraints", "errors": "errors", "testing": "testing"}
+"""Public modules."""
+__all__ = sorted([*_LOCATIONS, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name in _MODULES:
+        value: Any = importlib.import_module(f"crowdrank.{_MODULES[name]}")
+    elif name in _LOCATIONS:
+        value = getattr(importlib.import_module(f"crowdrank.{_LOCATIONS[name]}"), name)
+    else:
         raise AttributeError(f"module 'crowdrank' has no attribute '{name}'")
-    value = getattr(importlib.import_module(f"crowdrank.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOMES]
+    return [*globals(), *__all__]

@@ -1,71 +1,194 @@
-"""Estimator parameters: read, set and checked by name."""
+"""Base of estimators: parameters by name, and what scikit-learn asks of an estimator."""
 
 from __future__ import annotations
 
+import copy
+import importlib
 import inspect
-import math
-from collections.abc import Iterable
-from numbers import Integral, Real
-from typing import Any, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
-from crowdrank.errors import UsageError, near, shown
+from crowdrank.constraints import Constraint, Constraints, Number, OneOf, check_parameter
+from crowdrank.errors import NotFittedError, UsageError, near, shown
 
 OPTION_NAMES = {"random_state": "seed", "n_jobs": "threads"}
 """Names on the command line and in TOML files of parameters that have another name in Python."""
 
 
-class Parametrized:
-    """Something whose constructor only stores its arguments under their names.
+def require_whole(name: str, value: object, low: int) -> None:
+    """Raise UsageError unless the value is a whole number of at least `low`."""
+    check_parameter(name, value, [Number(low, integer=True)])
 
-    >>> class Sum(Parametrized):
-    ...     def __init__(self, start=0, step=1):
-    ...         self.start, self.step = start, step
-    >>> Sum(step=2), Sum().set_params(start=5).get_params()
-    (Sum(step=2), {'start': 5, 'step': 1})
+
+def require_number(name: str, value: object, low: float, *, above: bool = False) -> None:
+    """Raise UsageError unless the value is a finite number of at least `low` (or above `low`)."""
+    check_parameter(name, value, [Number(low, above=above)])
+
+
+def require_one_of(name: str, value: object, known: Iterable[object]) -> None:
+    """Raise UsageError unless the value is one of the known values."""
+    check_parameter(name, value, [OneOf(*known)])
+
+
+class Estimator:
+    """Base of everything that has parameters; works with scikit-learn and does not need it.
+
+    A subclass stores the arguments of its constructor under their names and does nothing else there. It declares the
+    valid values in `_parameter_constraints`; constraints of base classes apply too. Attributes that a fit sets end
+    with an underscore.
+
+    >>> class Ridge(Estimator):
+    ...     _parameter_constraints = {"mu": [Number(0)], "solver": [OneOf("cholesky", "svd")]}
+    ...
+    ...     def __init__(self, mu=1.0, solver="cholesky"):
+    ...         self.mu, self.solver = mu, solver
+    >>> Ridge(mu=2), Ridge().set_params(solver="svd").get_params()
+    (Ridge(mu=2), {'mu': 1.0, 'solver': 'svd'})
+    >>> Ridge(mu=-1)._check_parameters()
+    Traceback (most recent call last):
+    crowdrank.errors.UsageError: mu must be a number of at least 0, not -1.
     """
+
+    _parameter_constraints: ClassVar[Constraints] = {}
+    _metadata_request: dict[str, dict[str, bool | str | None]]
+    """Metadata that scikit-learn is asked to pass to methods, as set by `set_fit_request` and its siblings."""
+
+    # Parameters.
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
+        """Return the arguments of the constructor.
+
+        Args:
+            deep: include the parameters of estimators among them, as `ranker__n_estimators`, or `members__0__mu`
+                for estimators in a list.
+
+        """
+        parameters = {name: getattr(self, name) for name in self._parameter_names()}
+        if deep:
+            for name, value in list(parameters.items()):
+                for path, estimator in _nested_estimators(name, value):
+                    parameters |= {f"{path}__{inner}": one for inner, one in estimator.get_params().items()}
+        return parameters
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change constructor arguments."""
-        for name, value in parameters.items():
-            if name not in self._parameter_names():
-                meant, listed = near(name, self._parameter_names()), ", ".join(self._parameter_names())
-                raise UsageError(f"{type(self).__name__} has no parameter '{name}'{meant}; it has: {listed}.")
-            setattr(self, name, value)
+        """Change arguments of the constructor, all of them or, if a name is unknown, none.
+
+        Raises:
+            UsageError: there is no parameter of that name.
+
+        """
+        for estimator, name, value in list(self._assignments(parameters)):
+            setattr(estimator, name, value)
         return self
 
+    def _assignments(self, parameters: Mapping[str, Any]) -> Iterator[tuple[Estimator, str, Any]]:
+        """Yield the estimator, name and value of every parameter to set; raise UsageError for an unknown name."""
+        inner: dict[str, dict[str, Any]] = {}
+        for path, value in parameters.items():
+            name, _, rest = path.partition("__")
+            if name not in self._parameter_names():
+                raise self._unknown_parameter(name)
+            if rest:
+                inner.setdefault(name, {})[rest] = value
+            else:
+                yield self, name, value
+        for name, nested in inner.items():
+            for path, estimator in _nested_estimators(name, parameters.get(name, getattr(self, name))):
+                prefix = path[len(name) + 2 :] + "__" if path != name else ""
+                own = [one for one in nested if one.startswith(prefix)]
+                yield from estimator._assignments({one.removeprefix(prefix): nested.pop(one) for one in own})
+            if nested:
+                raise UsageError(f"has no parameter {shown(min(nested))}", parameter=name, kind="unknown-parameter")
+
+    def _unknown_parameter(self, name: str) -> UsageError:
+        known = self._parameter_names()
+        return UsageError(
+            f"{type(self).__name__} has no parameter '{name}'{near(name, known)}; it has: {', '.join(known)}",
+            kind="unknown-parameter",
+        )
+
+    def _check_parameters(self) -> None:
+        """Raise UsageError unless every parameter has a valid value; a subclass may add checks of combinations."""
+        names = set(self._parameter_names())
+        constraints: dict[str, Sequence[Constraint | None]] = {}
+        for cls in reversed(type(self).__mro__):
+            constraints |= vars(cls).get("_parameter_constraints", {})
+        for name, alternatives in constraints.items():
+            if name in names:
+                check_parameter(name, getattr(self, name), alternatives)
+
     def __repr__(self) -> str:
-        # By their words: arrays and models among the arguments have no plain equality.
-        usual = {name: repr(one.default) for name, one in inspect.signature(type(self).__init__).parameters.items()}
-        told = [f"{name}={value!r}" for name, value in self.get_params().items() if repr(value) != usual[name]]
-        return f"{type(self).__name__}({', '.join(told)})"
+        # Compared as text: arrays and models among the values have no simple equality.
+        defaults = {name: repr(one.default) for name, one in inspect.signature(type(self).__init__).parameters.items()}
+        parameters = self.get_params(deep=False)
+        changed = [f"{name}={value!r}" for name, value in parameters.items() if repr(value) != defaults[name]]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    # scikit-learn.
+
+    def unfitted(self) -> Self:
+        """Return an estimator with the same parameters that is not fitted; estimators among them are copied too."""
+        kept = self._fitted_parameters()
+        parameters = self.get_params(deep=False)
+        made = type(self)(**{name: one if name in kept else _copied(one) for name, one in parameters.items()})
+        if "_metadata_request" in vars(self):
+            made._metadata_request = copy.deepcopy(self._metadata_request)
+        return made
+
+    def _fitted_parameters(self) -> tuple[str, ...]:
+        """Return the names of parameters whose estimators are used as they were fitted; copies share them."""
+        return ()
+
+    def __sklearn_clone__(self) -> Self:
+        return self.unfitted()
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Return whether the estimator has attributes that a fit sets."""
+        return any(name.endswith("_") and not name.startswith("_") for name in vars(self))
+
+    def _require_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
 
 
-def require_whole(name: str, value: object, low: int) -> None:
-    """Raise UsageError unless the value is a whole number of at least `low`."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < low:  # type: ignore[operator]
-        raise UsageError(f"must be a whole number of at least {low}, not {shown(value)}", parameter=name)
+def _nested_estimators(name: str, value: object) -> Iterator[tuple[str, Estimator]]:
+    """Yield the estimators that are the value of a parameter or in a list that is, with the prefix of their names."""
+    if isinstance(value, Estimator):
+        yield name, value
+    elif isinstance(value, list | tuple):
+        yield from ((f"{name}__{place}", one) for place, one in enumerate(value) if isinstance(one, Estimator))
 
 
-def require_number(name: str, value: object, low: float, *, above: bool = False) -> None:
-    """Raise UsageError unless the value is a finite number of at least `low` (or above `low`)."""
-    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or value < low or (above and value == low):  # type: ignore[operator]
-        bound = f"above {low:g}" if above else f"of at least {low:g}"
-        raise UsageError(f"must be a number {bound}, not {shown(value)}", parameter=name)
+def _copied(value: Any) -> Any:
+    if isinstance(value, Estimator):
+        return value.unfitted()
+    if isinstance(value, list | tuple):
+        return type(value)(map(_copied, value))
+    return copy.deepcopy(value)
 
 
-def require_one_of(name: str, value: object, known: Iterable[object]) -> None:
-    """Raise UsageError unless the value is one of the known values."""
-    known = tuple(known)
-    if value not in known:
-        listed = ", ".join(map(str, known))
-        raise UsageError(f"must be one of {listed}, not {shown(value)}{near(value, known)}", parameter=name)
+def load_class(package: str, location: str) -> Any:
+    """Return the class at a location such as `gda.GDA` in a package of crowdrank; its module is loaded now.
+
+    >>> load_class("consensus", "votes.Average").__name__
+    'Average'
+    """
+    module, name = location.split(".")
+    return getattr(importlib.import_module(f"crowdrank.{package}.{module}"), name)
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for a name that is not in a table of models, rankers or policies."""
+    known = list(known)
+    return UsageError(
+        f"There is no {what} {shown(name)}{near(name, known)}; take one of: {', '.join(known)}", kind="unknown-name"
+    )

@@ -19,7 +19,7 @@ from crowdrank.assessors.flags import FLAGS, Evidence, flag
 from crowdrank.assessors.leave_one_out import leave_one_out_consensus
 from crowdrank.assessors.report import assess
 from crowdrank.assessors.trend import Trend, independence, joint_counts, measure_trend
-from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.errors import ConvergenceWarning, InputError, NotFittedError
 from crowdrank.simulation import World
 
@@ -35,7 +35,7 @@ def world(seed: int = 0, **settings: Any) -> World:
 def reported(method: str, judgments: Any, **options: Any) -> pd.DataFrame:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        frame: pd.DataFrame = assess(model_class(method)().fit(judgments), **options).table.to_pandas()
+        frame: pd.DataFrame = assess(get_aggregator(method).fit(judgments), **options).table.to_pandas()
     return frame.set_index("assessor")
 
 
@@ -111,7 +111,7 @@ def test_every_method_has_a_report(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["gda", "dawid-skene"])
 def test_informativeness_is_the_models(method: str) -> None:
-    model = model_class(method)().fit(world(4, queries=15, assessors=12).judgments)
+    model = get_aggregator(method).fit(world(4, queries=15, assessors=12).judgments)
     expected = model.consensus_.assessor_table.to_pandas().set_index("assessor")["informativeness"]
     found = assess(model).table.to_pandas().set_index("assessor")["informativeness"]
     pd.testing.assert_series_equal(found.sort_index(), expected.sort_index())

@@ -253,7 +253,7 @@ def test_bad_input_is_one_sentence(files: Path, run: Run, world: World) -> None:
     assert "has to end in .json" in refused(*next_, "-o", "r.csv", "--to", "label-studio")
     assert "--prices cannot read 'x'" in refused(*next_, "--prices", "crowd=x")
     assert "There is no kind of assessors 'robot'" in refused(*next_, "--kind", "robot")
-    assert "--settled is 2.0" in refused(*next_, "--policy", "entropy", "--settled", 2)
+    assert "settled must be a number above 0 and below 1" in refused(*next_, "--policy", "entropy", "--settled", 2)
     assert "there is no such file" in refused("next", "labels.csv", "--pairs", "nowhere.csv", "--budget", 5)
     assert "use one of gda, rasch" in refused(*next_, "--policy", "entropy", "-m", "average")
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import crowdrank
 from crowdrank import GDA, GLAD, Average, DawidSkene, Judgments, read_judgments
-from crowdrank.collection import kernels, policy_named
+from crowdrank.collection import get_policy, kernels
 from crowdrank.collection.base import BLOCK, RankedRequests, State
 from crowdrank.collection.belief import FEW, Belief, entropies, told_by, told_by_each
 from crowdrank.collection.pool import Pool, Roster
@@ -186,7 +186,7 @@ def test_pairs_without_a_label_come_first_and_have_the_prior() -> None:
     belief = Belief.of(State.of(pool, judged()), gda())
     np.testing.assert_allclose(belief.posterior(np.array([len(pool) - 1]))[0], belief.prior)
     for name in ("widest-interval", "entropy", "ndcg@3"):
-        asked = policy_named(name).next(pool, judged(), gda(), 5)
+        asked = get_policy(name).next(pool, judged(), gda(), 5)
         assert set(asked.pair[:2].tolist()) == {len(pool) - 2, len(pool) - 1}
         assert asked.reason[:2].tolist() == ["no label so far"] * 2
 
@@ -196,25 +196,25 @@ def test_settled_pairs_are_not_asked_about() -> None:
     sure = np.flatnonzero(belief.certainty(np.arange(judged().n_items)) >= 0.7)
     assert 0 < len(sure) < judged().n_items
     for name in ("widest-interval", "entropy", "ndcg@10"):
-        asked = policy_named(name).set_params(settled=0.7).next(Pool.of(judged()), judged(), gda(), 10_000)
+        asked = get_policy(name).set_params(settled=0.7).next(Pool.of(judged()), judged(), gda(), 10_000)
         assert sorted(asked.pair.tolist()) == sorted(set(range(judged().n_items)) - set(sure.tolist()))
-        with pytest.raises(UsageError, match=r"--settled is 1\.5"):
-            policy_named(name).set_params(settled=1.5).next(Pool.of(judged()), judged(), gda(), 5)
+        with pytest.raises(UsageError, match="settled must be a number above 0 and below 1"):
+            get_policy(name).set_params(settled=1.5).next(Pool.of(judged()), judged(), gda(), 5)
 
 
 def test_each_asks_first_for_what_it_wants_most() -> None:
     pool, table = Pool.of(judged()), gda().consensus_.documents
     width = (table["upper"] - table["lower"]).to_numpy()
-    wide = policy_named("widest-interval").set_params(settled=None).next(pool, judged(), gda(), 5)
+    wide = get_policy("widest-interval").set_params(settled=None).next(pool, judged(), gda(), 5)
     assert width[wide.pair].min() >= np.sort(width)[-5]
     belief = Belief.of(State.of(pool, judged()), gda())
     drop = belief.drop(np.arange(len(pool)))
-    much = policy_named("entropy").set_params(settled=None).next(pool, judged(), gda(), 5)
+    much = get_policy("entropy").set_params(settled=None).next(pool, judged(), gda(), 5)
     assert drop[much.pair].min() >= np.sort(drop)[-5]
 
 
 def test_the_top_is_what_ndcg_asks_about() -> None:
-    asked = policy_named("ndcg@1").set_params(settled=None).next(Pool.of(judged()), judged(), gda(), 12)
+    asked = get_policy("ndcg@1").set_params(settled=None).next(Pool.of(judged()), judged(), gda(), 12)
     rank = gda().consensus_.documents.groupby("query")["relevance"].rank(ascending=False).to_numpy()
     assert rank[asked.pair].mean() < rank.mean() - 1
 
@@ -226,7 +226,7 @@ def test_who_tells_more_per_price_is_asked() -> None:
     fresh = Pool.read(pd.DataFrame({"query": "new", "document": [f"new-{number}" for number in range(9)]}))
     one = pd.DataFrame({"query": ["new"], "document": ["new-0"], "assessor": ["new"], "grade": [0]})
     known = combine(judged(), read_judgments(one, grades="0-4"))
-    policy = policy_named("entropy").set_params(settled=None, variety=0)
+    policy = get_policy("entropy").set_params(settled=None, variety=0)
     for price, who in ((1.0, best), (10_000.0, middling)):
         roster = Roster.of([middling, best])
         roster.price[1] = price
@@ -257,7 +257,7 @@ def test_variety_spreads_the_work() -> None:
     pool = Pool.of(judged()).with_roster(Roster.of(judged().assessors))
     most = {}
     for variety in (0.0, 2.0):
-        policy = policy_named("entropy").set_params(settled=None, variety=variety)
+        policy = get_policy("entropy").set_params(settled=None, variety=variety)
         asked = policy.next(pool, judged(), gda(), 60)
         now, before = (np.bincount(who, minlength=judged().n_assessors) for who in (asked.assessor, judged().assessor))
         most[variety] = now @ before
@@ -276,7 +276,7 @@ def test_llms_first_and_experts_where_money_is_left() -> None:
     kinds = ["llm" if number else "expert" for number in range(judged().n_assessors)]
     roster = Roster.of(judged().assessors, kinds, {"llm": 1, "expert": 50})
     asked = (
-        policy_named("entropy")
+        get_policy("entropy")
         .set_params(settled=None)
         .next(Pool.of(judged()).with_roster(roster), judged(), gda(), Budget(60))
     )
@@ -287,15 +287,15 @@ def test_llms_first_and_experts_where_money_is_left() -> None:
 def test_models_that_say_nothing_of_answers_are_refused() -> None:
     for model in (Average().fit(judged()), GLAD(n_iter=2, tol=1.0).fit(judged())):
         with pytest.raises(UsageError, match="use one of gda, rasch, dawid-skene, one-coin"):
-            policy_named("entropy").next(Pool.of(judged()), judged(), model, 5)
+            get_policy("entropy").next(Pool.of(judged()), judged(), model, 5)
     with pytest.raises(UsageError, match="asks a fitted model, not str"):
-        policy_named("entropy").next(Pool.of(judged()), judged(), "gda", 5)
+        get_policy("entropy").next(Pool.of(judged()), judged(), "gda", 5)
 
 
 def test_without_a_model_one_is_fitted() -> None:
-    asked = policy_named("entropy").set_params(settled=None).next(Pool.of(judged()), judged(), None, 7)
+    asked = get_policy("entropy").set_params(settled=None).next(Pool.of(judged()), judged(), None, 7)
     assert asked.to_arrow().equals(
-        policy_named("entropy")
+        get_policy("entropy")
         .set_params(settled=None)
         .next(Pool.of(judged()), judged(), GDA().fit(judged()), 7)
         .to_arrow()
@@ -328,7 +328,7 @@ def test_what_is_worked_out_late_is_what_is_worked_out_for_all() -> None:
     model = DawidSkene().fit(judged())
     state = State.of(pool, judged())
     for name in ("widest-interval", "ndcg@3"):
-        policy = policy_named(name).set_params(settled=0.9)
+        policy = get_policy(name).set_params(settled=0.9)
         wishes = policy.wishes(state, model)
         assert wishes.exact is not None
         whole = wishes.resolved()
@@ -342,7 +342,7 @@ def test_a_replay_buys_each_label_once_and_keeps_to_its_money() -> None:
     world = crowdrank.simulate(queries=8, documents=6, labels=5, assessors=12, random_state=2)
     full = read_judgments(world.judgments)
     for name in ("random", "if-good-3", "entropy", "ndcg@5"):
-        policy = policy_named(name).set_params(random_state=1)
+        policy = get_policy(name).set_params(random_state=1)
         curve = replay(policy, Crowd.of(full), world.gold, ["nDCG@5"], budget=100, rounds=5)
         labels = [point.labels for point in curve.points]
         assert labels == sorted(set(labels))
@@ -356,6 +356,6 @@ def test_a_replay_buys_each_label_once_and_keeps_to_its_money() -> None:
 def test_a_replay_that_buys_everything_knows_as_much_as_a_fit() -> None:
     world = crowdrank.simulate(queries=8, documents=6, labels=3, assessors=12, random_state=2)
     full = read_judgments(world.judgments)
-    curve = replay(policy_named("random"), Crowd.of(full), world.gold, ["nDCG@5"], budget=len(full), rounds=3)
+    curve = replay(get_policy("random"), Crowd.of(full), world.gold, ["nDCG@5"], budget=len(full), rounds=3)
     assert curve.bought.all()
     assert len(combine(full, full)) == len(full)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank import Judgments, read_judgments
-from crowdrank.collection import policy_named
+from crowdrank.collection import get_policy
 from crowdrank.collection.judgment_file import JudgmentFile, start
 from crowdrank.collection.merge_batch import add
 from crowdrank.collection.pool import Pool, Roster
@@ -122,7 +122,7 @@ def test_no_policy_asks_twice_for_one_thing(name: str, named: bool) -> None:
     pool, so_far = Pool.read(POOL), judged(SO_FAR)
     if named:
         pool = pool.with_roster(Roster.of(list("vwxyz")))
-    policy = policy_named(name)
+    policy = get_policy(name)
     if name == "random":
         policy.set_params(k=3)
     waiting, asked = OutstandingRequests.none(), []
@@ -140,14 +140,14 @@ def test_no_policy_asks_twice_for_one_thing(name: str, named: bool) -> None:
 
 def test_what_came_back_is_seen_from_the_judgments() -> None:
     pool, so_far = Pool.read(POOL), judged(SO_FAR)
-    anyone = OutstandingRequests.of(policy_named("overlap-3").next(pool, so_far, None, Budget(7)), so_far)
+    anyone = OutstandingRequests.of(get_policy("overlap-3").next(pool, so_far, None, Budget(7)), so_far)
     assert anyone.out(so_far).all()
     assert anyone.out(None).all()
     more = judged([*SO_FAR, ("a", "y", 1), ("d", "y", 1), ("d", "z", 1)])
     left = anyone.where(anyone.out(more))
     assert len(left) == len(anyone) - 3
     by_name = OutstandingRequests.of(
-        policy_named("overlap-3").next(pool.with_roster(Roster.of(["x", "y", "z"])), so_far, None, Budget(99)), so_far
+        get_policy("overlap-3").next(pool.with_roster(Roster.of(["x", "y", "z"])), so_far, None, Budget(99)), so_far
     )
     assert len(by_name) == 9
     out = by_name.where(by_name.out(more))
@@ -161,7 +161,7 @@ def test_what_came_back_is_seen_from_the_judgments() -> None:
 def test_a_judgment_that_was_there_answers_nothing(tmp_path: Path) -> None:
     so_far = judged([*SO_FAR, ("a", "y", 1)])
     asked = OutstandingRequests.of(
-        policy_named("overlap-3").next(Pool.read(POOL), judged(SO_FAR), None, Budget(99)), so_far
+        get_policy("overlap-3").next(Pool.read(POOL), judged(SO_FAR), None, Budget(99)), so_far
     )
     assert asked.out(so_far).all()
     asked.write(tmp_path / "a.csv")

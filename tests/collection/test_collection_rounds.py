@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank import GDA, DawidSkene, Judgments, read_gold, read_judgments, simulate
-from crowdrank.collection import policy_named
+from crowdrank.collection import get_policy
 from crowdrank.collection.base import State
 from crowdrank.collection.belief import Belief
 from crowdrank.collection.disagreements import confusions, disagreements
@@ -150,13 +150,13 @@ def test_what_is_written_for_platforms_is_read_again(tmp_path: Path) -> None:
 def test_requests_of_several_labels_are_one_task(tmp_path: Path) -> None:
     so_far = pd.DataFrame({"query": ["q", "q"], "document": ["a", "b"], "assessor": ["x", "x"], "grade": [3, 0]})
     pool = Pool.read(so_far[["query", "document"]].assign(honeypot=["", ""]))
-    asked = policy_named("if-good-3").next(pool, so_far, None, 9)
+    asked = get_policy("if-good-3").next(pool, so_far, None, 9)
     write_requests(asked, tmp_path / "t.json", "label-studio")
     assert json.loads((tmp_path / "t.json").read_text()) == [{"data": {"query": "q", "document": "a", "labels": 2}}]
     write_requests(asked, tmp_path / "t.csv", "mturk")
     assert pd.read_csv(tmp_path / "t.csv").to_dict("records") == [{"query": "q", "document": "a", "assignments": 2}]
     who = pool.with_roster(Roster.of(["y", "z"]))
-    write_requests(policy_named("if-good-3").next(who, so_far, None, 9), tmp_path / "t.json", "label-studio")
+    write_requests(get_policy("if-good-3").next(who, so_far, None, 9), tmp_path / "t.json", "label-studio")
     assert json.loads((tmp_path / "t.json").read_text())[0]["data"]["assessors"] == "y, z"
 
 
@@ -169,7 +169,7 @@ def test_pools() -> None:
     narrow = pool.with_roster(Roster.of(["y"]))
     assert narrow.allowed is not None
     assert narrow.allowed[0].tolist() == [0, 1, 1]
-    asked = policy_named("single").next(narrow, None, None, 5)
+    asked = get_policy("single").next(narrow, None, None, 5)
     assert asked.frame[["document", "assessor"]].to_numpy().tolist() == [["a", "y"]]
     assert asked.unmet == 1
     planted = Pool.read(frame[["query", "document"]].assign(honeypot=["2", " ", ""]))

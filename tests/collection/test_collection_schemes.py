@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import crowdrank
 from crowdrank import Judgments, read_judgments
-from crowdrank.collection import policy_named
+from crowdrank.collection import get_policy
 from crowdrank.collection.accounts import account, expected_cost, first_ratio
 from crowdrank.collection.pool import Pool
 from crowdrank.collection.schemes import GoodTillBad, IfGood, IfGoodTimes, Majority, Overlap, Scheme, Single
@@ -42,7 +42,7 @@ def table(grades: list[list[int]]) -> Judgments:
 
 
 def scheme(name: str) -> Scheme:
-    found = policy_named(name)
+    found = get_policy(name)
     assert isinstance(found, Scheme)
     return found
 
@@ -176,8 +176,8 @@ def test_what_cannot_be_judged_is_not_good() -> None:
     ("name", "cls", "k"), [("mv3", Majority, 3), ("11-overlap", Overlap, 11), ("Single", Single, 0)]
 )
 def test_names_of_the_paper(name: str, cls: Any, k: int) -> None:
-    assert type(policy_named(name)) is cls
-    assert not k or policy_named(name).get_params()["k"] == k
+    assert type(get_policy(name)) is cls
+    assert not k or get_policy(name).get_params()["k"] == k
 
 
 @pytest.mark.parametrize(
@@ -185,12 +185,12 @@ def test_names_of_the_paper(name: str, cls: Any, k: int) -> None:
 )
 def test_names_that_are_none(name: str) -> None:
     with pytest.raises(UsageError):
-        policy_named(name)
+        get_policy(name)
 
 
 def test_a_number_that_is_none_is_refused() -> None:
     for k in (0, -1, 1.5, True, "3"):
-        with pytest.raises(UsageError, match="takes a whole number k from 1 up"):
+        with pytest.raises(UsageError, match="k must be a whole number of at least 1"):
             IfGoodTimes(k).sample(table([[0] * 5]))  # type: ignore[arg-type]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def test_order_and_names_do_not_matter(seed: int) -> None:
         ["query", "document", "assessor", "grade"]
     ]
     one = Auto(candidates=FAST).fit(frame)
-    named = frame.assign(assessor=[f"{hash((seed, who)) % 10**6}-{who}" for who in frame["assessor"]])
+    named = frame.assign(assessor=[f"{zlib.crc32(f'{seed} {who}'.encode())}-{who}" for who in frame["assessor"]])
     other = Auto(candidates=FAST).fit(named.sample(frac=1, random_state=seed))
     assert chosen(one) == chosen(other)
     for column in ("ranking", "grades"):
@@ -192,11 +193,11 @@ def test_where_an_assessor_has_one_document_a_query_assessors_are_compared() -> 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"candidates": "gda"}, "candidates is a list of names, not 'gda'"),
-        ({"candidates": ()}, "candidates is a list of names"),
-        ({"candidates": ("gda", "auto")}, "There is no candidate 'auto'; there are: majority"),
-        ({"folds": 1}, "folds is a whole number from 2 up, not 1"),
-        ({"folds": True}, "folds is a whole number from 2 up, not True"),
+        ({"candidates": "gda"}, "candidates must be a list of names such as .*, not 'gda'"),
+        ({"candidates": ()}, "candidates must be a list of names"),
+        ({"candidates": ("gda", "auto")}, "There is no candidate 'auto'; take one of: majority"),
+        ({"folds": 1}, "folds must be a whole number of at least 2, not 1"),
+        ({"folds": True}, "folds must be a whole number of at least 2, not True"),
     ],
 )
 def test_wrong_settings_are_one_sentence(options: dict[str, Any], told: str) -> None:

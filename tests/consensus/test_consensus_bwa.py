@@ -198,9 +198,9 @@ def test_a_fit_without_biases_may_start_from_one_with_them() -> None:
 
 def test_bad_settings_are_refused() -> None:
     frame, *_ = crowd(0, items=5, assessors=3)
-    with pytest.raises(UsageError, match=r"bias is True or False, not 0\.5"):
+    with pytest.raises(UsageError, match=r"bias must be True or False, not 0\.5"):
         BWA(bias=0.5).fit(frame)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="lowest or drop"):
+    with pytest.raises(UsageError, match="unjudgeable_as must be one of lowest, drop"):
         BWA(unjudgeable_as="model").fit(frame)
 
 

@@ -224,7 +224,7 @@ def test_pairs_of_one_assessor_are_of_that_assessor() -> None:
     for engine in (LocalEngine(), LocalEngine(1, shard_size=50)):
         model = GDAPairwise(pairs="same-assessor").fit(frame, engine=engine)
     (shard,) = split(model.judgments_, locality="query", size=10**9)
-    local = model.start(shard)
+    local = model._start(shard)
     assert sorted(local["order"]) == list(range(len(frame)))
     query = shard.item_query[local["item"]]
     for start, stop in pairwise(local["groups"]):
@@ -394,11 +394,11 @@ def test_partners_depend_on_the_seed_and_not_on_shards() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"partners": 0}, "partners is a whole number from 1 up"),
-        ({"pairs": "some"}, "pairs is one of all, same-assessor"),
-        ({"random_state": -1}, "random_state is a whole number from 0 up"),
-        ({"difficulty": "yes"}, "difficulty is True or False"),
-        ({"unjudgeable_as": "model"}, "has no model of them"),
+        ({"partners": 0}, "partners must be a whole number of at least 1"),
+        ({"pairs": "some"}, "pairs must be one of all, same-assessor"),
+        ({"random_state": -1}, "random_state must be a whole number of at least 0"),
+        ({"difficulty": "yes"}, "difficulty must be True or False"),
+        ({"unjudgeable_as": "model"}, "unjudgeable_as must be one of lowest, drop"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:

@@ -122,7 +122,7 @@ def test_a_reversed_assessor_has_a_negative_ability() -> None:
 
 
 def test_a_senseless_setting_is_refused() -> None:
-    with pytest.raises(UsageError, match="ability_sd is a positive number"):
+    with pytest.raises(UsageError, match="ability_sd must be a number above 0"):
         GLAD(ability_sd=0).fit(random_labels(0))
-    with pytest.raises(UsageError, match="has no model of them"):
+    with pytest.raises(UsageError, match="unjudgeable_as must be one of lowest, drop"):
         GLAD(unjudgeable_as="model").fit(random_labels(0))

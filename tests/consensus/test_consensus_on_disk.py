@@ -23,7 +23,7 @@ from crowdrank import (
     read_partitions,
 )
 from crowdrank.cli.app import app
-from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.consensus.on_disk import StoredConsensus
 from crowdrank.engine.local import LocalPasses
 from crowdrank.engine.shards import InMemoryShards, shards_of
@@ -72,7 +72,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Judgments, ShardedJ
 
 
 def made(method: str, **settings: Any) -> Aggregator:
-    model = model_class(method)()
+    model = get_aggregator(method)
     if "n_iter" in model.get_params():
         settings = {"n_iter": 5, "tol": 0.0, **settings}
     return model.set_params(**settings)
@@ -210,18 +210,18 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(
     many = world[2]
     expected = fitted(made(method), many)
 
-    class Stops(model_class(method)):  # type: ignore[misc]
+    class Stops(type(get_aggregator(method))):  # type: ignore[misc]
         """Is interrupted in the middle of a pass."""
 
         passes = 0
 
-        def accumulate(self, *pass_: Any) -> Any:
+        def _accumulate(self, *pass_: Any) -> Any:
             self.passes += 1
             if self.passes == 3 * len(many.shards) + 2:
                 raise KeyboardInterrupt
-            return super().accumulate(*pass_)
+            return super()._accumulate(*pass_)
 
-    Stops.__name__ = model_class(method).__name__
+    Stops.__name__ = type(get_aggregator(method)).__name__
     out, kept = tmp_path / "out", tmp_path / "kept"
     fitted(made("average"), many, output=out)
     before = StoredConsensus(out).document_table
@@ -231,7 +231,7 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(
     assert json.loads((kept / "checkpoint.json").read_text())["shards"] == len(many.shards)
     assert_equal(expected, fitted(made(method), many, checkpoint=kept, output=out))
     assert not kept.exists()
-    assert StoredConsensus(out).method == model_class(method).__name__
+    assert StoredConsensus(out).method == type(get_aggregator(method)).__name__
 
 
 def test_a_checkpoint_of_other_shards_is_refused(
@@ -282,7 +282,7 @@ def test_what_needs_memory_is_refused_in_a_sentence(
     ):
         with pytest.raises(UsageError, match="These judgments are on disk, in shards; this needs judgments in memory"):
             refused()
-    with pytest.raises(UsageError, match="output is where the consensus of judgments on disk goes"):
+    with pytest.raises(UsageError, match="output is for judgments on disk"):
         made("gda").fit(memory, output=tmp_path / "out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()

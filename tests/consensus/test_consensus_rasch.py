@@ -141,10 +141,10 @@ class FixedPrior(Rasch):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return first_mean, FIRST_VARIANCE * np.eye(len(first_mean))
 
-    def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         off = theta["thresholds"] - theta["mean"]
         penalty = 0.5 * (off**2).sum() / FIRST_VARIANCE + scale_penalty(theta["scale"][0], off.shape[1] + 1)
-        return float(super().objective(theta, statistics, n) - penalty / n)
+        return float(super()._objective(theta, statistics, n) - penalty / n)
 
 
 @settings(max_examples=8, deadline=None)
@@ -206,9 +206,9 @@ def test_an_assessor_of_few_judgments_is_drawn_to_the_crowd() -> None:
 
 def test_bad_settings_are_refused() -> None:
     frame, *_ = crowd(0, items=5, assessors=3)
-    with pytest.raises(UsageError, match="difficulty is True or False, not 'some'"):
+    with pytest.raises(UsageError, match="difficulty must be True or False, not 'some'"):
         Rasch(difficulty="some").fit(frame)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="lowest or drop"):
+    with pytest.raises(UsageError, match="unjudgeable_as must be one of lowest, drop"):
         Rasch(unjudgeable_as="model").fit(frame)
 
 

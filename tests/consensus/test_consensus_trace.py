@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crowdrank import DawidSkene, read_judgments, simulate
-from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.consensus.replay import trace
 from crowdrank.errors import InputError
 
@@ -15,7 +15,7 @@ from crowdrank.errors import InputError
 def test_the_last_step_is_what_the_fit_says(method: str) -> None:
     world = simulate(queries=8, documents=6, labels=5, random_state=2)
     judgments = read_judgments(world.judgments)
-    model = model_class(method)().fit(judgments)
+    model = get_aggregator(method).fit(judgments)
     if model.locality == "query":
         pytest.skip("a model of pairs knows a document only among others")
     steps = trace(model, judgments, "1-2")
@@ -41,7 +41,7 @@ def test_steps_follow_the_time() -> None:
 def test_more_judgments_are_surer_on_average() -> None:
     world = simulate(queries=8, documents=6, labels=7, random_state=2)
     judgments = read_judgments(world.judgments)
-    model = model_class("gda")().fit(judgments)
+    model = get_aggregator("gda").fit(judgments)
     sds = [trace(model, judgments, f"{query}-{n}")["sd"].to_numpy() for query in range(1, 6) for n in (1, 2, 3)]
     assert np.mean([sd[-1] for sd in sds]) < np.mean([sd[0] for sd in sds])
 

@@ -105,5 +105,5 @@ def test_counting_kernels_equal_numpy() -> None:
 
 @pytest.mark.parametrize("cls", [MajorityVote, Average, FamilyMean, Highest])
 def test_cannot_judge_is_no_vote_for_the_highest_grade(cls: type[MajorityVote]) -> None:
-    with pytest.raises(UsageError, match="takes --unjudgeable-as lowest or drop; it has no model of them"):
+    with pytest.raises(UsageError, match="unjudgeable_as must be one of lowest, drop, not 'model'"):
         cls(unjudgeable_as="model").fit(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]}))

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from crowdrank import Aggregator
-from crowdrank.consensus import model_class
+from crowdrank.consensus import get_aggregator
 
 SHARD_SIZE = 40
 """Judgments per shard, so that the small judgments have many shards."""
@@ -17,7 +17,7 @@ SHARD_SIZE = 40
 
 def fit(method: str, judgments: Any, engine: Any, **options: Any) -> Aggregator:
     """Fit a model with few iterations."""
-    model = model_class(method)()
+    model = get_aggregator(method)()
     if "n_iter" in model.get_params():
         model.set_params(n_iter=3, tol=0.0)
     if method == "auto":

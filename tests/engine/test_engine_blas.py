@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from crowdrank import DaskEngine, LocalEngine, read_judgments
-from crowdrank.consensus import METHODS, model_class
+from crowdrank.consensus import METHODS, get_aggregator
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
@@ -38,7 +38,7 @@ if __name__ == "__main__":
     engine = LocalEngine() if sys.argv[1] == "local" else DaskEngine(workers=1)
     with engine:
         for method in sys.argv[2:] or [name for name in METHODS if name != "auto"]:
-            model = model_class(method)()
+            model = get_aggregator(method)
             model.set_params(**{k: v for k, v in {"n_iter": 3, "tol": 0.0}.items() if k in model.get_params()})
             model.fit(judgments, engine=engine)
             digest = hashlib.sha256()

@@ -41,19 +41,19 @@ class Counting:
         self.carries = carries
         self.stops_at: int | None = None
 
-    def start(self, shard: Any) -> dict[str, Any]:
+    def _start(self, shard: Any) -> dict[str, Any]:
         return {"passes": np.zeros(1), "constant": np.array([10 * shard.place])}
 
-    def restart(self, shard: Any) -> dict[str, Any]:
-        return self.start(shard)
+    def _restart(self, shard: Any) -> dict[str, Any]:
+        return self._start(shard)
 
-    def accumulate(self, shard: Any, local: dict[str, Any], theta: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _accumulate(self, shard: Any, local: dict[str, Any], theta: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         if shard.place == self.stops_at:
             raise KeyboardInterrupt
         passes = local["passes"] + 1
         return {**local, "passes": passes}, {"passes": passes.copy(), "constant": local["constant"].copy()}
 
-    def finish(self, shard: Any, local: dict[str, Any], theta: Any) -> dict[str, Any]:
+    def _finish(self, shard: Any, local: dict[str, Any], theta: Any) -> dict[str, Any]:
         return {"passes": local["passes"], "constant": local["constant"]}
 
 

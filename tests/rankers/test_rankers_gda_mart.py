@@ -264,8 +264,8 @@ def test_rows_without_judgments_are_left_out_and_said() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"model": None}, "give it a fitted GDAPairwise"),
-        ({"model": crowdrank.Average()}, "model is a fitted GDAPairwise, not a Average"),
+        ({"model": None}, "model must be a fitted GDAPairwise"),
+        ({"model": crowdrank.Average()}, r"model must be a fitted GDAPairwise or None, not Average\(\)"),
         ({"most_pairs": 0}, "most_pairs must be a whole number of at least 1"),
         ({"min_curvature": 0}, "min_curvature must be a number above 0"),
         ({"measure": "P@5"}, "measure is one of nDCG, DCG, ERR, AP"),

@@ -10,6 +10,7 @@ from sklearn.linear_model import Ridge
 
 from crowdrank import GLS, RD
 from crowdrank.errors import UsageError
+from crowdrank.rankers.base import MissingValueWarning
 from crowdrank.rankers.linear import folded
 from crowdrank.rankers.ranking_data import Floats
 
@@ -79,14 +80,14 @@ def test_the_ridge_is_chosen_by_validation() -> None:
     assert ranker.mu_ == several[int(np.argmax(ranker.history_))]
     alone = GLS(mu=ranker.mu_).fit(X[:40], grades[:40], query=query[:40])
     assert np.array_equal(alone.coef_, ranker.coef_)
-    with pytest.raises(UsageError, match="mu has several values: give eval_set"):
+    with pytest.raises(UsageError, match="mu has several values; give eval_set"):
         GLS(mu=several).fit(X, grades, query=query)
 
 
 def test_blanks_are_said_and_count_as_the_mean() -> None:
     X, y, query, _ = drawn(3)
     X[::3, 1] = np.nan
-    with pytest.warns(UserWarning, match=r"1 feature \(f2\) has blanks, which GLS takes as the mean"):
+    with pytest.warns(MissingValueWarning, match=r"1 feature \(f2\) has missing values, which GLS takes as the mean"):
         ours = GLS().fit(X, y, query=query)
     row = np.array([[1.0, np.nan, 1.0, 1.0, 1.0]])
     assert ours.predict(row) == pytest.approx(ours.predict(np.array([[1.0, np.nanmean(X[:, 1]), 1.0, 1.0, 1.0]])))
@@ -111,9 +112,9 @@ def test_deviations_weigh_less_the_larger_they_are() -> None:
 @pytest.mark.parametrize(
     ("ranker", "said"),
     [
-        (GLS(mu=-1), "mu must be a number of at least 0, not -1"),
-        (GLS(mu=()), "mu has no value"),
-        (GLS(target="rank"), "target is grade or gain, not 'rank'"),
+        (GLS(mu=-1), "mu must be a number of at least 0 or a sequence .*, not -1"),
+        (GLS(mu=()), "mu must be a number of at least 0 or a sequence"),
+        (GLS(target="rank"), "target must be one of grade, gain, not 'rank'"),
         (GLS(validate_by="Tau"), "validate_by is one of nDCG, DCG, AP, ERR"),
         (RD(delta=0), "delta must be a number above 0, not 0"),
     ],

@@ -83,9 +83,9 @@ class TestWithTorch:
     @pytest.mark.parametrize(
         ("settings", "said"),
         [
-            ({"hidden": (0,)}, "a hidden layer must be a whole number of at least 1, not 0"),
-            ({"hidden": 64}, r"hidden is the sizes of the hidden layers, as in \(64, 32\), not 64"),
-            ({"dropout": 1.0}, "dropout is a share below 1"),
+            ({"hidden": (0,)}, "hidden must be a sequence of values, each a whole number of at least 1"),
+            ({"hidden": 64}, r"hidden must be a sequence of values"),
+            ({"dropout": 1.0}, "dropout must be a number of at least 0 and below 1"),
             ({"epochs": 0}, "epochs must be a whole number of at least 1"),
             ({"learning_rate": -1}, "learning_rate must be a number above 0"),
         ],

@@ -154,7 +154,7 @@ def test_labels_outside_a_table_of_gains() -> None:
         ({"learning_rate": float("nan")}, "learning_rate must be a number above 0, not nan"),
         ({"gains": "square"}, "gains must be linear, exponential"),
         ({"lightgbm": {"max_bin": -3}, "min_child_samples": 1}, "LightGBM refused: "),
-        ({"lightgbm": 3}, "lightgbm is a mapping"),
+        ({"lightgbm": 3}, "lightgbm must be a mapping"),
         ({"n_jobs": 0}, "n_jobs must be a whole number of at least 1"),
     ],
 )
@@ -229,9 +229,9 @@ def test_members_that_are_fitted_already_are_only_weighed() -> None:
     assert pair.members_ == [good, bad]
     assert pair.weights_[0] > 0.8
     assert pair.history_[0] >= ndcg(good.predict(known[0]), known) - 1e-12
-    with pytest.raises(UsageError, match="prefit=True takes members that are fitted already"):
+    with pytest.raises(UsageError, match="members must be fitted rankers"):
         Ensemble(prefit=True).fit(X, y, query=query)
-    with pytest.raises(UsageError, match="members are one ranker or more"):
+    with pytest.raises(UsageError, match="members must be a sequence of values, each a ranker"):
         Ensemble([]).fit(X, y, query=query)
 
 
@@ -284,9 +284,9 @@ def test_cross_fitted_outputs_come_from_trees_that_did_not_see_the_query() -> No
 def test_trees_as_features_refuse_what_is_none() -> None:
     X, y, query = world(queries=3)
     for ranker, said in (
-        (TreeFeatures(folds=1), "folds is 0 .* or a whole number from 2 up"),
-        (TreeFeatures(GLS()), "trees is a ranker of boosted trees, not a GLS"),  # type: ignore[arg-type]
-        (TreeFeatures(ranker="gls"), "ranker is a ranker, not a str"),  # type: ignore[arg-type]
+        (TreeFeatures(folds=1), "folds must be 0 or a whole number of at least 2"),
+        (TreeFeatures(GLS()), "trees must be a ranker of boosted trees or None, not GLS"),  # type: ignore[arg-type]
+        (TreeFeatures(ranker="gls"), "ranker must be a ranker or None, not 'gls'"),  # type: ignore[arg-type]
     ):
         with pytest.raises(UsageError, match=said):
             ranker.fit(X, y, query=query)

@@ -11,7 +11,7 @@ import typer
 from crowdrank.cli import options as o
 from crowdrank.cli.console import complain, note_unjudged, say, say_json, show_cells, show_table
 from crowdrank.cli.partitioned import aggregate_folder, refuse_for_folders
-from crowdrank.consensus import model_class
+from crowdrank.consensus import get_aggregator
 from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _show(summary: dict[str, Any], model: Aggregator, table: Any, json: bool) ->
 
 
 def _model(method: str, settings: list[str], unjudgeable_as: str) -> Aggregator:
-    model = model_class(method)().set_params(unjudgeable_as=unjudgeable_as)
+    model = get_aggregator(method, unjudgeable_as=unjudgeable_as)
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:

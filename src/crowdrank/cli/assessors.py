@@ -9,7 +9,7 @@ import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.console import note_unjudged, say, say_json, show_table
-from crowdrank.consensus import model_class
+from crowdrank.consensus import get_aggregator
 
 if TYPE_CHECKING:
     from crowdrank.assessors.agreement import Alpha
@@ -45,7 +45,7 @@ def assessors(
     from crowdrank.judgments.read import read_gold, read_judgments
     from crowdrank.judgments.write import check_outputs, write_table
 
-    model = model_class(method)().set_params(unjudgeable_as=unjudgeable_as)
+    model = get_aggregator(method, unjudgeable_as=unjudgeable_as)
     check_outputs({"-o": output}, [judgments, gold, reading["exclude"], reading["scales"]])
     table = read_judgments(judgments, **reading)
     known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, None, "lowest")) if gold else None

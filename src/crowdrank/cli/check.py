@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crowdrank.cli import options as o
 from crowdrank.cli.console import note_left_out, say, say_json, show_table
-from crowdrank.consensus import model_class
+from crowdrank.consensus import get_aggregator
 
 
 @o.reads_judgments()
@@ -18,7 +18,7 @@ def check(
     from crowdrank.consensus.posterior_check import check as compare_with_model
     from crowdrank.judgments.read import read_judgments
 
-    model = model_class(method)()
+    model = get_aggregator(method)
     table = read_judgments(judgments, **reading)
     note_left_out(table)
     found = compare_with_model(model.fit(table, progress=True), table)

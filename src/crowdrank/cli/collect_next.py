@@ -65,7 +65,8 @@ def collect_next(
     from crowdrank.collection.requests import Budget
     from crowdrank.judgments.write import check_distinct
 
-    wanted = c.policy_of(policy, settled=settled, good=good, seed=seed).checked()
+    wanted = c.policy_of(policy, settled=settled, good=good, seed=seed)
+    wanted._check_parameters()
     terms = Budget(budget, parse_prices(prices), kind, most, honeypots)
     ledger = ledger_of(judgments)
     if csv_safe and to != "csv":

@@ -64,9 +64,9 @@ Seed = Annotated[int | None, typer.Option(help="Draw the order of equals; as the
 
 def policy_of(name: str, *, settled: float | None = None, good: float | None = None, seed: int | None = None) -> Policy:
     """A policy with the options that it has."""
-    from crowdrank.collection import policy_named
+    from crowdrank.collection import get_policy
 
-    policy = policy_named(name)
+    policy = get_policy(name)
     told = {"settled": settled, "good": good, "random_state": seed}
     known = policy.get_params()
     return policy.set_params(**{one: value for one, value in told.items() if one in known and value is not None})
@@ -89,6 +89,6 @@ def pool_of(
 
 def fitted(method: str, judgments: Judgments, unjudgeable_as: str = "lowest") -> Any:
     """A model of the judgments; how far it is shows when it takes long."""
-    from crowdrank.consensus import model_class
+    from crowdrank.consensus import get_aggregator
 
-    return model_class(method)().set_params(unjudgeable_as=unjudgeable_as).fit(judgments, progress=True)
+    return get_aggregator(method, unjudgeable_as=unjudgeable_as).fit(judgments, progress=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,7 +49,7 @@ def collect_simulate(
 ) -> None:
     """Ask a crowd whose answers are known as a policy would: quality against cost, round by round."""
     from crowdrank.collection.replay import Crowd, replay
-    from crowdrank.consensus import model_class
+    from crowdrank.consensus import get_aggregator
     from crowdrank.judgments.read import read_gold, read_judgments
     from crowdrank.simulation.world import simulate
 
@@ -69,7 +70,8 @@ def collect_simulate(
     rows, early = [], []
     for name, one in policies.items():
         complain(f"{name}: {rounds} rounds")
-        curve = replay(one, Crowd.of(full), known, asked, budget=money, rounds=rounds, model=model_class(method))
+        make = partial(get_aggregator, method)
+        curve = replay(one, Crowd.of(full), known, asked, budget=money, rounds=rounds, model=make)
         rows += [{"policy": name, "documents": full.n_items, **point} for point in curve.table()]
         if len(curve.points) < rounds:
             early.append(_early(name, len(curve.points), rounds, money - curve.points[-1].money))

@@ -57,10 +57,10 @@ def option_writer(options: Iterable[Any]) -> ParameterText:
 
 def _as_setting(name: str, value: object) -> str | None:
     """Write a parameter of a model as `-s name=value`."""
-    from crowdrank.consensus import METHODS, model_class
-    from crowdrank.rankers import RANKERS, ranker_class
+    from crowdrank.consensus import METHODS, get_aggregator
+    from crowdrank.rankers import RANKERS, get_ranker
 
-    models: list[Any] = [*map(model_class, METHODS), *map(ranker_class, RANKERS)]
+    models: list[Any] = [*map(get_aggregator, METHODS), *map(get_ranker, RANKERS)]
     if not any(name in model._parameter_names() for model in models):
         return None
     return f"-s {python_parameter(name, None)}" if value is None else f"-s {name}={quote(str(value))}"

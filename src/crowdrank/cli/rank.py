@@ -47,13 +47,11 @@ def rank(
         check_distinct({"-o": output}, features)
     ranker = Ranker.load(model)
     told = join_features(features, format, columns)
-    known = padded(told, ranker.feature_names_in_)
-    absent = [] if known is told else [name for name in ranker.feature_names_in_ if name not in set(told.names)]
+    known = padded(told, ranker.features_)
+    absent = [] if known is told else [name for name in ranker.features_ if name not in set(told.names)]
     if absent:
         named = f"{', '.join(absent[:3])}{', ...' if len(absent) > 3 else ''}"
-        complain(
-            f"Warning: {len(absent)} of {len(ranker.feature_names_in_)} features are in no row ({named}): taken as 0."
-        )
+        complain(f"Warning: {len(absent)} of {len(ranker.features_)} features are in no row ({named}): taken as 0.")
     run = rank_documents(ranker, known)
     if output is not None:
         write_run(run, output, tag, csv_safe=csv_safe)

@@ -9,7 +9,7 @@ import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.console import note_left_out, say, say_json, show_table
-from crowdrank.consensus import model_class
+from crowdrank.consensus import get_aggregator
 
 
 @o.reads_judgments()
@@ -29,7 +29,7 @@ def trace(
     from crowdrank.judgments.read import read_judgments
     from crowdrank.judgments.write import check_outputs, write_table
 
-    model = model_class(method)()
+    model = get_aggregator(method)
     check_outputs({"-o": output}, [judgments, reading["exclude"], reading["scales"]])
     table = read_judgments(judgments, **reading)
     note_left_out(table)

@@ -11,7 +11,7 @@ import typer
 from crowdrank.cli import options as o
 from crowdrank.cli.console import say, say_json, show_cells
 from crowdrank.errors import UsageError
-from crowdrank.rankers import RANKERS, ranker_class
+from crowdrank.rankers import RANKERS, get_ranker
 
 if TYPE_CHECKING:
     from crowdrank.judgments.read import Features
@@ -163,7 +163,7 @@ def train(
 def _ranker(name: str, settings: list[str], seed: int, threads: int | None) -> Ranker:
     if threads is not None and threads < 1:
         raise UsageError(f"--threads is a whole number from 1 up, not {threads}.")
-    model = ranker_class(name)().set_params(random_state=seed)
+    model = get_ranker(name, random_state=seed)
     if "n_jobs" in model.get_params():
         model.set_params(n_jobs=threads)
     for setting in settings:
@@ -235,7 +235,7 @@ def _refuse_labels(model: Ranker, rows: Instances, held_out: Instances | None) -
     from crowdrank.evaluation.measures import parse_gains
     from crowdrank.rankers.ranking_data import require_gains
 
-    settings = model.get_params()
+    settings = model.get_params(deep=False)
     gains = parse_gains(settings.get("gains", "exponential"))
     # Linear rankers learn from any number, and so do pairs without a measure; validation always takes gains.
     takes = "mu" not in settings and settings.get("measure", "nDCG") is not None
@@ -250,18 +250,18 @@ def _refuse_labels(model: Ranker, rows: Instances, held_out: Instances | None) -
 
 
 def _summary(name: str, model: Ranker, rows: Instances, held_out: Instances | None, output: Path) -> dict[str, Any]:
-    order = sorted(zip(model.importances_.tolist(), model.feature_names_in_, strict=True), key=lambda pair: -pair[0])
+    order = sorted(zip(model.importances_.tolist(), model.features_, strict=True), key=lambda pair: -pair[0])
     return {
         "ranker": name,
         "rows": len(rows),
         "queries": len(rows.features.query.unique()),
-        "features": len(model.feature_names_in_),
+        "features": len(model.features_),
         "validation_queries": 0 if held_out is None else len(held_out.features.query.unique()),
         "validation_query_ids": list(model.validation_queries_),
         "validated_by": getattr(model, "validate_by", "nDCG@10"),
         "validation": max(model.history_) if model.history_ else None,
         "rounds": getattr(model, "best_iteration_", None),
-        "settings": {key: str(value) for key, value in model.get_params().items()},
+        "settings": {key: str(value) for key, value in model.get_params(deep=False).items()},
         "importances": {feature: share for share, feature in order},
         "notes": [*rows.counts.notes(), *_validated(model)],
         "output": str(output),
@@ -292,7 +292,7 @@ def _sentence(summary: dict[str, Any]) -> str:
 
 def _show(model: Ranker) -> None:
     order = model.importances_.argsort(kind="stable")[::-1][:MOST_SHOWN]
-    cells = [[model.feature_names_in_[place], f"{model.importances_[place]:.3f}"] for place in order]
+    cells = [[model.features_[place], f"{model.importances_[place]:.3f}"] for place in order]
     show_cells(["feature", "importance"], cells, [True, False])
-    if len(model.feature_names_in_) > MOST_SHOWN:
-        say(f"... and {len(model.feature_names_in_) - MOST_SHOWN:,} features more")
+    if len(model.features_) > MOST_SHOWN:
+        say(f"... and {len(model.features_) - MOST_SHOWN:,} features more")

@@ -1,16 +1,12 @@
-"""What to label next, by whom, at what price: policies (`base.py`), one contract, named as on the command line.
-
->>> policy_named("if-good-4"), policy_named("ndcg@5")
-(IfGood(k=4), TopGain(k=5))
-"""
+"""Collection of labels: which document to label next, by whom and at what price; `base.py` has the contract."""
 
 from __future__ import annotations
 
-import importlib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from crowdrank.errors import UsageError, near
+from crowdrank._base import load_class
+from crowdrank.errors import UsageError, near, shown
 
 if TYPE_CHECKING:
     from crowdrank.collection.base import Policy
@@ -28,39 +24,42 @@ POLICIES = {
     "entropy": "model_policies.EntropyDrop",
     "ndcg@k": "model_policies.TopGain",
 }
-"""The names of the policies on the command line, and where each lives (loaded when asked for); k is a number."""
+"""Location of each policy by its name on the command line, in which k is a number; modules are loaded when needed."""
 
-OTHER_NAMES = {r"(\d+)-overlap": "overlap-{0}", r"mv-?(\d+)": "majority-{0}", r"ndcg": "ndcg@10"}
-"""As the paper calls some of them, and short forms."""
+ALIASES = {r"(\d+)-overlap": "overlap-{0}", r"mv-?(\d+)": "majority-{0}", r"ndcg": "ndcg@10"}
+"""Names of policies in the paper, and short forms, as patterns."""
 
 
-def policy_named(name: str) -> Policy:
-    """A policy from its name with its number, as in `if-good-3`, `overlap-5` (or `5-overlap`), `ndcg@10`.
+def get_policy(name: str, **parameters: Any) -> Policy:
+    """Return a policy by its name on the command line, which may contain a number.
 
-    >>> policy_named("if-good-x2"), policy_named("5-overlap"), policy_named("good-till-bad-5")
-    (IfGoodTimes(k=2), Overlap(k=5), GoodTillBad(k=5))
-    >>> policy_named("if-bad-3")
+    Args:
+        name: a name such as `if-good-3`, `overlap-5` (or `5-overlap`) or `ndcg@10`.
+        parameters: further parameters of the policy.
+
+    Raises:
+        UsageError: there is no such policy, or a parameter is unknown or invalid.
+
+    >>> get_policy("if-good-x2"), get_policy("5-overlap"), get_policy("good-till-bad-5"), get_policy("ndcg@5")
+    (IfGoodTimes(k=2), Overlap(k=5), GoodTillBad(k=5), TopGain(k=5))
+    >>> get_policy("if-bad-3")
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: There is no policy 'if-bad-3'; the policies are: single, overlap-k, majority-k,
-    highest-k, if-good-k, good-till-bad, if-good-xk, random, widest-interval, entropy, ndcg@k (k is a number).
+    crowdrank.errors.UsageError: There is no policy 'if-bad-3'; take one of: single, overlap-k, majority-k, highest-k,
+    if-good-k, good-till-bad, if-good-xk, random, widest-interval, entropy, ndcg@k (k is a number).
+
     """
-    asked = name.strip().lower()
-    for pattern, usual in OTHER_NAMES.items():
-        found = re.fullmatch(pattern, asked)
-        asked = usual.format(*found.groups()) if found else asked
-    for known, home in POLICIES.items():
-        form = re.escape(known.removesuffix("k")) + r"(\d+)" if known.endswith("k") else re.escape(known)
-        form += r"(?:-(\d+))?" if known == "good-till-bad" else ""
-        found = re.fullmatch(form, asked)
-        if found:
-            number = next((int(part) for part in found.groups() if part), None)
-            policy = _policy_class(home)()
-            return policy if number is None else policy.set_params(k=number).checked()
-    meant, listed = near(asked, POLICIES), ", ".join(POLICIES)
-    raise UsageError(f"There is no policy '{name}'{meant}; the policies are: {listed} (k is a number).")
-
-
-def _policy_class(home: str) -> type[Policy]:
-    module, name = home.split(".")
-    found: type[Policy] = getattr(importlib.import_module(f"crowdrank.collection.{module}"), name)
-    return found
+    wanted = name.strip().lower()
+    for pattern, form in ALIASES.items():
+        if alias := re.fullmatch(pattern, wanted):
+            wanted = form.format(*alias.groups())
+    for known, location in POLICIES.items():
+        number = r"(\d+)" if known.endswith("k") else r"(?:-(\d+))?" if known == "good-till-bad" else "()"
+        if match := re.fullmatch(re.escape(known.removesuffix("k")) + number, wanted):
+            policy: Policy = load_class("collection", location)()
+            policy.set_params(**({"k": int(match[1])} if match[1] else {}), **parameters)
+            policy._check_parameters()
+            return policy
+    raise UsageError(
+        f"There is no policy {shown(name)}{near(wanted, POLICIES)}; take one of: {', '.join(POLICIES)} (k is a number)",
+        kind="unknown-name",
+    )

@@ -7,12 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._base import Parametrized
+from crowdrank._base import Estimator
 from crowdrank._text import counted
 from crowdrank.collection import kernels
 from crowdrank.collection.pool import ANYONE, Floats, Integers, Pool, as_pool, find_pairs
@@ -20,7 +20,8 @@ from crowdrank.collection.request_ledger import OutstandingRequests
 from crowdrank.collection.requests import Budget, Requests
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.base import Aggregator
-from crowdrank.errors import DataWarning, InputError, UsageError, shown
+from crowdrank.constraints import Constraints, Number
+from crowdrank.errors import DataWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments
 
@@ -160,7 +161,7 @@ def _blocks(rows: Integers, worth: Floats, size: int) -> Iterator[Integers]:
         yield order[start : start + size]
 
 
-class Policy(Parametrized, ABC):
+class Policy(Estimator, ABC):
     """What to label next. The constructor only stores.
 
     A policy states `wishes`: the labels that it wants, and how much; `next` keeps to the budget, to who may judge
@@ -172,6 +173,7 @@ class Policy(Parametrized, ABC):
     first: ClassVar[bool] = False
     """Whether all it ever wants is a first label."""
     random_state: int | None
+    _parameter_constraints: ClassVar[Constraints] = {"random_state": [Number(0, integer=True), None]}
 
     @abstractmethod
     def wishes(self, state: State, model: Aggregator | None) -> RankedRequests:
@@ -186,10 +188,6 @@ class Policy(Parametrized, ABC):
             return None
         drawn = np.random.default_rng([self.random_state, int(state.count.sum()), len(pair), int(pair[0])])
         return 1.0 - drawn.random((len(pair), len(state.pool.roster)))
-
-    def checked(self) -> Self:
-        """Itself, its arguments found to be sound."""
-        return self
 
     def next(
         self,
@@ -209,7 +207,7 @@ class Policy(Parametrized, ABC):
             waiting: requests that are out: none of them is asked again.
 
         """
-        self.checked()
+        self._check_parameters()
         pairs, known = as_pool(pool), None if judgments is None else as_judgments(judgments)
         terms = budget if isinstance(budget, Budget) else Budget(budget)
         state = State.of(pairs, known, waiting)
@@ -328,11 +326,13 @@ class _Round:
             raise InputError(
                 f"nobody is left who may judge any of {counted(len(np.unique(wishes.pair)), 'pair')} that need labels "
                 f"(the first is {shown(name)} of query {shown(query)})",
-                fix="add assessors with --assessors, or let each give more with --most",
+                kind="nobody-left",
+                fix=[Fix("add assessors with {}", "assessors"), Fix("let each give more with {}", "most")],
             )
         roster = self.state.pool.roster
         least = self.budget.price if roster is None else float(roster.price.min())
-        raise UsageError(f"The budget {self.budget.money:g} buys no label: the cheapest costs {least:g}; raise it.")
+        problem = f"of {self.budget.money:g} buys no label: the cheapest costs {least:g}"
+        raise UsageError(problem, parameter="budget", kind="budget-too-small", fix="raise it")
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,7 +352,7 @@ class _Allocator:
         roster, judgments = state.pool.roster, state.judgments
         n = len(roster)
         if not n:
-            raise InputError("nobody may be asked", fix="name assessors with --assessors")
+            raise InputError("nobody may be asked", kind="nobody-left", fix=Fix("name assessors with {}", "assessors"))
         place = np.array([-1]) if judgments is None else ids.match(roster.assessors, judgments.assessors)
         turn = np.arange(n) if random_state is None else np.random.default_rng(random_state).permutation(n)
         most = np.iinfo(np.int64).max if budget.most is None else int(budget.most)

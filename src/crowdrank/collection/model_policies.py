@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from crowdrank.collection.base import Policy, RankedRequests, State, in_turn
 from crowdrank.collection.belief import Belief
 from crowdrank.collection.pool import Flags, Floats, Integers
 from crowdrank.consensus.base import Aggregator
-from crowdrank.errors import UsageError
+from crowdrank.constraints import Constraints, Number
 from crowdrank.judgments import ids
 
 VARIETY = 0.35
@@ -32,6 +32,8 @@ class Random(Policy):
     >>> len(Random(k=2).next(Pool.of(judged), judged, None, 3))
     3
     """
+
+    _parameter_constraints: ClassVar[Constraints] = {"k": [Number(1, integer=True), None]}
 
     def __init__(self, k: int | None = None, *, random_state: int | None = 0) -> None:
         self.k = k
@@ -57,6 +59,10 @@ class Driven(Policy):
     takes_model: ClassVar[bool] = True
     settled: float | None
     variety: float
+    _parameter_constraints: ClassVar[Constraints] = {
+        "settled": [Number(0, 1, above=True, below=True), None],
+        "variety": [Number(0)],
+    }
 
     @abstractmethod
     def worth(self, belief: Belief, pair: Integers, at_most: Floats | None = None) -> Floats:
@@ -106,14 +112,6 @@ class Driven(Policy):
         if model is None or state.pool.roster is None:
             return None
         return Belief.of(state, model).drops(pair, state.pool.roster) / (1.0 + state.load) ** self.variety
-
-    def checked(self) -> Self:
-        """Itself, with a level that means something."""
-        if self.settled is not None and not 0 < self.settled < 1:
-            raise UsageError(f"--settled is {self.settled!r}; give a level between 0 and 1, as 0.95.")
-        if not 0 <= self.variety < np.inf:
-            raise UsageError(f"variety is {self.variety!r}; give a number from 0 up.")
-        return self
 
 
 class WidestInterval(Driven):
@@ -182,6 +180,8 @@ class TopGain(Driven):
 
     """
 
+    _parameter_constraints: ClassVar[Constraints] = {"k": [Number(1, integer=True)]}
+
     def __init__(
         self, k: int = 10, *, settled: float | None = 0.95, variety: float = VARIETY, random_state: int | None = None
     ) -> None:
@@ -189,12 +189,6 @@ class TopGain(Driven):
         self.settled = settled
         self.variety = variety
         self.random_state = random_state
-
-    def checked(self) -> Self:
-        """Itself, with a k that means something."""
-        if not isinstance(self.k, int | np.integer) or self.k < 1:
-            raise UsageError(f"ndcg@k takes a whole number k from 1 up, not {self.k!r}.")
-        return super().checked()
 
     def worth(self, belief: Belief, pair: Integers, at_most: Floats | None = None) -> Floats:
         """The expected gain of nDCG@k of the pair's query."""

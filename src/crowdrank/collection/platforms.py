@@ -43,8 +43,8 @@ def write_requests(requests: Requests, path: str | Path, platform: str = "csv", 
 
     >>> import pandas as pd
     >>> import tempfile
-    >>> from crowdrank.collection import policy_named
-    >>> asked = policy_named("single").next(pd.DataFrame({"query": ["q"], "document": ["a"]}), None, None, 5)
+    >>> from crowdrank.collection import get_policy
+    >>> asked = get_policy("single").next(pd.DataFrame({"query": ["q"], "document": ["a"]}), None, None, 5)
     >>> path = Path(tempfile.mkdtemp()) / "tasks.tsv"
     >>> write_requests(asked, path, "toloka")
     >>> path.read_text().split()

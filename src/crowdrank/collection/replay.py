@@ -32,7 +32,7 @@ class Crowd:
     >>> world = crowdrank.simulate(queries=2, documents=3, labels=4, random_state=1)
     >>> judged = crowdrank.read_judgments(world.judgments)
     >>> crowd = Crowd.of(judged)
-    >>> asked = crowdrank.collection.policy_named("single").next(crowd.pool, None, None, 100)
+    >>> asked = crowdrank.collection.get_policy("single").next(crowd.pool, None, None, 100)
     >>> len(crowd.rows(asked)) == judged.n_items
     True
     """

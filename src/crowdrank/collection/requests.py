@@ -61,9 +61,9 @@ class Requests:
     """Labels to ask for, the most wanted first.
 
     >>> import pandas as pd
-    >>> from crowdrank.collection import policy_named
+    >>> from crowdrank.collection import get_policy
     >>> pool = Pool.read(pd.DataFrame({"query": ["q"], "document": ["a"]}))
-    >>> requests = policy_named("single").next(pool, None, None, Budget(5))
+    >>> requests = get_policy("single").next(pool, None, None, Budget(5))
     >>> requests
     <Requests: 1 label of 1 document for 1>
     >>> requests.frame[["query", "document", "price", "reason"]]

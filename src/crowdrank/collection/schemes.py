@@ -7,7 +7,7 @@ what a ranker learns from.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from crowdrank.collection.base import Policy, RankedRequests, State, in_turn
 from crowdrank.collection.pool import Flags, Floats, Integers
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.base import Aggregator
+from crowdrank.constraints import Constraints, Number
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.instances import Instances
@@ -35,6 +36,7 @@ class Scheme(Policy):
     selective: ClassVar[bool] = True
     """Whether it matters if labels are good."""
     good: float
+    _parameter_constraints: ClassVar[Constraints] = {"good": [Number()]}
 
     @abstractmethod
     def needed(self, count: Integers, first_good: Flags, all_good: Flags) -> Integers:
@@ -81,7 +83,7 @@ class Scheme(Policy):
 
     def sample(self, judgments: Any, random_state: int = 0) -> Judgments:
         """The labels of a fully labeled set that the scheme would have bought, asking in an order that is drawn."""
-        self.checked()
+        self._check_parameters()
         table = as_judgments(judgments)
         item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
         order = np.lexsort((np.random.default_rng(random_state).random(len(item)), item))
@@ -117,13 +119,7 @@ class _Counted(Scheme):
     """A scheme with a number."""
 
     k: int
-    least: ClassVar[int] = 1
-
-    def checked(self) -> Self:
-        """Itself, with a number that means something."""
-        if not isinstance(self.k, int | np.integer) or isinstance(self.k, bool) or self.k < self.least:
-            raise UsageError(f"{type(self).__name__} takes a whole number k from {self.least} up, not {self.k!r}.")
-        return self
+    _parameter_constraints: ClassVar[Constraints] = {"k": [Number(1, integer=True)]}
 
     @property
     def most(self) -> int:

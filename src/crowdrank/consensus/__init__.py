@@ -1,11 +1,10 @@
-"""Models of what is true and who is reliable, one file each; `base.py` owns the loop."""
+"""Consensus models, one file each; `base.py` has their contract and the EM loop."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from crowdrank.errors import UsageError, near
+from crowdrank._base import load_class, unknown_name
 
 if TYPE_CHECKING:
     from crowdrank.consensus.base import Aggregator
@@ -24,19 +23,24 @@ METHODS = {
     "gda-pairwise": "gda_pairwise.GDAPairwise",
     "auto": "auto.Auto",
 }
-"""The names of the models on the command line, simplest first, and where each lives (loaded when asked for)."""
+"""Location of each model by its name on the command line, simplest first; modules are loaded when needed."""
 
 
-def model_class(method: str) -> type[Aggregator]:
-    """The class of a method by its name on the command line.
+def get_aggregator(name: str, **parameters: Any) -> Aggregator:
+    """Return an aggregator by its name on the command line.
 
-    >>> model_class("average").__name__
-    'Average'
+    Args:
+        name: a name such as `dawid-skene`, `gda` or `auto`.
+        parameters: parameters of the model.
+
+    Raises:
+        UsageError: there is no such model, or it has no such parameter.
+
+    >>> get_aggregator("gda", difficulty=True)
+    GDA(difficulty=True)
+
     """
-    if method not in METHODS:
-        raise UsageError(
-            f"There is no method '{method}'{near(method, METHODS)}; the methods are: {', '.join(METHODS)}."
-        )
-    module, name = METHODS[method].split(".")
-    found: type[Aggregator] = getattr(importlib.import_module(f"crowdrank.consensus.{module}"), name)
-    return found
+    if name not in METHODS:
+        raise unknown_name("method", name, METHODS)
+    model: Aggregator = load_class("consensus", METHODS[name])().set_params(**parameters)
+    return model

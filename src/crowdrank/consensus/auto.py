@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,20 +15,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from crowdrank._base import unknown_name
 from crowdrank._folders import write_folder
 from crowdrank._progress import Report, reporting
 from crowdrank._saved import Fields, require
 from crowdrank._text import counted
 from crowdrank._typing import Arrays
-from crowdrank.consensus import METHODS, model_class, scoring
+from crowdrank.consensus import METHODS, get_aggregator, model_files, scoring
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.base import Aggregator, Table
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.consensus.on_disk import ASSESSORS, CONSENSUS, DOCUMENTS, StoredConsensus, output_of, write_about
 from crowdrank.consensus.result import Consensus
+from crowdrank.consensus.warm_start import require_same_class
+from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.engine.base import Engine
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, UsageError, near
+from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, UsageError
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.sharded import ShardedJudgments
@@ -206,6 +209,10 @@ class Auto(Aggregator):
     n_iter: ClassVar[int] = 1  # type: ignore[misc]
     tol: ClassVar[float] = 0.0  # type: ignore[misc]
     shrinks: ClassVar[bool] = True
+    _parameter_constraints: ClassVar[Constraints] = {
+        "folds": [Number(2, integer=True)],
+        "unjudgeable_as": [OneOf("lowest", "drop", "model")],
+    }
 
     ranking_: Aggregator
     grades_: Aggregator
@@ -233,27 +240,26 @@ class Auto(Aggregator):
 
     # The choice.
 
-    def _check(self) -> None:
-        super()._check()
-        whole = isinstance(self.folds, int | np.integer) and not isinstance(self.folds, bool)
-        if not whole or self.folds < 2:
-            raise UsageError(f"folds is a whole number from 2 up, not {self.folds!r}.")
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
         self._named()
 
     def _named(self) -> list[Candidate]:
         if self.candidates is None:
             return list(CANDIDATES.values())
         if isinstance(self.candidates, str) or not self.candidates:
-            raise UsageError(f'candidates is a list of names, not {self.candidates!r}; write ["average", "gda"].')
+            raise UsageError(
+                f'must be a list of names such as ["average", "gda"], not {self.candidates!r}', parameter="candidates"
+            )
         known = {**{method: Candidate(method, method) for method in METHODS if method != "auto"}, **CANDIDATES}
         for name in self.candidates:
             if name not in known:
-                raise UsageError(f"There is no candidate '{name}'{near(name, known)}; there are: {', '.join(known)}.")
+                raise unknown_name("candidate", name, known)
         return [known[name] for name in dict.fromkeys(self.candidates)]
 
     def _model(self, candidate: Candidate) -> Aggregator:
         settings = {"unjudgeable_as": self.unjudgeable_as, "interval": self.interval, **candidate.options}
-        return model_class(candidate.method)().set_params(**settings)
+        return get_aggregator(candidate.method, **settings)
 
     def _fit(
         self,
@@ -370,28 +376,28 @@ class Auto(Aggregator):
         """As the winner does."""
         return self.assessing.prepared(table)
 
-    def adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """As the winner of `init` does."""
-        if not isinstance(init, Auto):
-            raise UsageError(f"init is a {type(init).__name__}; a {type(self).__name__} starts from its own kind.")
+        require_same_class(self, init)
         init._require_fitted()
-        return init.assessing.adopted(init.assessing, table)
+        assert isinstance(init, Auto)
+        return init.assessing._adopt(init.assessing, table)
 
-    def start(self, shard: Shard) -> Arrays:
+    def _start(self, shard: Shard) -> Arrays:
         """As the winner does."""
-        return self.assessing.start(shard)
+        return self.assessing._start(shard)
 
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """As the winner does."""
-        return self.assessing.accumulate(shard, local, theta)
+        return self.assessing._accumulate(shard, local, theta)
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """As the winner does."""
-        return self.assessing.maximize(theta, statistics)
+        return self.assessing._maximize(theta, statistics, n_jobs)
 
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """As the winner does."""
-        return self.assessing.finish(shard, local, theta)
+        return self.assessing._finish(shard, local, theta)
 
     def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """As the winner's."""
@@ -407,23 +413,25 @@ class Auto(Aggregator):
         table = as_judgments(judgments, self.judgments_)
         return joined(self.ranking_.infer(table), self.grades_.infer(table))
 
-    def keep(self, folder: Path) -> dict[str, Any]:
-        """The winners, each in a folder of its own, and why they won."""
+    def _write_state(self, folder: Path) -> dict[str, Any]:
+        """Write the winners, each into a folder of its own, and the table of all candidates."""
         self.ranking_.save(folder / "ranking")
         if self.grades_ is not self.ranking_:
             self.grades_.save(folder / "grades")
-        return {"choice": self.choice_table.to_pylist(), "reason": self.reason_}
+        choice = {"choice": self.choice_table.to_pylist(), "reason": self.reason_}
+        return {**super()._write_state(folder), **choice}
 
-    def recall(self, folder: Path, about: Fields) -> None:
+    def _read_state(self, folder: Path, fields: Fields, files: Iterable[str]) -> None:
         """Read the winners; parameters and results are theirs."""
+        model_files.read_data(self, folder, fields, files)
         self.ranking_ = Aggregator.load(folder / "ranking")
         grades = folder / "grades"
         self.grades_ = Aggregator.load(grades) if grades.exists() else self.ranking_
         for winner in (self.ranking_, self.grades_):
             require(not isinstance(winner, Auto), "a winner is not a single model")
             require(_same(winner.judgments_, self.judgments_), "the winners were fitted to other judgments")
-        self.choice_table = pa.Table.from_pylist(about.sequence("choice"), schema=CHOICE)
-        self.reason_ = about.text("reason")
+        self.choice_table = pa.Table.from_pylist(fields.sequence("choice"), schema=CHOICE)
+        self.reason_ = fields.text("reason")
         self.theta_ = self.assessing.theta_
         self.consensus_ = joined(self.ranking_.consensus_, self.grades_.consensus_)
 

@@ -16,8 +16,8 @@ from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.latent import NODES, PRIOR
 from crowdrank.consensus.result import modal_grades
+from crowdrank.constraints import Constraints, Flag
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import UsageError
 
 FEW = 5.0
 """So many assessors of the first guess stand behind the priors that are learned: a crowd of three learns little."""
@@ -62,6 +62,7 @@ class BWA(Aggregator):
         "doubt": (0.0, LARGEST),
     }
     carries: ClassVar[tuple[str, ...]] = ()
+    _parameter_constraints: ClassVar[Constraints] = {"bias": [Flag()]}
 
     def __init__(
         self,
@@ -78,11 +79,11 @@ class BWA(Aggregator):
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
 
-    def start(self, shard: Shard) -> Arrays:
+    def _start(self, shard: Shard) -> Arrays:
         """Nothing is known."""
         return {"mean": np.empty(shard.n_items), "variance": np.empty(shard.n_items)}
 
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """The posterior of each item, and the deviations from it per assessor."""
         if theta is None:
             theta = first_theta(shard.n_assessors, shard.n_grades)
@@ -114,7 +115,7 @@ class BWA(Aggregator):
             "worth": len(mean) * worth,  # statistics add up: their mean over items is what each shard says
         }
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Each assessor's posterior, then the priors."""
         judged, first = statistics["judged"], statistics["first"]
         if theta is None:
@@ -140,7 +141,7 @@ class BWA(Aggregator):
             "worth": statistics["worth"] / n_items,
         }
 
-    def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """The bound of the log likelihood and the weak priors of the learned priors, per judgment."""
         shape, rate, judged = theta["shape"], theta["rate"], statistics["judged"]
         log_precision = digamma(shape) - np.log(rate)
@@ -156,7 +157,7 @@ class BWA(Aggregator):
         off = squared - 2 * middle * total + n * middle**2
         return float(statistics["entropy"][0] - 0.5 * (n * np.log(2 * np.pi * spread) + off / spread))
 
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """The posterior on the scale; a grade is as probable as the numbers nearest to it."""
         bottom, step = shard.values[0], (shard.values[-1] - shard.values[0]) / (shard.n_grades - 1)
         sd = np.sqrt(local["variance"])
@@ -183,23 +184,16 @@ class BWA(Aggregator):
         shares = cell_shares(theta["bias"][:, None] + places, sd[:, None], theta["worth"])
         return PRIOR, np.moveaxis(shares, 2, 1)
 
-    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The inverse variance of the noise, and how much higher than the crowd the assessor grades."""
         precision = {"precision": theta["shape"] / theta["rate"]}
         return {**precision, "bias": theta["bias"]} if self.bias else precision
 
-    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
+    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
         """What the priors say."""
         doubt = theta["bias_variance"][0] if self.bias else 0.0
         known = {"shape": theta["gamma"][0], "rate": theta["gamma"][1], "bias": 0.0, "doubt": doubt}
         return np.full(len(scale_of), known[name])
-
-    def _check(self) -> None:
-        super()._check()
-        if not isinstance(self.bias, bool | np.bool_):
-            raise UsageError(f"bias is True or False, not {self.bias!r}.")
-        if self.unjudgeable_as == "model":
-            raise UsageError("BWA takes --unjudgeable-as lowest or drop; it has no model of them.")
 
 
 def first_theta(n_assessors: int, n_grades: int) -> Arrays:

@@ -19,6 +19,7 @@ from crowdrank._folders import FolderKind, open_folder, remove_folder, write_fol
 from crowdrank._saved import Fields, loading, require, require_array
 from crowdrank._source import source_digest
 from crowdrank._typing import Arrays
+from crowdrank.consensus import model_files
 from crowdrank.engine.base import ShardModel
 from crowdrank.engine.shards import Shard, Shards
 from crowdrank.engine.streaming import select_arrays
@@ -78,11 +79,11 @@ class Checkpoint:
             require(history, "the history is empty")
             require(about.whole("shards") == len(shards), "the fit was cut into another number of shards")
             with np.errstate(all="ignore"):
-                example, _ = model.example(judgments.scales)
-                model.check_theta(theta, example, judgments.n_assessors)
+                example, _ = model_files.example(model, judgments.scales)
+                model._check_theta(theta, example, judgments.n_assessors)
                 first = shards.load(0)
-                require_alike(statistics, model.accumulate(first, model.start(first), theta)[1])
-                model.maximize(theta, statistics)  # raises an error where its matrices cannot be solved
+                require_alike(statistics, model._accumulate(first, model._start(first), theta)[1])
+                model._maximize(theta, statistics)  # raises an error where its matrices cannot be solved
         return State(theta, statistics, _StoredLocals(self.path, model, shards, theta), history)
 
     def offer(
@@ -123,7 +124,7 @@ class _StoredLocals:
         with loading(self.path, "it is not a checkpoint", "name a new folder"):
             local = read_arrays(self.path / f"local-{place}.parquet")
             shard = self.shards.load(place)
-            made, _ = self.model.accumulate(shard, self.model.start(shard), self.theta)
+            made, _ = self.model._accumulate(shard, self.model._start(shard), self.theta)
             require_alike(local, select_arrays(made, self.model.carries))
         return local
 
@@ -153,7 +154,7 @@ def fingerprint(
         n_shards: number of shards, which the local state in a checkpoint belongs to.
 
     """
-    settings = {k: v for k, v in model.get_params().items() if k not in ("n_iter", "tol", "interval")}
+    settings = {k: v for k, v in model.get_params(deep=False).items() if k not in ("n_iter", "tol", "interval")}
     about = (source_digest(), type(model).__name__, settings, judgments.scales, n_shards)
     digest = hashlib.blake2b(repr(about).encode())
     known: list[Any] = [gold]

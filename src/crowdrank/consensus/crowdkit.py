@@ -1,14 +1,14 @@
-"""The manners of crowd-kit: task-worker-label frames in, pandas Series and DataFrames indexed by task out.
+"""The interface of crowd-kit: task-worker-label frames in, pandas Series and DataFrames indexed by task out.
 
-Code written for crowd-kit runs with one import changed. Labels may be anything: whole numbers are grades in their
-order, other labels are taken in the order of their text.
+Code written for crowd-kit runs with one changed import. Labels may be of any type: whole numbers are grades in their
+order, other labels are sorted by their text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -29,13 +29,61 @@ if TYPE_CHECKING:
 COLUMNS = ("task", "worker", "label")
 
 
+class CrowdKitMethods:
+    """Methods and attributes of crowd-kit's aggregators."""
+
+    if TYPE_CHECKING:
+        consensus_: Consensus
+        history_: list[float]
+
+        def fit(self, judgments: Any, gold: Any = None) -> Self: ...  # noqa: D102
+        def infer(self, judgments: Any = None) -> Consensus: ...  # noqa: D102
+        def _require_fitted(self) -> None: ...
+
+    def predict(self, judgments: Any = None) -> pd.Series[Any]:
+        """Return the label of each document with the fitted parameters of assessors."""
+        return label_series(self.infer(judgments))
+
+    def predict_proba(self, judgments: Any = None) -> pd.DataFrame:
+        """Return the probability of each label per document with the fitted parameters of assessors."""
+        return label_shares(self.infer(judgments))
+
+    def fit_predict(self, judgments: Any, gold: Any = None, **options: Any) -> pd.Series[Any]:
+        """Fit the model and return the label of each document."""
+        return self.fit(judgments, gold, **options).predict()
+
+    def fit_predict_proba(self, judgments: Any, gold: Any = None, **options: Any) -> pd.DataFrame:
+        """Fit the model and return the probability of each label per document."""
+        return self.fit(judgments, gold, **options).predict_proba()
+
+    @property
+    def labels_(self) -> pd.Series[Any]:
+        """The label of each document."""
+        return self.predict()
+
+    @property
+    def probas_(self) -> pd.DataFrame:
+        """The probability of each label per document."""
+        return self.predict_proba()
+
+    @property
+    def loss_history_(self) -> list[float]:
+        """The objective after each iteration."""
+        return self.history_
+
+    def _assessor_series(self, column: str, name: str) -> pd.Series[Any]:
+        """Return a column of the table of assessors as a Series indexed by worker."""
+        self._require_fitted()
+        return worker_series(self.consensus_, column, name)
+
+
 def is_task_frame(what: Any) -> bool:
-    """Whether `what` is a frame with crowd-kit's columns."""
+    """Return whether `what` is a frame with crowd-kit's columns."""
     return frames.is_frame(what) and set(COLUMNS) <= set(frames.column_names(what))
 
 
 def read_tasks(frame: Any, known: Judgments | None = None) -> Judgments:
-    """Judgments from a task-worker-label frame, with its labels as they are, or as those `known` before."""
+    """Read a task-worker-label frame; the labels are its own, or those of the `known` judgments."""
     task, worker, label = (frames.column_to_arrow(frame, name) for name in COLUMNS)
     if not len(label):
         raise InputError("there are no rows", source="the frame", fix="give it some")
@@ -59,7 +107,7 @@ def read_tasks(frame: Any, known: Judgments | None = None) -> Judgments:
 
 
 def _in_order(labels: list[Any]) -> tuple[list[Any], list[int]]:
-    """Labels from lowest to highest, and the grade of each: its own number, or its place."""
+    """Return the labels from lowest to highest and the grade of each: its number, or its position."""
     numbers = [whole_number(label) for label in labels]
     if all(number is not None for number in numbers) and len(set(numbers)) == len(numbers):
         pairs = sorted(zip(numbers, labels, strict=True), key=lambda pair: pair[0] or 0)
@@ -75,7 +123,7 @@ def _coded(column: pa.ChunkedArray, labels: list[Any], grades: Sequence[int]) ->
 
 
 def read_true_labels(series: Any, judgments: Judgments) -> Gold:
-    """Gold from a Series of labels indexed by task."""
+    """Read expert grades from a Series of labels indexed by task."""
     labels = judgments.labels or judgments.scale.names
     unknown = [label for label in series.unique() if label not in labels]
     if unknown:
@@ -86,7 +134,7 @@ def read_true_labels(series: Any, judgments: Judgments) -> Gold:
 
 
 def label_series(consensus: Consensus) -> pd.Series[Any]:
-    """The label of each task."""
+    """Return the label of each task."""
     import pandas as pd
 
     grade = consensus.document_table["grade"].to_pandas().to_numpy()
@@ -94,7 +142,7 @@ def label_series(consensus: Consensus) -> pd.Series[Any]:
 
 
 def label_shares(consensus: Consensus) -> pd.DataFrame:
-    """The probability of each label per task."""
+    """Return the probability of each label per task."""
     import pandas as pd
 
     shares = consensus.share_names[: len(consensus.labels)]
@@ -103,7 +151,7 @@ def label_shares(consensus: Consensus) -> pd.DataFrame:
 
 
 def worker_series(consensus: Consensus, column: str, name: str) -> pd.Series[Any]:
-    """A column of the table of assessors, indexed by worker."""
+    """Return a column of the table of assessors, indexed by worker."""
     import pandas as pd
 
     workers = pd.Index(consensus.assessor_table["assessor"].to_pandas(), name="worker")

@@ -12,10 +12,11 @@ from crowdrank._saved import LARGEST, PROBABILITY
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus.result import discrete_rows
+from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.local import map_in_order
 from crowdrank.engine.shards import Shard
 from crowdrank.engine.tree_reduce import tree_sum
-from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,7 @@ def prior_matrix(prior: float | tuple[float, float], n_grades: int) -> NDArray[n
     >>> prior_matrix((1.0, 0.1), 2).tolist()
     [[1.0, 0.1], [0.1, 1.0]]
     """
-    diagonal, off = prior if isinstance(prior, tuple) else (prior, prior)
+    diagonal, off = (prior, prior) if isinstance(prior, int | float) else prior
     matrix: NDArray[np.float64] = np.where(np.eye(n_grades, dtype=bool), float(diagonal), float(off))
     return matrix
 
@@ -109,6 +110,9 @@ class DawidSkene(Aggregator):
         "pseudo": (0.0, LARGEST),
     }
     carries: ClassVar[tuple[str, ...]] = ()
+    _parameter_constraints: ClassVar[Constraints] = {
+        "prior": [OneOf("learned", 0), Number(0, above=True), SequenceOf(Number(0, above=True), length=2)],
+    }
 
     def __init__(
         self,
@@ -125,7 +129,7 @@ class DawidSkene(Aggregator):
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
 
-    def start(self, shard: Shard) -> Arrays:
+    def _start(self, shard: Shard) -> Arrays:
         """The shares of the votes; an expert grade is certain."""
         votes = kernels.count_votes(shard.offsets, shard.grade, shard.n_grades)
         posterior = votes / votes.sum(axis=1, keepdims=True)
@@ -133,7 +137,7 @@ class DawidSkene(Aggregator):
         posterior[known] = np.eye(shard.n_grades)[shard.gold[known]]
         return {"posterior": posterior}
 
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """The E-step, and the counts for the M-step."""
         posterior = local["posterior"]
         counts = np.zeros((shard.n_assessors, shard.n_grades, shard.n_grades))
@@ -157,22 +161,22 @@ class DawidSkene(Aggregator):
         )
         return local, {"counts": counts, "classes": classes, "log_likelihood": np.array([log_likelihood])}
 
-    def restart(self, shard: Shard) -> Arrays:
+    def _restart(self, shard: Shard) -> Arrays:
         """Room for the posterior: a pass with a theta writes it and does not read it."""
         return {"posterior": np.empty((shard.n_items, shard.n_grades))}
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Shares of the true grades, and each assessor's confusions."""
         classes = statistics["classes"]
         shares = np.maximum(classes / classes.sum(), FLOOR)
-        pseudo = self._pseudo_counts(theta, statistics["counts"])
+        pseudo = self._pseudo_counts(theta, statistics["counts"], n_jobs)
         return {"shares": shares, "likelihood": self._likelihood(statistics["counts"], pseudo), "pseudo": pseudo}
 
-    def _pseudo_counts(self, theta: Arrays | None, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _pseudo_counts(self, theta: Arrays | None, counts: NDArray[np.float64], n_jobs: int) -> NDArray[np.float64]:
         """The Dirichlet prior of an assessor's answers g to true grade c, as [g, c]."""
         if self.prior == "learned":
             before = prior_matrix(WEAK, counts.shape[1]) if theta is None else theta["pseudo"]
-            return learn_pseudo_counts(counts, before, n_jobs=self._threads)
+            return learn_pseudo_counts(counts, before, n_jobs=n_jobs)
         assert not isinstance(self.prior, str)
         return prior_matrix(self.prior, counts.shape[1])
 
@@ -181,16 +185,7 @@ class DawidSkene(Aggregator):
         likelihood: NDArray[np.float64] = kernels.confusions(counts, pseudo, FLOOR)
         return likelihood
 
-    def _check(self) -> None:
-        super()._check()
-        known = self.prior == "learned" or not isinstance(self.prior, str)
-        numbers = self.prior if isinstance(self.prior, tuple) else (self.prior,)
-        if not known or (self.prior not in ("learned", 0) and not all(float(number) > 0 for number in numbers)):
-            raise UsageError(f"prior is 'learned', 0, a positive number, or two positive numbers, not {self.prior!r}.")
-        if self.unjudgeable_as == "model":
-            raise UsageError(f"{type(self).__name__} takes --unjudgeable-as lowest or drop; it has no model of them.")
-
-    def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """The log likelihood and the log prior of the confusions, per judgment."""
         return float(statistics["log_likelihood"][0] + self._log_prior(theta)) / n
 
@@ -199,15 +194,15 @@ class DawidSkene(Aggregator):
             return 0.0  # a learned prior moves with the data: the likelihood alone tells when it is at rest
         return float((theta["pseudo"] * np.log(theta["likelihood"])).sum())
 
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """The expected grade and its spread under the posterior."""
-        return self.discrete_rows(local["posterior"], shard.values)
+        return discrete_rows(local["posterior"], shard.values, self.interval)
 
     def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """True grades."""
         return theta["shares"] / theta["shares"].sum(), theta["likelihood"]
 
-    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The chance of being right, and the confusion matrix: `says_2_if_1` = P(says grade 2 | true grade 1)."""
         likelihood = theta["likelihood"]
         grades = range(likelihood.shape[1])
@@ -249,16 +244,16 @@ class OneCoinDawidSkene(DawidSkene):
     2
     """
 
-    def _pseudo_counts(self, theta: Arrays | None, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _pseudo_counts(self, theta: Arrays | None, counts: NDArray[np.float64], n_jobs: int) -> NDArray[np.float64]:
         """The Beta prior of being right and wrong, spread over a matrix as the other models have it."""
         n_grades = counts.shape[1]
         if self.prior != "learned":
-            spread: NDArray[np.float64] = super()._pseudo_counts(theta, counts) / n_grades
+            spread: NDArray[np.float64] = super()._pseudo_counts(theta, counts, n_jobs) / n_grades
             return spread
         right = np.trace(counts, axis1=1, axis2=2)
         answers = np.stack([right, counts.sum(axis=(1, 2)) - right], axis=1)[:, :, None]  # as of one true grade
         before = np.array([[1.0], [0.5]]) if theta is None else _right_and_wrong(theta["pseudo"])[:, None]
-        right_and_wrong = learn_pseudo_counts(answers, before, n_jobs=self._threads)[:, 0]
+        right_and_wrong = learn_pseudo_counts(answers, before, n_jobs=n_jobs)[:, 0]
         own = np.eye(n_grades, dtype=bool)
         right_share, wrong_share = right_and_wrong[0] / n_grades, right_and_wrong[1] / (n_grades * (n_grades - 1))
         matrix: NDArray[np.float64] = np.where(own, right_share, wrong_share)
@@ -280,14 +275,14 @@ class OneCoinDawidSkene(DawidSkene):
         skill = theta["likelihood"][:, 0, 0]
         return float((right * np.log(skill) + wrong * np.log1p(-skill)).sum())
 
-    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The chance of being right."""
         return {"accuracy": theta["likelihood"][:, 0, 0]}
 
     @property
     def skills_(self) -> pd.Series[Any]:
         """The chances of being right, by crowd-kit's name."""
-        return self.per_assessor("accuracy", "skill")
+        return self._assessor_series("accuracy", "skill")
 
 
 def _right_and_wrong(pseudo: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,6 +1,9 @@
-"""What a fit had to take on trust: said in one sentence each, never in silence."""
+"""Data warnings after a fit: what the judgments do not determine, so that the model assumed it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -8,37 +11,115 @@ from numpy.typing import NDArray
 
 from crowdrank._text import counted
 from crowdrank.consensus import kernels
-from crowdrank.errors import shown
+from crowdrank.errors import DataWarning, shown
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
-NO_OVERLAP = (
-    "No document was judged by two assessors, so that nothing tells who is strict and who is careless, and grades are "
-    "little more than a guess; let some documents be judged twice, or aggregate by average or majority."
-)
-REVERSED = (
-    "Relevance runs against the mean grades: most assessors are read in reverse, which nothing but their agreement "
-    "with each other decides; give expert grades (gold) for a few documents to settle it."
-)
-AGAINST_EXPERTS = (
-    "The mean grades run against the expert grades: either the crowd or the experts use the scale in reverse; check "
-    "the order of the grades of both."
-)
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Facts about judgments and a fit, each computed only if a check needs it.
+
+    Attributes:
+        assessors: ids of the assessors.
+        overlapping: whether any document was judged twice.
+        groups: group of each assessor, and of the expert as the last (see :func:`groups_of`).
+        by_relevance: moments of mean grades and relevance.
+        by_experts: moments of mean grades and expert grades, if there are expert grades.
+
+    """
+
+    assessors: pa.Array
+    overlapping: Callable[[], bool]
+    groups: Callable[[], NDArray[np.int64]]
+    by_relevance: Callable[[], NDArray[np.float64]]
+    by_experts: Callable[[], NDArray[np.float64]] | None
+
+
+def data_warnings(evidence: Evidence, assessor_arrays: tuple[str, ...], on_a_line: bool) -> list[DataWarning]:
+    """Return the warnings that concern a model.
+
+    Args:
+        evidence: facts about the fit.
+        assessor_arrays: names of the parameters that assessors have in the model.
+        on_a_line: whether relevance is a latent trait on a line.
+
+    """
+    found: list[DataWarning] = []
+    has_experts = evidence.by_experts is not None
+    if not has_experts and assessor_arrays and not evidence.overlapping():
+        found.append(_no_overlap())
+    elif on_a_line:
+        found += _separate_groups(evidence.groups()[:-1], evidence.assessors)
+    if evidence.by_experts is not None:
+        found += [_against_experts()] if is_negative(evidence.by_experts()) else []
+    elif assessor_arrays:
+        found += [_reversed_relevance()] if is_negative(evidence.by_relevance()) else []
+    return found
+
+
+def _no_overlap() -> DataWarning:
+    return DataWarning(
+        "No document was judged by two assessors, so that nothing tells who is strict and who is careless, and grades "
+        "are little more than a guess",
+        kind="no-overlap",
+        fix=["let some documents be judged twice", "aggregate by average or majority"],
+    )
+
+
+def _reversed_relevance() -> DataWarning:
+    return DataWarning(
+        "Relevance runs against the mean grades: the model reads most assessors in reverse, which only their agreement "
+        "with each other decides",
+        kind="reversed-relevance",
+        fix="give expert grades (gold) for a few documents",
+    )
+
+
+def _against_experts() -> DataWarning:
+    return DataWarning(
+        "The mean grades run against the expert grades: either the crowd or the experts use the scale in reverse",
+        kind="against-experts",
+        fix="check the order of the grades of both",
+    )
+
+
+def _separate_groups(group: NDArray[np.int64], assessors: pa.Array) -> list[DataWarning]:
+    """Return a warning if assessors fall into groups without a document in common.
+
+    >>> print(*_separate_groups(np.array([0, 0, 2]), pa.array(["x", "y", "z"])))
+    The assessors fall into 2 groups without a document in common ('x' and 'z' are in two of them, 2 of 3 assessors in
+    the largest): only the prior ties their scales, so that relevance compares badly between groups; let some assessors
+    judge documents of several groups.
+    """
+    groups, first, size = np.unique(group, return_index=True, return_counts=True)
+    if len(groups) == 1:
+        return []
+    names = [shown(assessors[int(place)].as_py()) for place in first[:2]]
+    problem = (
+        f"The assessors fall into {counted(len(groups), 'group')} without a document in common "
+        f"({' and '.join(names)} are in two of them, {size.max():,} of {counted(len(group), 'assessor')} in the "
+        "largest): only the prior ties their scales, so that relevance compares badly between groups"
+    )
+    return [DataWarning(problem, kind="separate-groups", fix="let some assessors judge documents of several groups")]
 
 
 def groups_of(judgments: Judgments, gold: NDArray[np.int8] | None) -> NDArray[np.int64]:
-    """The group of each assessor, and last of the expert, by its lowest member."""
+    """Return the group of each assessor, and of the expert as the last, by its lowest member.
+
+    Assessors are in one group if a chain of common documents connects them.
+    """
     known = np.full(judgments.n_items, -1, np.int8) if gold is None else gold
     groups: NDArray[np.int64] = kernels.connect(judgments.offsets, judgments.assessor, known, judgments.n_assessors)
     return groups
 
 
 def groups_of_both(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The groups where some judgments make the ones and others the others.
+    """Return the groups of the union of two sets of judgments.
 
     >>> groups_of_both(np.array([0, 0, 2, 3]), np.array([0, 1, 1, 3])).tolist()
     [0, 0, 0, 3]
     """
-    # Whoever is in a group is as good as on one document with its lowest member.
+    # Every member counts as having one document in common with the lowest member of its group.
     n = len(one)
     pairs = np.concatenate([np.stack([np.arange(n), group], axis=1) for group in (one, other)]).astype(np.int32)
     both: NDArray[np.int64] = kernels.connect(
@@ -47,34 +128,14 @@ def groups_of_both(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[
     return both[:-1]
 
 
-def told_of_groups(group: NDArray[np.int64], assessors: pa.Array) -> str | None:
-    """What is said where assessors share no document between groups: only the prior says how their scales compare.
-
-    >>> print(told_of_groups(np.array([0, 0, 2]), pa.array(["x", "y", "z"])))
-    The assessors fall into 2 groups without a document in common ('x' and 'z' are in two of them, 2 of 3 assessors in
-    the largest): only the prior ties their scales, so that relevance compares badly between groups; let some assessors
-    judge documents of several groups.
-    """
-    groups, first, size = np.unique(group, return_index=True, return_counts=True)
-    if len(groups) == 1:
-        return None
-    names = [shown(assessors[int(place)].as_py()) for place in first[:2]]
-    return (
-        f"The assessors fall into {counted(len(groups), 'group')} without a document in common "
-        f"({' and '.join(names)} are in two of them, {size.max():,} of {counted(len(group), 'assessor')} in the "
-        f"largest): only the prior ties their scales, so that relevance compares badly between groups; let some "
-        f"assessors judge documents of several groups."
-    )
-
-
 def by_experts(judgments: Judgments, gold: NDArray[np.int8]) -> NDArray[np.float64]:
-    """The moments of the mean grades and the expert grades."""
+    """Return the moments of the mean grades and the expert grades."""
     known = gold >= 0
     return moments(mean_grades(judgments)[known], gold[known].astype(np.float64))
 
 
 def mean_grades(judgments: Judgments) -> NDArray[np.float64]:
-    """The mean grade of each item as a share of its scale; NaN where nobody could judge."""
+    """Return the mean grade of each item as a share of the scale; NaN if nobody could judge it."""
     highest = np.array([len(scale) - 1 for scale in judgments.scales])[judgments.assessor_scale[judgments.assessor]]
     graded = (judgments.grade != UNJUDGEABLE) & (judgments.grade <= highest)
     item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))[graded]
@@ -84,18 +145,18 @@ def mean_grades(judgments: Judgments) -> NDArray[np.float64]:
     return mean
 
 
-def moments(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How many there are, the sums of both, and of their products; they add up over shards. NaN of the one is none."""
-    known = np.isfinite(one)
-    one, other = one[known], other[known]
-    return np.array([len(one), one.sum(), other.sum(), (one * other).sum()])
+def moments(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return n, sum(x), sum(y) and sum(x y) over the finite x; moments of shards can be added."""
+    known = np.isfinite(x)
+    x, y = x[known], y[known]
+    return np.array([len(x), x.sum(), y.sum(), (x * y).sum()])
 
 
-def against(sums: NDArray[np.float64]) -> bool:
-    """Whether the covariance is below 0, by more than rounding.
+def is_negative(sums: NDArray[np.float64]) -> bool:
+    """Return whether the covariance that belongs to moments is below 0, beyond rounding.
 
-    >>> against(moments(np.array([0.0, 1.0]), np.array([1.0, 0.0])))
+    >>> is_negative(moments(np.array([0.0, 1.0]), np.array([1.0, 0.0])))
     True
     """
-    n, one, other, products = sums
-    return bool(n > 1 and products - one * other / n < -1e-9 * n)
+    n, x, y, products = sums
+    return bool(n > 1 and products - x * y / n < -1e-9 * n)

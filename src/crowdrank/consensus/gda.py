@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank._base import require_one_of
 from crowdrank._saved import LARGEST, PROBABILITY, require_range
 from crowdrank._typing import Arrays
 from crowdrank.consensus import curves as curves_of
@@ -31,8 +30,8 @@ from crowdrank.consensus.latent import (
     states_prior,
     use_of_answers,
 )
+from crowdrank.constraints import Constraints, Flag, Number, OneOf
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import UsageError
 from crowdrank.judgments import ids
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
@@ -43,8 +42,6 @@ UNJUDGEABLE_SLOPE = -0.5
 """The slope first thought of the answer 'cannot judge', where a document could be judged."""
 GOLD_STEPS = 20
 """Newton steps on the gold documents alone, where the rest starts from: a crowd in reverse is seen in time."""
-ESTIMATIONS = ("marginal", "joint")
-FAMILIES = ("column", "auto", "none")
 
 
 class GDA(Aggregator):
@@ -98,6 +95,15 @@ class GDA(Aggregator):
         "broken": (0.0, LARGEST),
     }
     carries: ClassVar[tuple[str, ...]] = ()
+    _parameter_constraints: ClassVar[Constraints] = {
+        "estimation": [OneOf("marginal", "joint")],
+        "ordinal": [Flag()],
+        "difficulty": [Flag()],
+        "tied_variance": [Flag()],
+        "families": [OneOf("column", "auto", "none")],
+        "family_correlation": [Number(0, 1)],
+        "unjudgeable_as": [OneOf("lowest", "drop", "model")],
+    }
 
     def __init__(
         self,
@@ -151,7 +157,7 @@ class GDA(Aggregator):
     def _features(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return curves_of.features(self._difficulties(), self.tied_variance)
 
-    def start(self, shard: Shard) -> Arrays:
+    def _start(self, shard: Shard) -> Arrays:
         """What each judgment counts where families err together."""
         local = {"posterior": np.empty((shard.n_items, 0))}
         weight = self._voices(shard.offsets, shard.assessor, shard.family)
@@ -169,7 +175,7 @@ class GDA(Aggregator):
         """The voice of each judgment, where families share one."""
         return self._voices(prepared.offsets, prepared.assessor, prepared.family_of)
 
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Posteriors on the states and the answers given there; before the first pass, how answers are used."""
         if theta is None:
             return local, {**use_of_answers(shard, more=int(self._models_unjudgeable)), **self._on_gold(shard)}
@@ -201,7 +207,7 @@ class GDA(Aggregator):
         curves = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
         return np.pad(curves, ((0, 1), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Each assessor's curves by a Newton step, then the prior that the curves of each scale come from."""
         if theta is None:
             return self._initial(statistics)
@@ -320,7 +326,7 @@ class GDA(Aggregator):
         on_main = (~missing).sum(axis=1) == missing.shape[1]
         return careful_curves(judgments * on_main, self._plain(curves, missing))
 
-    def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """The log likelihood per judgment, relevance integrated out; of the joint estimate, the log posterior."""
         if self.estimation == "marginal":
             return float(statistics["log_likelihood"][0]) / n
@@ -330,9 +336,9 @@ class GDA(Aggregator):
         penalty = 0.5 * (off**2 / np.diagonal(theta["covariance"], axis1=1, axis2=2)[theta["scale_of"]]).sum()
         return float(gain + at @ np.log(theta["shares"]) - penalty) / n
 
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """Relevance and its spread on the latent line; grades as a typical careful assessor would give them."""
-        posterior = self.line_posterior(local)
+        posterior = self._line_posterior(local)
         typical = theta["typical"][: shard.n_grades]
         rows = rows_on_nodes(posterior, typical / typical.sum(axis=0), self.interval)
         if self.estimation == "joint":
@@ -355,7 +361,7 @@ class GDA(Aggregator):
         on_line = local["posterior"][:, : n_difficulties * N_NODES]
         return on_line.reshape(len(on_line), n_difficulties, N_NODES)
 
-    def line_posterior(self, local: Arrays) -> NDArray[np.float64]:
+    def _line_posterior(self, local: Arrays) -> NDArray[np.float64]:
         """Over all difficulties; what cannot be judged counts as the least relevant there is."""
         posterior: NDArray[np.float64] = self._split(local).sum(axis=1)
         if self._models_unjudgeable:
@@ -376,7 +382,7 @@ class GDA(Aggregator):
         """Points of the latent line for every difficulty."""
         return theta["shares"], theta["likelihood"]
 
-    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """How the answers rise with relevance, and how many grades above a careful assessor they lie."""
         n_answers = theta["missing"].shape[1]
         n_grades = n_answers - self._models_unjudgeable
@@ -394,13 +400,13 @@ class GDA(Aggregator):
             "bias": (expected - usual * steps[:, None]) @ PRIOR,
         }
 
-    def check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
+    def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
         """Check that scales are in range and covariances positive definite, too."""
-        super().check_theta(theta, example, n_assessors)
+        super()._check_theta(theta, example, n_assessors)
         require_range("scale_of", theta["scale_of"], 0, len(theta["mean"]) - 1)
         np.linalg.cholesky(theta["covariance"])  # raises LinAlgError
 
-    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
+    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
         """What the prior says."""
         if name == "scale_of":
             return scale_of
@@ -408,16 +414,6 @@ class GDA(Aggregator):
         if name == "curves":
             return curves
         return self._likelihood(curves, theta["missing"][scale_of], theta["broken"], None)
-
-    def _check(self) -> None:
-        super()._check()
-        require_one_of("estimation", self.estimation, ESTIMATIONS)
-        require_one_of("families", self.families, FAMILIES)
-        for name in ("ordinal", "difficulty", "tied_variance"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise UsageError(f"{name} is True or False, not {getattr(self, name)!r}.")
-        if not isinstance(self.family_correlation, int | float) or not 0 <= self.family_correlation <= 1:
-            raise UsageError(f"family_correlation is a number from 0 to 1, not {self.family_correlation!r}.")
 
 
 def _in_families(table: Table, assessors: pa.Array, family: NDArray[np.int32]) -> Table:

@@ -17,8 +17,8 @@ from crowdrank.consensus.curves import careful_curves
 from crowdrank.consensus.information import pair_information
 from crowdrank.consensus.latent import NODES, PRIOR, softmax, use_of_answers
 from crowdrank.consensus.result import modal_grades
+from crowdrank.constraints import MAX_INTEGER, Constraints, Flag, Number, OneOf
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import UsageError, near
 from crowdrank.judgments.table import Judgments
 
 MU_SD, LOG_ALPHA_SD, LOG_W_SD, LOG_EPS_SD = 0.5, 0.7, 0.5, 0.4
@@ -47,7 +47,6 @@ ABSENT = -40.0
 """The log alpha of a grade that an assessor's scale has not."""
 CHUNK = 4096
 """So many assessors at a time where each takes much room."""
-PAIRS = ("all", "same-assessor")
 
 
 class GDAPairwise(Aggregator):
@@ -99,6 +98,12 @@ class GDAPairwise(Aggregator):
         "unit": POSITIVE,
         "typical": PROBABILITY,
     }
+    _parameter_constraints: ClassVar[Constraints] = {
+        "partners": [Number(1, MAX_INTEGER, integer=True)],
+        "pairs": [OneOf("all", "same-assessor")],
+        "difficulty": [Flag()],
+        "random_state": [Number(0, MAX_INTEGER, integer=True)],
+    }
 
     def __init__(
         self,
@@ -121,7 +126,7 @@ class GDAPairwise(Aggregator):
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
 
-    def start(self, shard: Shard) -> Arrays:
+    def _start(self, shard: Shard) -> Arrays:
         """Relevance from the mean grades within the query; who may be paired with whom."""
         sizes = np.diff(shard.offsets)
         item = np.repeat(np.arange(shard.n_items), sizes)
@@ -144,7 +149,7 @@ class GDAPairwise(Aggregator):
             "query_items": query_items,
         }
 
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """One Newton step of relevance, then slope and curvature of the assessors' parameters."""
         n_params = 2 * shard.n_grades + 1
         slope, curve = np.zeros((shard.n_assessors, n_params)), np.zeros((shard.n_assessors, n_params, n_params))
@@ -200,7 +205,7 @@ class GDAPairwise(Aggregator):
         )
         return float(value), precision
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """A Newton step of every assessor's parameters, bent by what came of the steps before.
 
         One that turns out to lower the posterior is taken back: the bent one for the plain, the plain by half.
@@ -241,14 +246,14 @@ class GDAPairwise(Aggregator):
         mean, sd = prior(theta["n_grades"], theta["params"].shape[1] // 2)
         return float(statistics["value"][0]) - 0.5 * float((((theta["params"] - mean) / sd) ** 2).sum())
 
-    def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """The pairwise log likelihood and the log priors (but for constants), per judgment."""
         return self._log_posterior(theta, statistics) / n
 
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """Relevance at its highest posterior given the assessors, however the loop came to them."""
         if self.difficulty:  # there may be several highest points: the way to one of them is always the same
-            local = self.start(shard)
+            local = self._start(shard)
         local = {**local, "relevance": local["relevance"] * theta["unit"][0]}
         params, nothing = on_the_line(theta), np.empty((0, theta["params"].shape[1]))
         _, precision = self._climb(shard, local, params, 1.0, SETTLED, nothing, nothing[:, :, None])
@@ -267,7 +272,7 @@ class GDAPairwise(Aggregator):
         """Points of the latent line, for documents of middling difficulty."""
         return PRIOR, answer_curves(on_the_line(theta))
 
-    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """Where each grade lies on the line, how wide, how the answers rise with relevance, what two of them tell."""
         params = on_the_line(theta)
         n_grades = params.shape[1] // 2
@@ -279,35 +284,21 @@ class GDAPairwise(Aggregator):
             "pairwise_informativeness": pairwise_informativeness(params),
         }
 
-    def check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
+    def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
         """Check that numbers of grades are in range, too."""
-        super().check_theta(theta, example, n_assessors)
+        super()._check_theta(theta, example, n_assessors)
         for name in ("n_grades", "of_scale"):
             require_range(name, theta[name], 2, theta["params"].shape[1] // 2)
 
-    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
+    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
         """What the prior says."""
         n_grades = theta["of_scale"][scale_of]
         return n_grades if name == "n_grades" else prior(n_grades, theta["params"].shape[1] // 2)[0]
 
-    def adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """Other judgments have another posterior: the search begins anew from the parameters."""
-        theta = super().adopted(init, table)
+        theta = super()._adopt(init, table)
         return None if theta is None else {**theta, **search_from(theta["params"])}
-
-    def _check(self) -> None:
-        super()._check()
-        for name, low in (("partners", 1), ("random_state", 0)):
-            value = getattr(self, name)
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not whole or not low <= value < 2**63:
-                raise UsageError(f"{name} is a whole number from {low} up, not {value!r}.")
-        if self.pairs not in PAIRS:
-            raise UsageError(f"pairs is one of {', '.join(PAIRS)}, not '{self.pairs}'{near(self.pairs, PAIRS)}.")
-        if not isinstance(self.difficulty, bool | np.bool_):
-            raise UsageError(f"difficulty is True or False, not {self.difficulty!r}.")
-        if self.unjudgeable_as == "model":
-            raise UsageError("GDAPairwise takes --unjudgeable-as lowest or drop; it has no model of them.")
 
 
 def prior(own_grades: NDArray[np.int64], n_grades: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus.result import discrete_rows
+from crowdrank.constraints import Constraints, Number
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +41,7 @@ class GLAD(Aggregator):
 
     assessor_arrays: ClassVar[tuple[str, ...]] = ("ability",)
     carries: ClassVar[tuple[str, ...]] = ("beta",)
+    _parameter_constraints: ClassVar[Constraints] = {"ability_sd": [Number(0, above=True, finite=False)]}
 
     def __init__(
         self,
@@ -56,11 +58,11 @@ class GLAD(Aggregator):
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
 
-    def start(self, shard: Shard) -> Arrays:
+    def _start(self, shard: Shard) -> Arrays:
         """Nothing is known."""
         return {}
 
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Posteriors of the grades, betas one step up, and the bound's terms per assessor."""
         ability = np.ones(shard.n_assessors) if theta is None else theta["ability"]
         linear, quadratic = np.zeros(shard.n_assessors), np.zeros(shard.n_assessors)
@@ -94,30 +96,30 @@ class GLAD(Aggregator):
             )
         return beta
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """The top of the bound: a ridge towards 1."""
         pull = self.ability_sd**-2
         return {"ability": (statistics["linear"] + pull) / (statistics["quadratic"] + pull)}
 
-    def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """The log likelihood and the log priors (but for constants), per judgment."""
         log_prior = -0.5 * float((((theta["ability"] - 1.0) / self.ability_sd) ** 2).sum())
         return (float(statistics["log_posterior"][0]) + log_prior) / n
 
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """The expected grade, and how hard the item is."""
         beta, posterior = np.empty(shard.n_items), np.empty((shard.n_items, shard.n_grades))
         kernels.settle_items(shard.offsets, shard.assessor, shard.grade, shard.gold, theta["ability"], beta, posterior)
-        return {**self.discrete_rows(posterior, shard.values), "difficulty": np.exp(-beta)}
+        return {**discrete_rows(posterior, shard.values, self.interval), "difficulty": np.exp(-beta)}
 
-    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The ability: 0 guesses, below 0 answers in reverse."""
         return {"ability": theta["ability"]}
 
     @property
     def alphas_(self) -> pd.Series[Any]:
         """The abilities, by crowd-kit's name."""
-        return self.per_assessor("ability", "alpha")
+        return self._assessor_series("ability", "alpha")
 
     @property
     def betas_(self) -> pd.Series[Any]:
@@ -127,13 +129,6 @@ class GLAD(Aggregator):
         betas[:] = -np.log(difficulty)
         return betas.rename("beta")
 
-    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
+    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
         """The prior's mean."""
         return np.ones(len(scale_of))
-
-    def _check(self) -> None:
-        super()._check()
-        if not self.ability_sd > 0:
-            raise UsageError(f"ability_sd is a positive number, not {self.ability_sd}.")
-        if self.unjudgeable_as == "model":
-            raise UsageError("GLAD takes --unjudgeable-as lowest or drop; it has no model of them.")

@@ -21,7 +21,8 @@ from crowdrank._folders import FolderKind, open_folder
 from crowdrank._saved import Fields, is_scalar, loading, read_parquet, require
 from crowdrank._text import counted
 from crowdrank._typing import Arrays
-from crowdrank.consensus import diagnostics, kernels
+from crowdrank.consensus import diagnostics
+from crowdrank.consensus.gold_accuracy import count_agreements
 from crowdrank.consensus.result import Consensus, check_assessor_table, check_documents, document_table
 from crowdrank.judgments.codes import scale_from
 from crowdrank.judgments.gold import ShardGold
@@ -130,9 +131,8 @@ def sums(judgments: Judgments, relevance: NDArray[np.float64], gold: NDArray[np.
     }
     if gold is None:
         return found
-    agreed, asked = np.zeros(judgments.n_assessors), np.zeros(judgments.n_assessors)
-    kernels.count_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold, agreed, asked)
-    return {**found, "by_experts": diagnostics.by_experts(judgments, gold), "agreed": agreed, "asked": asked}
+    agreements = count_agreements(judgments, gold)._asdict()
+    return {**found, "by_experts": diagnostics.by_experts(judgments, gold), **agreements}
 
 
 def summed(shards: Iterable[Arrays]) -> Arrays:

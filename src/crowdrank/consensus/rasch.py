@@ -23,8 +23,8 @@ from crowdrank.consensus.latent import (
     states_prior,
     use_of_answers,
 )
+from crowdrank.constraints import Constraints, Flag
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments
 
 FEW = 5.0
@@ -77,6 +77,7 @@ class Rasch(Aggregator):
         "scale": POSITIVE,
     }
     carries: ClassVar[tuple[str, ...]] = ()
+    _parameter_constraints: ClassVar[Constraints] = {"difficulty": [Flag()]}
 
     def __init__(
         self,
@@ -96,18 +97,18 @@ class Rasch(Aggregator):
     def _difficulties(self) -> NDArray[np.float64]:
         return DIFFICULTIES if self.difficulty else np.ones(1)
 
-    def start(self, shard: Shard) -> Arrays:
+    def _start(self, shard: Shard) -> Arrays:
         """Nothing is known."""
         return {"posterior": np.empty((shard.n_items, 0))}
 
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Posteriors on the nodes and the answers given there; before the first pass, how often each grade is used."""
         if theta is None:
             return local, use_of_answers(shard)
         gold = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
         return expect_nodes(shard, theta["likelihood"], gold, theta["shares"])
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Thresholds and scale by a Newton step each, then the prior that the thresholds come from."""
         if theta is None:
             return self._initial(statistics)
@@ -175,13 +176,13 @@ class Rasch(Aggregator):
             "first_mean": mean,
         }
 
-    def objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """The log likelihood per judgment, relevance integrated out."""
         return float(statistics["log_likelihood"][0]) / n
 
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """Relevance and its spread on the latent line; grades as a typical careful assessor would give them."""
-        rows = rows_on_nodes(self.line_posterior(local), theta["typical"], self.interval)
+        rows = rows_on_nodes(self._line_posterior(local), theta["typical"], self.interval)
         known = shard.gold >= 0
         rows["grade"][known] = shard.gold[known]
         rows["p"][known] = np.eye(shard.n_grades)[shard.gold[known]]
@@ -193,7 +194,7 @@ class Rasch(Aggregator):
         """The posterior by difficulty and node: (n_items, n_difficulties, n_nodes)."""
         return local["posterior"].reshape(-1, len(self._difficulties()), len(NODES))
 
-    def line_posterior(self, local: Arrays) -> NDArray[np.float64]:
+    def _line_posterior(self, local: Arrays) -> NDArray[np.float64]:
         """Over all difficulties."""
         over_all: NDArray[np.float64] = self._split(local).sum(axis=1)
         return over_all
@@ -206,35 +207,28 @@ class Rasch(Aggregator):
         """Points of the latent line for every difficulty."""
         return theta["shares"], theta["likelihood"]
 
-    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """The relevance at which each grade becomes as likely as the one below it."""
         places = np.where(theta["thresholds"] < UNREACHED, theta["thresholds"] / theta["scale"], np.nan)
         return {f"threshold_{step}": place for step, place in enumerate(places.T, start=1)}
 
-    def check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
+    def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
         """Check that scales are in range and covariances positive definite, too."""
-        super().check_theta(theta, example, n_assessors)
+        super()._check_theta(theta, example, n_assessors)
         require_range("scale_of", theta["scale_of"], 0, len(theta["mean"]) - 1)
         np.linalg.cholesky(theta["covariance"])  # raises LinAlgError
 
-    def newcomers(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
+    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
         """What the prior says."""
         return scale_of if name == "scale_of" else theta["mean"][scale_of]
 
-    def adopted(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """The curves are drawn anew: the other model may have been without difficulties."""
-        theta = super().adopted(init, table)
+        theta = super()._adopt(init, table)
         if theta is not None:
             theta["likelihood"] = threshold_curves(theta["thresholds"], theta["scale"][0], self._difficulties())
             theta["shares"] = states_prior(self._difficulties())
         return theta
-
-    def _check(self) -> None:
-        super()._check()
-        if not isinstance(self.difficulty, bool | np.bool_):
-            raise UsageError(f"difficulty is True or False, not {self.difficulty!r}.")
-        if self.unjudgeable_as == "model":
-            raise UsageError("Rasch takes --unjudgeable-as lowest or drop; it has no model of them.")
 
 
 def first_scale(n_grades: int) -> float:

@@ -16,6 +16,7 @@ from crowdrank._notebook import ROWS, heading, html_table, panel
 from crowdrank._saved import require
 from crowdrank._text import counted
 from crowdrank._typing import Arrays
+from crowdrank.consensus import kernels
 from crowdrank.judgments import frames
 from crowdrank.judgments.codes import check_ids
 from crowdrank.judgments.scale import Scale
@@ -126,6 +127,12 @@ def grade_labels(judgments: Judgments | ShardedJudgments) -> tuple[Any, ...]:
         return judgments.labels
     scale = judgments.main_scale
     return tuple(int(value) for value in scale.values) if scale.numeric else scale.names
+
+
+def discrete_rows(posterior: NDArray[np.float64], values: NDArray[np.float64], interval: float) -> Arrays:
+    """Return the rows of items whose truth is one of the grades, from P(grade), (n_items, n_grades)."""
+    relevance, sd, lower, upper, grade = kernels.summarize(posterior, values, (1 - interval) / 2, TIE)
+    return {"relevance": relevance, "sd": sd, "lower": lower, "upper": upper, "grade": grade, "p": posterior}
 
 
 def modal_grades(shares: NDArray[np.float64]) -> NDArray[np.int8]:

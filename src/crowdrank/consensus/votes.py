@@ -16,7 +16,6 @@ from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,11 +37,6 @@ class _Vote(Aggregator):
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
 
-    def _check(self) -> None:
-        super()._check()
-        if self.unjudgeable_as == "model":
-            raise UsageError(f"{type(self).__name__} takes --unjudgeable-as lowest or drop; it has no model of them.")
-
     @abstractmethod
     def relevance(self, votes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The relevance of each item from its votes (n_items, n_grades) and the values of the grades."""
@@ -51,7 +45,7 @@ class _Vote(Aggregator):
         """The grade of each item, as a code."""
         return modal_grades(votes / votes.sum(axis=1, keepdims=True))
 
-    def start(self, shard: Shard) -> Arrays:
+    def _start(self, shard: Shard) -> Arrays:
         """Count the votes; an expert grade overrules them."""
         votes = self.count(shard)
         known = shard.gold >= 0
@@ -63,18 +57,18 @@ class _Vote(Aggregator):
         votes: NDArray[np.float64] = kernels.count_votes(shard.offsets, shard.grade, shard.n_grades)
         return votes
 
-    def accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """How the crowd as a whole votes, and who agrees with the outcome."""
         agreed, asked = np.zeros(shard.n_assessors), np.zeros(shard.n_assessors)
         voted = self.voted(local["votes"])
         kernels.count_agreements(shard.offsets, shard.assessor, shard.grade, voted, agreed, asked)
         return local, {"votes": local["votes"].sum(axis=0), "agreed": agreed, "asked": asked}
 
-    def maximize(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """The shares of the grades over all votes."""
         return {"shares": statistics["votes"] / statistics["votes"].sum()}
 
-    def finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """The outcome of the vote, and how sure it is."""
         votes, values = local["votes"], shard.values
         relevance = self.relevance(votes, values)
@@ -93,7 +87,7 @@ class _Vote(Aggregator):
             "p": votes / votes.sum(axis=1, keepdims=True),
         }
 
-    def assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """How often each assessor gives the grade that the vote ends on."""
         return {"agreement": statistics["agreed"] / statistics["asked"]}
 
@@ -110,7 +104,7 @@ class MajorityVote(_Vote):
     @property
     def skills_(self) -> pd.Series[Any]:
         """How often each assessor agrees with the majority, by crowd-kit's name."""
-        return self.per_assessor("agreement", "skill")
+        return self._assessor_series("agreement", "skill")
 
     def relevance(self, votes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The value of the grade voted for."""

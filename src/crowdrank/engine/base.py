@@ -3,10 +3,10 @@
 A fit is a sequence of passes over shards. A pass adds up statistics, which are small, over all shards; what belongs to
 single items is the local state of a shard and stays beside it:
 
-    start(shard) -> local
-    accumulate(shard, local, theta) -> (local, statistics)
-    maximize(theta, statistics) -> theta
-    finish(shard, local, theta) -> rows
+    _start(shard) -> local
+    _accumulate(shard, local, theta) -> (local, statistics)
+    _maximize(theta, statistics) -> theta
+    _finish(shard, local, theta) -> rows
 
 Models define these functions; an engine decides where they run.
 """
@@ -44,22 +44,22 @@ class ShardModel(Protocol[ShardT_contra]):
     def carries(self) -> tuple[str, ...] | None:
         """Names of the local arrays that the next pass reads; None for all.
 
-        The other arrays follow from `restart` and a pass with the same theta.
+        The other arrays follow from `_restart` and a pass with the same theta.
         """
 
-    def start(self, shard: ShardT_contra) -> Arrays:
+    def _start(self, shard: ShardT_contra) -> Arrays:
         """Return the local state before the first pass."""
 
-    def restart(self, shard: ShardT_contra) -> Arrays:
+    def _restart(self, shard: ShardT_contra) -> Arrays:
         """Return the local arrays that a pass with a theta needs in addition to those carried."""
 
-    def accumulate(self, shard: ShardT_contra, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, shard: ShardT_contra, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Return new local state and statistics; without theta, those of the start.
 
         Arrays of `local` that a pass reads must not be changed, so that an interrupted pass can be repeated.
         """
 
-    def finish(self, shard: ShardT_contra, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, shard: ShardT_contra, local: Arrays, theta: Arrays) -> Arrays:
         """Return the results of a shard, one row per item."""
 
 

@@ -150,7 +150,7 @@ class LocalPasses(Generic[ShardT]):
 
         def accumulate(place: int) -> Arrays:
             shard = self.shards.load(place)
-            local, statistics = self.model.accumulate(shard, self._local(place, shard, theta), theta)
+            local, statistics = self.model._accumulate(shard, self._local(place, shard, theta), theta)
             self.states.save(place, local)
             return statistics
 
@@ -170,8 +170,8 @@ class LocalPasses(Generic[ShardT]):
             shard = self.shards.load(place)
             local = self._local(place, shard, theta)
             if not self.states.complete:
-                local, _ = self.model.accumulate(shard, local, theta)
-            return sink(place, self.model.finish(shard, local, theta))
+                local, _ = self.model._accumulate(shard, local, theta)
+            return sink(place, self.model._finish(shard, local, theta))
 
         with single_blas_thread():
             yield from self._map(finish)
@@ -195,7 +195,7 @@ class LocalPasses(Generic[ShardT]):
         stored = self.states.load(place)
         if self.states.complete:
             return stored
-        begin = self.model.start if theta is None or self.model.carries is None else self.model.restart
+        begin = self.model._start if theta is None or self.model.carries is None else self.model._restart
         return {**begin(shard), **stored}
 
     def _map(self, function: Callable[[int], T]) -> Iterator[T]:

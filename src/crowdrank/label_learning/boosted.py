@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._base import require_one_of, require_whole
 from crowdrank._saved import require, require_array, require_floats, require_range
+from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.label_learning import kernels
@@ -21,9 +21,10 @@ from crowdrank.label_learning.remapper import Functions, Learned, Remapper
 from crowdrank.rankers.lambdamart import shares
 from crowdrank.rankers.ranking_data import Floats, Integers
 
-STARTS = ("label", "consensus", "zero")
-MOST_BINS = 255
-MOST_DEPTH = 8
+MAX_BINS = 255
+"""Maximum number of bins of a label feature."""
+MAX_DEPTH = 8
+"""Maximum depth of a tree."""
 
 
 class BoostedRemapper(Remapper):
@@ -51,6 +52,13 @@ class BoostedRemapper(Remapper):
     """
 
     learned_: BoostedLearnt
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        "start": [OneOf("label", "consensus", "zero"), None],
+        "depth": [Number(1, MAX_DEPTH, integer=True)],
+        "min_child_samples": [Number(1, integer=True)],
+        "bins": [Number(2, MAX_BINS, integer=True)],
+    }
 
     def __init__(
         self,
@@ -114,16 +122,12 @@ class BoostedRemapper(Remapper):
             trees.check(len(self.feature_names_in_), self.depth)
         return BoostedLearnt(target, weight, self.learning_rate, len(self.feature_names_in_))
 
-    def _check(self) -> None:
-        super()._check()
-        require_one_of("start", self.start, (*STARTS, None))
-        require_whole("depth", self.depth, 1)
-        require_whole("min_child_samples", self.min_child_samples, 1)
-        require_whole("bins", self.bins, 2)
-        if self.depth > MOST_DEPTH or self.bins > MOST_BINS:
-            raise UsageError(f"depth is at most {MOST_DEPTH}, bins at most {MOST_BINS}.")
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
         if self.mode == "W" and self.start == "zero":
-            raise UsageError("mode='W' with start='zero' weighs targets that are all 0; start from the label.")
+            raise UsageError(
+                "must not be 'zero' if mode is 'W', which weighs targets that are all 0", parameter="start"
+            )
 
 
 class Binned:

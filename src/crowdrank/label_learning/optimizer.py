@@ -174,15 +174,15 @@ class LinearRows:
     def __init__(self, mode: str) -> None:
         self.mode = mode
 
-    def start(self, block: Arrays) -> Arrays:
+    def _start(self, block: Arrays) -> Arrays:
         """Nothing is kept."""
         return {}
 
-    def restart(self, block: Arrays) -> Arrays:
+    def _restart(self, block: Arrays) -> Arrays:
         """As at the start."""
-        return self.start(block)
+        return self._start(block)
 
-    def accumulate(self, block: Arrays, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, block: Arrays, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """The normal equations or, where the theta tells of a pull, the gradients of the coefficients."""
         assert theta is not None
         Y = block["Y"]
@@ -196,7 +196,7 @@ class LinearRows:
             "alpha": Y.T @ (of_weight * weight * (1 - weight)),
         }
 
-    def finish(self, block: Arrays, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, block: Arrays, local: Arrays, theta: Arrays) -> Arrays:
         """Nothing is asked of single labels."""
         return {}
 
@@ -231,16 +231,16 @@ class BoostedRows:
         self.roles = tuple(role for role, letter in (("target", "T"), ("raw", "W")) if letter in mode)
         self.width = width
 
-    def start(self, block: Arrays) -> Arrays:
+    def _start(self, block: Arrays) -> Arrays:
         """Targets as they start, weights of 1/2."""
         n = len(block["start"])
         return {"target": block["start"].astype(np.float64), "raw": np.zeros(n)}
 
-    def restart(self, block: Arrays) -> Arrays:
+    def _restart(self, block: Arrays) -> Arrays:
         """As at the start."""
-        return self.start(block)
+        return self._start(block)
 
-    def accumulate(self, block: Arrays, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, block: Arrays, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """The normal equations, after the trees told of are added; or a level of the trees that are being grown."""
         if theta is None or "level" not in theta:
             local = local if theta is None else self._with_trees(block, local, theta)
@@ -281,7 +281,7 @@ class BoostedRows:
             moved[role] = moved[role] + theta[f"{role}_value"][node]
         return moved
 
-    def finish(self, block: Arrays, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, block: Arrays, local: Arrays, theta: Arrays) -> Arrays:
         """Nothing is asked of single labels."""
         return {}
 

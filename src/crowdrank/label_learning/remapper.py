@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from crowdrank._base import Parametrized, require_number, require_one_of, require_whole
+from crowdrank._base import load_class, require_one_of, require_whole
+from crowdrank._folders import FolderKind
+from crowdrank._model_io import FittedEstimator
 from crowdrank._notebook import heading, html_table, panel, paragraph
 from crowdrank._progress import Report, reporting
 from crowdrank._saved import Fields, is_number, require
 from crowdrank._text import counted
+from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf, SequenceOf
 from crowdrank.engine.base import Engine
-from crowdrank.errors import InputError, NotFittedError, UsageError
+from crowdrank.errors import InputError, NotFittedError
 from crowdrank.evaluation.measures import parse_gains
 from crowdrank.label_learning.expert_set import Experts, refuse_leaks
 from crowdrank.label_learning.gls_gradients import Background
@@ -26,7 +29,7 @@ from crowdrank.label_learning.objectives import Aim, Loss, Objective
 from crowdrank.label_learning.optimizer import Climb, EngineSteps, Steps
 from crowdrank.label_learning.remapped_labels import Remapped, groups
 from crowdrank.rankers import store
-from crowdrank.rankers.base import say_blanks
+from crowdrank.rankers.base import warn_missing_values
 from crowdrank.rankers.instances import Instances, as_features
 from crowdrank.rankers.labels import pair_positions
 from crowdrank.rankers.lambdamart import shares
@@ -35,6 +38,9 @@ from crowdrank.rankers.ranking_data import Floats, Lists
 from crowdrank.rankers.store import State
 
 MODES = ("W", "T", "W+T")
+"""What is learned: weights, targets, or both."""
+REMAPPERS = ("linear.LinearRemapper", "boosted.BoostedRemapper")
+"""Locations of the remappers."""
 
 
 class Functions(ABC):
@@ -90,7 +96,7 @@ class Best:
     coefficients: Floats
 
 
-class Remapper(Parametrized, ABC):
+class Remapper(FittedEstimator):
     """Learns what labels are worth and how much they count, so that a ranker trained on them serves the experts best.
 
     The ranker in between is weighted least squares (`GLS`), whose answer to a change of any label is known; the slope
@@ -122,6 +128,20 @@ class Remapper(Parametrized, ABC):
     validation: float
     kind: str
     random_state: int
+
+    _folder: ClassVar[FolderKind] = store.REMAPPER
+    _file: ClassVar[str] = store.FILE
+    _parameter_constraints: ClassVar[Constraints] = {
+        "mode": [OneOf(*MODES)],
+        "objective": [InstanceOf(str, "the name of a measure or loss"), InstanceOf(Callable, "a function")],
+        "ridge": [Number(0, above=True), SequenceOf(Number(0, above=True))],
+        "n_iter": [Number(0, integer=True)],
+        "learning_rate": [Number(0, above=True)],
+        "patience": [Number(1, integer=True)],
+        "validation": [Number(0, above=True)],
+        "kind": [OneOf(*KINDS)],
+        "random_state": [Number(0, integer=True)],
+    }
 
     label_features_: LabelFeatures
     remapped_: Remapped
@@ -190,7 +210,7 @@ class Remapper(Parametrized, ABC):
             engine: where the sums over labels are made; by default here, in memory.
 
         """
-        self._check()
+        self._check_parameters()
         known = as_features(features)
         told = labels if isinstance(labels, LabelFeatures) else label_features(labels, kind=self.kind, engine=engine)
         told, row = _with_features(told, known)
@@ -201,7 +221,7 @@ class Remapper(Parametrized, ABC):
         aim.adopt(experts.lists.y)
         X = known.matrix[row]
         standard = Standard.of(X, np.diff(told.judgments.offsets).astype(np.float64))
-        say_blanks(Lists(X, X[:, 0], None, np.array([0, len(X)]), None, np.arange(len(X)), known.names), "GLS")
+        warn_missing_values(Lists(X, X[:, 0], None, np.array([0, len(X)]), None, np.arange(len(X)), known.names), "GLS")
         standardized = standard(X)
         background = Background(standardized, told.item) if engine is None else None
         rows = [
@@ -347,54 +367,48 @@ class Remapper(Parametrized, ABC):
 
     # Storage.
 
-    def save(self, path: str | Path) -> None:
-        """Write the learned functions and the ranker into a folder: JSON and Parquet, no pickle. Labels stay out."""
-        self._require_fitted()
+    @classmethod
+    def _registered_classes(cls) -> Iterable[type[Any]]:
+        return (load_class("label_learning", location) for location in REMAPPERS)
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        """Return the parameters; a function as the objective is saved by its name."""
+        parameters = super()._saved_parameters()
+        if not isinstance(self.objective, str):
+            parameters["objective"] = getattr(self.objective, "__name__", "a function")
+        return parameters
+
+    def _write_state(self, folder: Path) -> dict[str, Any]:
+        """Write the learned functions and the ranker, but not the labels."""
         values = {
             "best_iteration": self.best_iteration_,
             "mu": self.mu_,
             "validation": self.validation_,
             "recipe": self.recipe_,
         }
-        parameters = self.get_params()
-        if not isinstance(self.objective, str):
-            parameters["objective"] = getattr(self.objective, "__name__", "a function")
         state = State(values, self.learned_.arrays(), {}, {"ranker": self.ranker_})
-        saved: Any = self  # the store asks for a name, names of features and a history, which remappers have too
-        store.write(path, saved, parameters, state, store.REMAPPER)
+        return {
+            "features": list(self.feature_names_in_),
+            "history": self.history_,
+            "validation_queries": [],
+            **state.write(folder),
+        }
 
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what :meth:`save` wrote; `Remapper.load` reads any remapper.
+    def _read_state(self, folder: Path, fields: Fields, files: Iterable[str]) -> None:
+        state = State.read(folder, fields, files)
+        self.feature_names_in_ = tuple(fields.texts("features"))
+        require(self.feature_names_in_, "there are no features")
+        self.history_ = fields.sequence("history", _is_step, "steps")
+        values = Fields(state.values)
+        self.best_iteration_, self.mu_ = values.whole("best_iteration"), values.number("mu")
+        self.validation_, self.recipe_ = values.number("validation"), _recipe(values.object("recipe"))
+        self.learned_ = self._restore(state.arrays)
+        ranker = state.parts["ranker"]
+        require(isinstance(ranker, GLS), "its ranker is not a GLS")
+        assert isinstance(ranker, GLS)
+        self.ranker_ = ranker
 
-        Raises:
-            InputError: the folder has no saved remapper, or one of its files was damaged or altered.
-
-        """
-        from crowdrank.label_learning.boosted import BoostedRemapper
-        from crowdrank.label_learning.linear import LinearRemapper
-
-        about, state = store.read(path, store.REMAPPER)
-        known: dict[str, Any] = {one.__name__: one for one in (LinearRemapper, BoostedRemapper)}
-        with store.reading(path, store.REMAPPER):
-            found = known.get(about.text("ranker"))
-            if found is None or not issubclass(found, cls):
-                raise InputError(f"it holds a {about.text('ranker')}, not a {cls.__name__}", source=str(path))
-            remapper: Self = found().set_params(**store.tuples(about.object("parameters")))
-            remapper._check()
-            remapper.feature_names_in_ = tuple(about.texts("features"))
-            remapper.history_ = about.sequence("history", _is_step, "steps")
-            values = Fields(state.values)
-            remapper.best_iteration_, remapper.mu_ = values.whole("best_iteration"), values.number("mu")
-            remapper.validation_, remapper.recipe_ = values.number("validation"), _recipe(values.object("recipe"))
-            remapper.learned_ = remapper._restore(state.arrays)
-            ranker = state.parts["ranker"]
-            require(isinstance(ranker, GLS), "its ranker is not a GLS")
-            assert isinstance(ranker, GLS)
-            remapper.ranker_ = ranker
-        return remapper
-
-    # Checks and manners.
+    # Checks.
 
     def _experts(self, expert: Any, eval_set: Any, features: Any, aim: Aim) -> tuple[Experts, Experts]:
         experts = Experts.of(expert, features, ranks=aim.ranks, what="expert")
@@ -413,25 +427,8 @@ class Remapper(Parametrized, ABC):
                 "no label feature differs between two labels", fix="give labels of several assessors or grades"
             )
 
-    def _check(self) -> None:
-        require_one_of("mode", self.mode, MODES)
-        require_one_of("kind", self.kind, KINDS)
-        require_whole("n_iter", self.n_iter, 0)
-        require_whole("patience", self.patience, 1)
-        require_whole("random_state", self.random_state, 0)
-        require_number("learning_rate", self.learning_rate, 0, above=True)
-        require_number("validation", self.validation, 0, above=True)
-        ridges = _several(self.ridge)
-        if not ridges:
-            raise UsageError("ridge has no value; give one or several.")
-        for ridge in ridges:
-            require_number("ridge", ridge, 0, above=True)
-        if not isinstance(self.objective, str) and not callable(self.objective):
-            raise UsageError(f"objective is the name of a measure or loss, or a function, not {self.objective!r}.")
-
-    def _require_fitted(self) -> None:
-        if not hasattr(self, "learned_"):
-            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "learned_")
 
     def _of_fit(self) -> Remapped:
         self._require_fitted()
@@ -471,7 +468,7 @@ def _ranker(best: Best, standard: Standard, names: tuple[str, ...], aim: Aim) ->
     ranker.coef_ = best.coefficients[:-1] * graded
     ranker.intercept_ = float(best.coefficients[-1]) * graded + (aim.low if aim.asked == "squared" else 0.0)
     ranker.standard_, ranker.mu_, ranker.history_ = standard, best.mu, [best.value]
-    ranker.importances_, ranker.feature_names_in_ = shares(np.abs(ranker.coef_)), names
+    ranker.importances_, ranker.features_ = shares(np.abs(ranker.coef_)), names
     return ranker
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from crowdrank._progress import Report
-from crowdrank.consensus import model_class
+from crowdrank.consensus import get_aggregator
 from crowdrank.consensus.base import Aggregator
 from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
@@ -82,7 +82,7 @@ class Opinions:
         """Fit a method; return the model and its data warnings, each once."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model = model_class(method)().set_params(**options)
+            model = get_aggregator(method, **options)
             model.fit(self.material.labels, engine=self.cluster or LocalEngine(self.n_jobs), progress=report)
         return model, list(dict.fromkeys(str(one.message) for one in caught if one.category is DataWarning))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from crowdrank._text import counted
-from crowdrank.consensus import model_class
+from crowdrank.consensus import get_aggregator
 from crowdrank.pipeline.candidates import Candidate, TrainingView, sensible
 from crowdrank.pipeline.consensus_fits import Opinions
 from crowdrank.pipeline.run_data import Material, gather
@@ -84,7 +84,7 @@ def seconds(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fit = _fit_seconds(lesson)
-        model = model_class("dawid-skene")().set_params(n_iter=2)
+        model = get_aggregator("dawid-skene", n_iter=2)
         one_pass = _timed_again(lambda: model.fit(material.labels)) / 2
     consensus = sum(PASSES.get(method, 1) for method in methods) * ITERATIONS * one_pass
     hidden = np.isin(material.query[material.judged > 0], parts.development).any()
@@ -107,7 +107,7 @@ def _fit_seconds(lesson: TrainingView) -> float:
     def few(n: int, stops: bool) -> Ranker:
         ranker = lesson.boosted(n, stops)
         rounds.append(ranker.n_estimators)
-        return LambdaMART(**{**ranker.get_params(), "n_estimators": ROUNDS})
+        return LambdaMART(**{**ranker.get_params(deep=False), "n_estimators": ROUNDS})
 
     return _timed_again(lambda: lesson.taught(few, rows, y)) / ROUNDS * rounds[0]
 

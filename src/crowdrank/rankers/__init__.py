@@ -1,15 +1,10 @@
-"""Rankers: from features and labels to scores. One contract (`base.py`); one file per kind.
-
->>> ranker_class("gls").__name__
-'GLS'
-"""
+"""Rankers, one file per kind: from features and labels to scores; `base.py` has their contract."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from crowdrank.errors import UsageError, near
+from crowdrank._base import load_class, unknown_name
 
 if TYPE_CHECKING:
     from crowdrank.rankers.base import Ranker
@@ -23,17 +18,24 @@ RANKERS = {
     "ensemble": "ensemble.Ensemble",
     "tree-features": "tree_features.TreeFeatures",
 }
-"""The names of the rankers on the command line, and where each lives (loaded when asked for)."""
+"""Location of each ranker by its name on the command line; modules are loaded when needed."""
 
 
-def ranker_class(name: str) -> type[Ranker]:
-    """The class of a ranker by its name on the command line.
+def get_ranker(name: str, **parameters: Any) -> Ranker:
+    """Return a ranker by its name on the command line.
 
-    >>> ranker_class("lambdamart").__name__
-    'LambdaMART'
+    Args:
+        name: a name such as `lambdamart` or `gls`.
+        parameters: parameters of the ranker.
+
+    Raises:
+        UsageError: there is no such ranker, or it has no such parameter.
+
+    >>> get_ranker("gls", mu=10.0)
+    GLS(mu=10.0)
+
     """
     if name not in RANKERS:
-        raise UsageError(f"There is no ranker '{name}'{near(name, RANKERS)}; the rankers are: {', '.join(RANKERS)}.")
-    module, cls = RANKERS[name].split(".")
-    found: type[Ranker] = getattr(importlib.import_module(f"crowdrank.rankers.{module}"), cls)
-    return found
+        raise unknown_name("ranker", name, RANKERS)
+    ranker: Ranker = load_class("rankers", RANKERS[name])().set_params(**parameters)
+    return ranker

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from crowdrank._base import require_whole
 from crowdrank._progress import Report
 from crowdrank._saved import require, require_floats
+from crowdrank.constraints import Constraints, Flag, InstanceOf, Number, SequenceOf
+from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
-from crowdrank.rankers.base import Ranker, flat_said
+from crowdrank.rankers.base import N_JOBS, Ranker, constant_features_known
 from crowdrank.rankers.lambdamart import LambdaMART, shares
 from crowdrank.rankers.linear import GLS
 from crowdrank.rankers.ranking_data import Floats, Integers, Lists, query_codes
 from crowdrank.rankers.store import State
-from crowdrank.rankers.validation import Validation, check_validation
+from crowdrank.rankers.validation import Validation
 
 HALVES = 10
 """Weights are found on so many halves of the queries, drawn, and averaged: those of a single search follow chance."""
@@ -55,6 +56,13 @@ class Ensemble(Ranker):
     members_: list[Ranker]
     weights_: Floats
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "members": [SequenceOf(InstanceOf(Ranker, "a ranker")), None],
+        "prefit": [Flag()],
+        "steps": [Number(1, integer=True)],
+        **N_JOBS,
+    }
+
     def __init__(
         self,
         members: Sequence[Ranker] | None = None,
@@ -83,18 +91,18 @@ class Ensemble(Ranker):
         [0.75, 0.25]
         """
         made = cls(members, prefit=True)
-        made._check()
+        made._check_parameters()
         for member in members:
             member._require_fitted()
         made.members_, made.weights_, made.history_ = list(members), shares(weights), []
-        made.feature_names_in_ = members[0].feature_names_in_
+        made.features_, made._has_feature_names = members[0].features_, members[0]._has_feature_names
         made.importances_ = made._importances()
         return made
 
     def _importances(self) -> Floats:
         return shares(sum(weight * m.importances_ for weight, m in zip(self.weights_, self.members_, strict=True)))
 
-    def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
+    def _learn(self, lists: Lists, validation: Validation | None, report: Report, engine: Engine | None) -> None:
         self.members_ = list(self.members) if self.members is not None else [LambdaMART(n_jobs=self.n_jobs), GLS()]
         if self.prefit:
             for member in self.members_:
@@ -120,14 +128,14 @@ class Ensemble(Ranker):
             "eval_set": held_out,
             "progress": report,
         }
-        with flat_said():
+        with constant_features_known():
             fitted.fit(lists.named(), lists.labels, **told)
         fitted.validation_queries_ = self.validation_queries_
         return fitted
 
     def _votes(self, X: Floats, query: Integers, names: tuple[str, ...]) -> Floats:
         """Each member's standardized scores: (n_members, n)."""
-        if any(member.feature_names_in_ != names for member in self.members_):
+        if any(member.features_ != names for member in self.members_):
             raise UsageError("The members of an Ensemble learn from the same features, in the same order.")
         return np.stack([standardized(member.predict(X, query), query) for member in self.members_])
 
@@ -135,11 +143,13 @@ class Ensemble(Ranker):
         """Rows are standardized within their query, so that it must be known."""
         if query is None:
             raise UsageError("An Ensemble standardizes scores within each query: give predict(X, query=...).")
-        return np.asarray(self.weights_ @ self._votes(X, query_codes(query, len(X)), self.feature_names_in_))
+        return np.asarray(self.weights_ @ self._votes(X, query_codes(query, len(X)), self.features_))
 
-    def _stored_parameters(self) -> dict[str, Any]:
-        # The members stand beside, each in a folder of its own.
-        return {**self.get_params(), "members": None, "prefit": False}
+    def _fitted_parameters(self) -> tuple[str, ...]:
+        return ("members",) if self.prefit else ()
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        return {**super()._saved_parameters(), "members": None, "prefit": False}
 
     def _state(self) -> State:
         parts = {f"member-{number}": member for number, member in enumerate(self.members_)}
@@ -150,20 +160,14 @@ class Ensemble(Ranker):
         require(self.members_, "there are no members")
         require_floats(state.arrays, ["weights"], (len(self.members_),), 0.0)
         self.weights_ = state.arrays["weights"]
-        same = all(member.feature_names_in_ == self.feature_names_in_ for member in self.members_)
+        same = all(member.features_ == self.features_ for member in self.members_)
         require(same, "its members have other features")
         self.members = self.members_
 
-    def _check(self) -> None:
-        super()._check()
-        require_whole("steps", self.steps, 1)
-        if self.n_jobs is not None:
-            require_whole("n_jobs", self.n_jobs, 1)
-        check_validation(self.validate_by)
-        if self.members is not None and (not self.members or not all(isinstance(m, Ranker) for m in self.members)):
-            raise UsageError("members are one ranker or more.")
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
         if self.prefit and self.members is None:
-            raise UsageError("prefit=True takes members that are fitted already.")
+            raise UsageError("must be fitted rankers if prefit is True, not None", parameter="members")
 
 
 def standardized(score: Floats, query: Integers) -> Floats:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._base import require_number, require_whole
 from crowdrank._progress import Report
 from crowdrank._text import counted
 from crowdrank.consensus.gda_pairwise import GDAPairwise
+from crowdrank.constraints import Constraints, InstanceOf, Number, Parsed
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
@@ -23,6 +23,7 @@ from crowdrank.rankers.base import require_differences
 from crowdrank.rankers.labels import read_labels
 from crowdrank.rankers.lambdamart import BoostedTrees, Objective
 from crowdrank.rankers.lambdas import CHUNKS, check_measure, measured, parts
+from crowdrank.rankers.metadata_routing import Request
 from crowdrank.rankers.ranking_data import Floats, Integers, Lists, Named, as_matrix, checked_weights, told_ids
 
 
@@ -51,6 +52,18 @@ class GDAPairwiseMART(BoostedTrees):
     >>> len(ranker.importances_)
     20
     """
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        "model": [InstanceOf(GDAPairwise, "a fitted GDAPairwise"), None],
+        "measure": [Parsed(check_measure)],
+        "truncation": [Number(1, integer=True)],
+        "most_pairs": [Number(1, integer=True)],
+        "min_curvature": [Number(0, above=True)],
+    }
+    _default_requests: ClassVar[Mapping[str, Mapping[str, Request]]] = {
+        **BoostedTrees._default_requests,
+        "fit": {**BoostedTrees._default_requests["fit"], "document": True},
+    }
 
     def __init__(
         self,
@@ -109,11 +122,9 @@ class GDAPairwiseMART(BoostedTrees):
             document: the id of each row's document. Rows without judgments are left out, which is said.
 
         """
-        self._check()
+        self._check_parameters()
         if self.model is None:
-            raise UsageError(
-                "GDAPairwiseMART explains judgments: give it a fitted GDAPairwise, GDAPairwiseMART(model)."
-            )
+            raise UsageError("must be a fitted GDAPairwise, whose judgments the trees explain", parameter="model")
         names, documents = _ids(X, query, document)
         items = judged_items(self.model, names, documents)
         rows = np.flatnonzero(items >= 0)
@@ -126,29 +137,27 @@ class GDAPairwiseMART(BoostedTrees):
             warnings.warn(f"{lost} without judgments in the model were left out.", stacklevel=2)
         labels = read_labels(self.model).target("probabilities")[items] if y is None else np.asarray(y)
         weight = checked_weights(sample_weight, len(items))
-        self._items = items[rows]
-        try:
-            return self._fit(
-                _taken(X, rows),
-                labels[rows] if len(labels) == len(items) else labels,
-                (names if query is None else _array(query)).take(pa.array(rows)),
-                None if weight is None else weight[rows],
-                eval_set,
-                progress,
-                engine,
-            )
-        finally:
-            del self._items
+        return self._fit(
+            _taken(X, rows),
+            labels[rows] if len(labels) == len(items) else labels,
+            (names if query is None else _array(query)).take(pa.array(rows)),
+            None if weight is None else weight[rows],
+            eval_set,
+            progress,
+            engine,
+            items=items[rows],
+        )
 
-    def _objective(self, lists: Lists, n_jobs: int) -> Objective:
+    def _objective(self, lists: Lists, n_jobs: int, items: Integers | None = None) -> Objective:
         assert self.model is not None
+        assert items is not None
         gains = parse_gains(self.gains)
         if self.measure is not None:  # without differences in gain no swap changes a measure
             require_differences(lists.gain(gains), lists)
         return JudgmentObjective(
             lists,
             self.model,
-            self._items[lists.order],
+            items[lists.order],
             measure=self.measure,
             gains=gains,
             truncation=self.truncation,
@@ -161,18 +170,11 @@ class GDAPairwiseMART(BoostedTrees):
     def _needs_differences(self) -> bool:
         return self.measure is not None  # else judgments say everything, and labels nothing
 
-    def _stored_parameters(self) -> dict[str, Any]:
-        return {**self.get_params(), "model": None}
+    def _fitted_parameters(self) -> tuple[str, ...]:
+        return ("model",)
 
-    def _check(self) -> None:
-        super()._check()
-        check_measure(self.measure)
-        parse_gains(self.gains)
-        require_whole("truncation", self.truncation, 1)
-        require_whole("most_pairs", self.most_pairs, 1)
-        require_number("min_curvature", self.min_curvature, 0, above=True)
-        if self.model is not None and not isinstance(self.model, GDAPairwise):
-            raise UsageError(f"model is a fitted GDAPairwise, not a {type(self.model).__name__}.")
+    def _saved_parameters(self) -> dict[str, Any]:
+        return {**super()._saved_parameters(), "model": None}
 
 
 class JudgmentObjective:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from crowdrank._base import require_number, require_one_of, require_whole
 from crowdrank._progress import Report
 from crowdrank._saved import Fields
 from crowdrank._text import counted
+from crowdrank.constraints import Constraints, Flag, InstanceOf, Number, OneOf, Parsed
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
-from crowdrank.rankers.base import Ranker, require_differences
+from crowdrank.rankers.base import N_JOBS, Ranker, require_differences
 from crowdrank.rankers.lambdamart_dask import boosted_on_cluster, require_own
 from crowdrank.rankers.lambdas import WEIGHTINGS, LambdaObjective, check_measure
 from crowdrank.rankers.ranking_data import Floats, Lists
 from crowdrank.rankers.store import State
 from crowdrank.rankers.trees_text import check_trees
-from crowdrank.rankers.validation import Validation, check_validation
+from crowdrank.rankers.validation import Validation
 
 Objective = Callable[[Floats], tuple[Floats, Floats]]
 FEW_CELLS = 1_000_000
@@ -44,13 +44,28 @@ class BoostedTrees(Ranker):
     best_iteration_: int
     booster_: Any
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "n_estimators": [Number(1, integer=True)],
+        "num_leaves": [Number(2, integer=True)],
+        "min_child_samples": [Number(1, integer=True)],
+        "patience": [Number(1, integer=True)],
+        "learning_rate": [Number(0, above=True)],
+        "lightgbm": [InstanceOf(Mapping, "a mapping of LightGBM's parameters"), None],
+        **N_JOBS,
+    }
+
     @abstractmethod
     def _objective(self, lists: Lists, n_jobs: int) -> Objective:
-        """The forces on scores, and their curvatures."""
+        """Return the gradient and the curvature of the loss in each score as a function of the scores.
 
-    def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
+        A subclass may have further optional arguments, which its `fit` passes on.
+        """
+
+    def _learn(
+        self, lists: Lists, validation: Validation | None, report: Report, engine: Engine | None, **options: Any
+    ) -> None:
         n_jobs = self.n_jobs or usual_threads(lists.X.size)
-        objective = self._objective(lists, n_jobs)
+        objective = self._objective(lists, n_jobs, **options)
         self.booster_, self.best_iteration_, self.history_ = boosted(
             lists.X,
             objective,
@@ -74,22 +89,9 @@ class BoostedTrees(Ranker):
         return State({"best_iteration": self.best_iteration_}, {"importances": self.importances_}, {"trees": text})
 
     def _restore(self, state: State) -> None:
-        n_trees = check_trees(state.texts["trees"], len(self.feature_names_in_))
+        n_trees = check_trees(state.texts["trees"], self.n_features_in_)
         self.booster_ = booster_of(state.texts["trees"])
         self.best_iteration_ = Fields(state.values).whole("best_iteration", 1, max(n_trees, 1))
-
-    def _check(self) -> None:
-        super()._check()
-        require_whole("n_estimators", self.n_estimators, 1)
-        require_whole("num_leaves", self.num_leaves, 2)
-        require_whole("min_child_samples", self.min_child_samples, 1)
-        require_whole("patience", self.patience, 1)
-        require_number("learning_rate", self.learning_rate, 0, above=True)
-        check_validation(self.validate_by)
-        if self.n_jobs is not None:
-            require_whole("n_jobs", self.n_jobs, 1)
-        if self.lightgbm is not None and not isinstance(self.lightgbm, Mapping):
-            raise UsageError(f"lightgbm is a mapping of LightGBM's parameters, not {self.lightgbm!r}.")
 
 
 class LambdaMART(BoostedTrees):
@@ -135,6 +137,13 @@ class LambdaMART(BoostedTrees):
     """
 
     learns_on_engines = True
+    _parameter_constraints: ClassVar[Constraints] = {
+        "measure": [Parsed(check_measure)],
+        "pair_weights": [OneOf(*WEIGHTINGS)],
+        "sigmoid": [Number(0, above=True)],
+        "truncation": [Number(1, integer=True)],
+        "norm": [Flag()],
+    }
 
     def __init__(
         self,
@@ -195,29 +204,27 @@ class LambdaMART(BoostedTrees):
                 `nDCG`, and no weights but `post`. By default here.
 
         """
-        self._pair_targets = pair_targets
-        try:
-            return self._fit(X, y, query, sample_weight, eval_set, progress, engine)
-        finally:
-            del self._pair_targets
+        return self._fit(X, y, query, sample_weight, eval_set, progress, engine, pair_targets=pair_targets)
 
-    def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
-        if self._engine is None or not self._engine.is_cluster:
-            super()._learn(lists, validation, report)
+    def _learn(
+        self, lists: Lists, validation: Validation | None, report: Report, engine: Engine | None, **options: Any
+    ) -> None:
+        if engine is None or not engine.is_cluster:
+            super()._learn(lists, validation, report, engine, **options)
             return
-        require_own(self, lists, self._pair_targets)
+        require_own(self, lists, options["pair_targets"])
         settings = tree_settings(self, 1)
-        found = boosted_on_cluster(self, lists, settings, validation, self._engine, report)
+        found = boosted_on_cluster(self, lists, settings, validation, engine, report)
         self.booster_, self.best_iteration_, self.history_ = found
         self.importances_ = shares(self.booster_.feature_importance("gain", iteration=self.best_iteration_))
 
-    def _objective(self, lists: Lists, n_jobs: int) -> Objective:
+    def _objective(self, lists: Lists, n_jobs: int, pair_targets: Any = None) -> Objective:
         objective = LambdaObjective(
             lists,
             measure=self.measure,
             gains=parse_gains(self.gains),
             weighting=self.pair_weights,
-            pair_targets=self._pair_targets,
+            pair_targets=pair_targets,
             sigmoid=self.sigmoid,
             truncation=self.truncation,
             norm=self.norm,
@@ -225,15 +232,6 @@ class LambdaMART(BoostedTrees):
         )
         require_differences(objective.gain, lists)
         return objective
-
-    def _check(self) -> None:
-        super()._check()
-        check_measure(self.measure)
-        parse_gains(self.gains)
-        require_one_of("pair_weights", self.pair_weights, tuple(WEIGHTINGS))
-        require_number("sigmoid", self.sigmoid, 0, above=True)
-        require_whole("truncation", self.truncation, 1)
-        require_one_of("norm", self.norm, (True, False))
 
 
 def usual_threads(cells: float = np.inf) -> int:

@@ -9,19 +9,19 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import linalg
 
-from crowdrank._base import require_number
 from crowdrank._progress import Report
 from crowdrank._saved import Fields, require_floats
 from crowdrank._typing import Arrays
+from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
-from crowdrank.errors import UsageError
+from crowdrank.errors import Fix, UsageError
 from crowdrank.rankers import kernels
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.lambdamart import shares
 from crowdrank.rankers.ranking_data import Floats, Lists
 from crowdrank.rankers.store import State
-from crowdrank.rankers.validation import Validation, check_validation
+from crowdrank.rankers.validation import Validation
 
 ROWS_PER_BLOCK = 1 << 16
 """Rows that are summed up at once."""
@@ -88,6 +88,10 @@ class GLS(Ranker):
 
     takes_blanks = False
     learns_on_engines = True
+    _parameter_constraints: ClassVar[Constraints] = {
+        "mu": [Number(0), SequenceOf(Number(0))],
+        "target": [OneOf("grade", "gain")],
+    }
 
     coef_: Floats
     intercept_: float
@@ -109,18 +113,24 @@ class GLS(Ranker):
         self.validate_by = validate_by
         self.random_state = random_state
 
-    def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
+    def _learn(self, lists: Lists, validation: Validation | None, report: Report, engine: Engine | None) -> None:
         target = lists.gain(self.gains) if self.target == "gain" else lists.y
         weight = np.ones(len(target)) if lists.weight is None else lists.weight
-        self._regress(lists.X, target, weight, validation)
+        self._regress(lists.X, target, weight, validation, engine or LocalEngine())
 
-    def _regress(self, X: Floats, target: Floats, weight: Floats, validation: Validation | None) -> None:
+    def _regress(
+        self, X: Floats, target: Floats, weight: Floats, validation: Validation | None, engine: Engine
+    ) -> None:
         X, target, weight = folded(X, target, weight)
-        solve = Normal.over(X, target, weight, self._engine or LocalEngine())
+        solve = Normal.over(X, target, weight, engine)
         self.standard_ = solve.standard
         ridges = self._ridges()
         if len(ridges) > 1 and validation is None:
-            raise UsageError("mu has several values: give eval_set, by which one is chosen, or one value.")
+            raise UsageError(
+                "has several values",
+                parameter="mu",
+                fix=[Fix("give {}, on which one is chosen", "eval_set"), "give one"],
+            )
         tried = []
         for mu in ridges:
             self.coef_, self.intercept_ = solve(mu)
@@ -149,21 +159,10 @@ class GLS(Ranker):
         return State({"intercept": self.intercept_, "mu": self.mu_}, arrays)
 
     def _restore(self, state: State) -> None:
-        require_floats(state.arrays, ["coef"], (len(self.feature_names_in_),))
-        self.coef_, self.standard_ = state.arrays["coef"], Standard.of_arrays(state.arrays, len(self.feature_names_in_))
+        require_floats(state.arrays, ["coef"], (self.n_features_in_,))
+        self.coef_, self.standard_ = state.arrays["coef"], Standard.of_arrays(state.arrays, self.n_features_in_)
         values = Fields(state.values)
         self.intercept_, self.mu_ = values.number("intercept"), values.number("mu")
-
-    def _check(self) -> None:
-        super()._check()
-        values: Any = self.mu if isinstance(self.mu, Sequence | np.ndarray) else [self.mu]
-        if len(values) == 0:
-            raise UsageError("mu has no value; give one or several.")
-        for mu in values:
-            require_number("mu", mu, 0)
-        if self.target not in ("grade", "gain"):
-            raise UsageError(f"target is grade or gain, not {self.target!r}.")
-        check_validation(self.validate_by)
 
 
 class RD(GLS):
@@ -182,6 +181,8 @@ class RD(GLS):
     True
     """
 
+    _parameter_constraints: ClassVar[Constraints] = {"delta": [Number(0, above=True)]}
+
     deviations_: Floats
 
     def __init__(
@@ -197,16 +198,14 @@ class RD(GLS):
         super().__init__(mu, target=target, gains=gains, validate_by=validate_by, random_state=random_state)
         self.delta = delta
 
-    def _regress(self, X: Floats, target: Floats, weight: Floats, validation: Validation | None) -> None:
-        super()._regress(X, target, weight, validation)
+    def _regress(
+        self, X: Floats, target: Floats, weight: Floats, validation: Validation | None, engine: Engine
+    ) -> None:
+        super()._regress(X, target, weight, validation, engine)
         self.history_ = []
         deviations = np.abs(target - self._score(X))
         self.deviations_ = deviations
-        super()._regress(X, target, weight / np.maximum(self.delta, deviations) ** 2, validation)
-
-    def _check(self) -> None:
-        super()._check()
-        require_number("delta", self.delta, 0, above=True)
+        super()._regress(X, target, weight / np.maximum(self.delta, deviations) ** 2, validation, engine)
 
 
 def masses(X: Floats, weight: Floats) -> Arrays:
@@ -233,15 +232,15 @@ class Rows:
     locality: ClassVar[str] = "item"
     carries: ClassVar[tuple[str, ...]] = ()
 
-    def start(self, block: Arrays) -> Arrays:
+    def _start(self, block: Arrays) -> Arrays:
         """Nothing is kept."""
         return {}
 
-    def restart(self, block: Arrays) -> Arrays:
+    def _restart(self, block: Arrays) -> Arrays:
         """As at the start."""
-        return self.start(block)
+        return self._start(block)
 
-    def accumulate(self, block: Arrays, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+    def _accumulate(self, block: Arrays, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """The sums that the next theta needs."""
         X, target, weight = block["X"], block["target"], block["weight"]
         if theta is None:
@@ -252,7 +251,7 @@ class Rows:
         weighted = rows * weight[:, None]
         return local, {"Z": rows.T @ weighted, "right": weighted.T @ (target - theta["level"])}
 
-    def finish(self, block: Arrays, local: Arrays, theta: Arrays) -> Arrays:
+    def _finish(self, block: Arrays, local: Arrays, theta: Arrays) -> Arrays:
         """Nothing is asked of single rows."""
         return {}
 

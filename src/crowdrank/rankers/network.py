@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from crowdrank._base import require_number, require_one_of, require_whole
 from crowdrank._progress import Report
 from crowdrank._saved import Fields, require, require_floats
+from crowdrank.constraints import Constraints, Flag, Number, OneOf, Parsed, SequenceOf
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
-from crowdrank.rankers.base import Ranker, require_differences
+from crowdrank.rankers.base import N_JOBS, Ranker, require_differences
 from crowdrank.rankers.lambdamart import shares
 from crowdrank.rankers.lambdas import WEIGHTINGS, LambdaObjective, check_measure
 from crowdrank.rankers.linear import Standard
 from crowdrank.rankers.ranking_data import Floats, Integers, Lists
 from crowdrank.rankers.store import State
-from crowdrank.rankers.validation import Validation, check_validation
+from crowdrank.rankers.validation import Validation
 
 
 class LambdaRankNet(Ranker):
@@ -48,6 +48,21 @@ class LambdaRankNet(Ranker):
     """
 
     takes_blanks = False
+    _parameter_constraints: ClassVar[Constraints] = {
+        "hidden": [SequenceOf(Number(1, integer=True), empty=True)],
+        "measure": [Parsed(check_measure)],
+        "pair_weights": [OneOf(*WEIGHTINGS)],
+        "sigmoid": [Number(0, above=True)],
+        "norm": [Flag()],
+        "truncation": [Number(1, integer=True)],
+        "epochs": [Number(1, integer=True)],
+        "batch": [Number(1, integer=True)],
+        "patience": [Number(1, integer=True)],
+        "learning_rate": [Number(0, above=True)],
+        "weight_decay": [Number(0)],
+        "dropout": [Number(0, 1, below=True)],
+        **N_JOBS,
+    }
 
     layers_: list[tuple[Floats, Floats]]
     standard_: Standard
@@ -103,20 +118,23 @@ class LambdaRankNet(Ranker):
         engine: Engine | None = None,
     ) -> Self:
         """Learn to rank; arguments as in `LambdaMART.fit`."""
-        self._pair_targets = pair_targets
-        try:
-            return self._fit(X, y, query, sample_weight, eval_set, progress, engine)
-        finally:
-            del self._pair_targets
+        return self._fit(X, y, query, sample_weight, eval_set, progress, engine, pair_targets=pair_targets)
 
-    def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
+    def _learn(
+        self,
+        lists: Lists,
+        validation: Validation | None,
+        report: Report,
+        engine: Engine | None,
+        pair_targets: Any = None,
+    ) -> None:
         torch = _torch()
         objective = LambdaObjective(
             lists,
             measure=self.measure,
             gains=parse_gains(self.gains),
             weighting=self.pair_weights,
-            pair_targets=self._pair_targets,
+            pair_targets=pair_targets,
             sigmoid=self.sigmoid,
             truncation=self.truncation,
             norm=self.norm,
@@ -188,36 +206,14 @@ class LambdaRankNet(Ranker):
 
     def _restore(self, state: State) -> None:
         arrays, values = state.arrays, Fields(state.values)
-        sizes = _sizes(len(self.feature_names_in_), self.hidden)
+        sizes = _sizes(self.n_features_in_, self.hidden)
         require(values.whole("layers") == len(sizes), "there are more or fewer layers than 'hidden' says")
         for number, (n_in, n_out) in enumerate(sizes):
             require_floats(arrays, [f"weight-{number}"], (n_in, n_out))
             require_floats(arrays, [f"bias-{number}"], (n_out,))
         self.layers_ = [(arrays[f"weight-{n}"], arrays[f"bias-{n}"]) for n in range(len(sizes))]
-        self.standard_ = Standard.of_arrays(arrays, len(self.feature_names_in_))
+        self.standard_ = Standard.of_arrays(arrays, self.n_features_in_)
         self.best_iteration_ = values.whole("best_iteration", 1)
-
-    def _check(self) -> None:
-        super()._check()
-        check_measure(self.measure)
-        parse_gains(self.gains)
-        require_one_of("pair_weights", self.pair_weights, tuple(WEIGHTINGS))
-        require_one_of("norm", self.norm, (True, False))
-        for name in ("truncation", "epochs", "batch", "patience"):
-            require_whole(name, getattr(self, name), 1)
-        if not isinstance(self.hidden, Sequence | np.ndarray) or isinstance(self.hidden, str):
-            raise UsageError(f"hidden is the sizes of the hidden layers, as in (64, 32), not {self.hidden!r}.")
-        for size in self.hidden:
-            require_whole("a hidden layer", size, 1)
-        require_number("sigmoid", self.sigmoid, 0, above=True)
-        require_number("learning_rate", self.learning_rate, 0, above=True)
-        require_number("weight_decay", self.weight_decay, 0)
-        require_number("dropout", self.dropout, 0)
-        if self.dropout >= 1:
-            raise UsageError(f"dropout is a share below 1, not {self.dropout!r}.")
-        if self.n_jobs is not None:
-            require_whole("n_jobs", self.n_jobs, 1)
-        check_validation(self.validate_by)
 
 
 def _torch() -> Any:

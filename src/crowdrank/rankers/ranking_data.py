@@ -47,6 +47,7 @@ class Lists:
         weight: (n,) or None.
         order: (n,) the row that each was before they were sorted by query.
         names: of the features.
+        has_names: whether the names are those of the user; otherwise they are f1, f2, ...
 
     """
 
@@ -57,6 +58,7 @@ class Lists:
     weight: Floats | None
     order: Integers
     names: tuple[str, ...]
+    has_names: bool = True
 
     @property
     def query(self) -> Integers:
@@ -79,6 +81,7 @@ class Lists:
             None if self.weight is None else self.weight[rows],
             self.order[rows],
             self.names,
+            self.has_names,
         )
 
     def named(self) -> Named:
@@ -249,6 +252,7 @@ def gather(
         None if weight is None else weight[order],
         order,
         names or tuple(f"f{number + 1}" for number in range(matrix.shape[1])),
+        names is not None,
     )
 
 

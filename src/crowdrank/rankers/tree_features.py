@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from crowdrank._base import require_whole
 from crowdrank._progress import Report
 from crowdrank._saved import require
-from crowdrank.errors import InputError, UsageError
-from crowdrank.rankers.base import Ranker, flat_said
+from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf
+from crowdrank.engine.base import Engine
+from crowdrank.errors import InputError
+from crowdrank.rankers.base import N_JOBS, Ranker, constant_features_known
 from crowdrank.rankers.lambdamart import BoostedTrees, LambdaMART, prediction_threads
 from crowdrank.rankers.linear import GLS, Standard
 from crowdrank.rankers.ranking_data import Floats, Lists, Named, aligned
@@ -55,6 +56,13 @@ class TreeFeatures(Ranker):
     ranker_: Ranker
     standard_: Standard
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "trees": [InstanceOf(BoostedTrees, "a ranker of boosted trees"), None],
+        "ranker": [InstanceOf(Ranker, "a ranker"), None],
+        "folds": [OneOf(0), Number(2, integer=True)],
+        **N_JOBS,
+    }
+
     def __init__(
         self,
         trees: BoostedTrees | None = None,
@@ -70,8 +78,8 @@ class TreeFeatures(Ranker):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _learn(self, lists: Lists, validation: Validation | None, report: Report) -> None:
-        with flat_said():
+    def _learn(self, lists: Lists, validation: Validation | None, report: Report, engine: Engine | None) -> None:
+        with constant_features_known():
             self._extend(lists, None if validation is None else validation.lists, report)
 
     def _extend(self, lists: Lists, known: Lists | None, report: Report) -> None:
@@ -99,7 +107,7 @@ class TreeFeatures(Ranker):
     def transform(self, X: Any) -> Floats:
         """The features and the standardized outputs of the trees: (n, n_features + n_trees)."""
         self._require_fitted()
-        return self._extended(aligned(X, self.feature_names_in_))
+        return self._extended(aligned(X, self.features_))
 
     def _extended(self, X: Floats) -> Floats:
         return np.hstack([X, self.standard_(tree_outputs(self.trees_, X))])
@@ -107,8 +115,8 @@ class TreeFeatures(Ranker):
     def _score(self, X: Floats, query: Any = None) -> Floats:
         return self.ranker_.predict(self._extended(X))
 
-    def _stored_parameters(self) -> dict[str, Any]:
-        return {**self.get_params(), "trees": None, "ranker": None}
+    def _saved_parameters(self) -> dict[str, Any]:
+        return {**super()._saved_parameters(), "trees": None, "ranker": None}
 
     def _state(self) -> State:
         arrays = {"mean": self.standard_.mean, "scale": self.standard_.scale, "importances": self.importances_}
@@ -122,21 +130,9 @@ class TreeFeatures(Ranker):
         self.trees, self.ranker = self.trees_, self.ranker_
         n_trees = self.trees_.best_iteration_
         self.standard_ = Standard.of_arrays(state.arrays, n_trees)
-        require(self.trees_.feature_names_in_ == self.feature_names_in_, "its trees have other features")
-        n_extended = len(self.feature_names_in_) + n_trees
-        require(len(self.ranker_.feature_names_in_) == n_extended, "its ranker has another number of features")
-
-    def _check(self) -> None:
-        super()._check()
-        require_whole("folds", self.folds, 0)
-        if self.n_jobs is not None:
-            require_whole("n_jobs", self.n_jobs, 1)
-        if self.folds == 1:
-            raise UsageError("folds is 0 (in-sample) or a whole number from 2 up, not 1.")
-        if self.trees is not None and not isinstance(self.trees, BoostedTrees):
-            raise UsageError(f"trees is a ranker of boosted trees, not a {type(self.trees).__name__}.")
-        if self.ranker is not None and not isinstance(self.ranker, Ranker):
-            raise UsageError(f"ranker is a ranker, not a {type(self.ranker).__name__}.")
+        require(self.trees_.features_ == self.features_, "its trees have other features")
+        n_extended = self.n_features_in_ + n_trees
+        require(self.ranker_.n_features_in_ == n_extended, "its ranker has another number of features")
 
 
 def _extended_names(lists: Lists, outputs: Floats) -> tuple[str, ...]:

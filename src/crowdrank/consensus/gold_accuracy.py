@@ -1,0 +1,37 @@
+"""Accuracy of assessors on the documents that experts graded."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdrank.consensus import kernels
+from crowdrank.judgments.sharded import ShardedJudgments
+from crowdrank.judgments.table import Judgments
+
+
+class Agreements(NamedTuple):
+    """Number of judgments of each assessor on documents with an expert grade, (n_assessors,) each."""
+
+    agreed: NDArray[np.float64]  # judgments equal to the expert grade
+    asked: NDArray[np.float64]  # all judgments
+
+
+def count_agreements(judgments: Judgments, gold: NDArray[np.int8]) -> Agreements:
+    """Return how often each assessor agrees with the expert grades (codes per item, -1 without one)."""
+    counts = Agreements(np.zeros(judgments.n_assessors), np.zeros(judgments.n_assessors))
+    kernels.count_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold, *counts)
+    return counts
+
+
+def gold_accuracy(judgments: Judgments | ShardedJudgments, counts: Agreements) -> dict[str, NDArray[np.generic]]:
+    """Return columns with the number of judgments on expert-graded documents and the share that agrees.
+
+    Assessors with another scale than the main one, which the experts use, have none.
+    """
+    on_main = np.array([scale == judgments.main_scale for scale in judgments.scales])[judgments.assessor_scale]
+    agreed, asked = counts.agreed * on_main, counts.asked * on_main
+    share = np.divide(agreed, asked, out=np.full(len(asked), np.nan), where=asked > 0)
+    return {"gold_judgments": asked.astype(np.int64), "gold_accuracy": share}

@@ -1,0 +1,102 @@
+"""Files of a saved model: parameters, tables, judgments and expert grades as Parquet, each checked on reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crowdrank._array_io import arrays_to_table, read_arrays
+from crowdrank._saved import LARGEST, Fields, read_parquet, require, require_array, require_range
+from crowdrank._typing import Arrays
+from crowdrank.consensus._coerce import as_judgments
+from crowdrank.consensus.result import Consensus, check_consensus, grade_labels
+from crowdrank.engine.local import LocalEngine
+from crowdrank.judgments import storage
+from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.table import Judgments
+
+if TYPE_CHECKING:
+    from crowdrank.consensus.base import Aggregator
+
+EXAMPLE_ASSESSORS = 509
+"""Number of assessors of the example that saved parameters are compared with; no other axis is as long."""
+
+
+def write_model(model: Aggregator, folder: Path) -> None:
+    """Write the parameters, results and data of a fitted model; judgments on disk are refused."""
+    judgments = as_judgments(model.judgments_)
+    pq.write_table(model.consensus_.document_table, folder / "documents.parquet")
+    pq.write_table(model.consensus_.assessor_table, folder / "assessors.parquet")
+    pq.write_table(arrays_to_table(model.theta_), folder / "theta.parquet")
+    storage.save(judgments, folder / "judgments.parquet")
+    if model.gold_ is not None:
+        storage.save(model.gold_.as_judgments(), folder / "gold.parquet")
+
+
+def read_data(model: Aggregator, folder: Path, fields: Fields, files: Iterable[str]) -> None:
+    """Read the history, the judgments and the expert grades of a saved model."""
+    model.history_, model.converged_ = fields.numbers("history"), fields.flag("converged")
+    model.n_iter_ = len(model.history_)
+    model.judgments_ = storage.load(folder / "judgments.parquet")
+    model.gold_ = _read_gold(folder / "gold.parquet") if "gold.parquet" in files else None
+
+
+def _read_gold(path: Path) -> Gold:
+    judged = storage.load(path)
+    require(len(judged) == judged.n_items and not judged.n_unjudgeable, "an expert grade occurs twice or is missing")
+    return Gold.of(judged)
+
+
+def read_results(model: Aggregator, folder: Path) -> None:
+    """Read the parameters and the consensus of a saved model, and check them against its judgments."""
+    prepared = model.prepared(model.judgments_)
+    model.theta_, (theta, statistics) = read_arrays(folder / "theta.parquet"), example(model, prepared.scales)
+    model._check_theta(model.theta_, theta, prepared.n_assessors)
+    documents, assessors = (read_parquet(folder / name) for name in ("documents.parquet", "assessors.parquet"))
+    method, labels = type(model).__name__, grade_labels(prepared)
+    model.consensus_ = Consensus(method, documents, assessors, prepared.main_scale, labels, prepared.backend)
+    check_consensus(model.consensus_, prepared)
+    columns = {*model._assessor_columns(theta, statistics)}
+    columns |= set() if model.states(theta) is None else {"informativeness"}
+    missing = columns - set(assessors.column_names)
+    require(not missing, f"assessors.parquet has no column {min(missing, default='')}")
+
+
+def check_theta(model: Aggregator, theta: Arrays, made: Arrays, n_assessors: int) -> None:
+    """Raise ValueError unless parameters have the names, types and shapes of an example and values in range."""
+    require(set(theta) == set(made), "the parameters are not those of the model")
+    for name, known in made.items():
+        shape = tuple(n_assessors if size == EXAMPLE_ASSESSORS else size for size in known.shape)
+        require_array(name, theta[name], known.dtype, shape)
+        require_range(name, theta[name], *model.theta_ranges.get(name, (-LARGEST, LARGEST)))
+
+
+def example(model: Aggregator, scales: tuple[Scale, ...]) -> tuple[Arrays, Arrays]:
+    """Return parameters and statistics of a model on a few synthetic judgments with these scales.
+
+    The number of assessors differs from every other size, so that shapes show which axes are the assessors.
+    """
+    assessor = np.arange(2 * EXAMPLE_ASSESSORS, dtype=np.int32) % EXAMPLE_ASSESSORS
+    scale_of = (np.arange(EXAMPLE_ASSESSORS) % len(scales)).astype(np.int8)
+    sizes = np.array([len(scale) for scale in scales])[scale_of[assessor]]
+    judgments = Judgments(
+        queries=pa.array(["q"]),
+        documents=pa.array(["a", "b"]),
+        assessors=pa.array(np.arange(EXAMPLE_ASSESSORS)),
+        item_query=np.zeros(2, np.int32),
+        item_document=np.arange(2, dtype=np.int32),
+        offsets=np.array([0, EXAMPLE_ASSESSORS, 2 * EXAMPLE_ASSESSORS]),
+        assessor=assessor,
+        grade=(np.arange(len(assessor)) // len(scales) % sizes).astype(np.int8),
+        scales=scales,
+        assessor_scale=scale_of,
+    )
+    passes = LocalEngine().open(model, judgments)
+    theta = model._maximize(None, passes.accumulate(None))
+    return theta, passes.accumulate(theta)

@@ -1,0 +1,192 @@
+"""Checks of the contract of policies."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from crowdrank.collection.base import Policy
+from crowdrank.collection.pool import ANYONE, Pool, Roster
+from crowdrank.collection.requests import Budget, Requests
+from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus.dawid_skene import DawidSkene
+from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
+from crowdrank.judgments.merge import combine
+from crowdrank.judgments.read import read_judgments
+from crowdrank.judgments.table import Judgments
+from crowdrank.simulation.world import simulate
+from crowdrank.testing.assertions import raises, recorded_warnings
+
+ROUNDS = 30
+"""Number of random rosters and budgets of a check."""
+EAGER = {"k": 6, "settled": None}
+"""Parameters with which crowdrank's own policies still want labels of documents that have three."""
+
+
+@cache
+def example_judgments() -> Judgments:
+    """Return judgments with about three labels per document."""
+    return read_judgments(simulate(queries=6, documents=8, labels=3, assessors=12, random_state=3).judgments)
+
+
+@cache
+def _model() -> Aggregator:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return DawidSkene().fit(example_judgments())
+
+
+def _eager(policy: Policy, random_state: int | None = None) -> Policy:
+    """Return a copy of the policy that wants many labels."""
+    wanted = {**EAGER, "random_state": random_state}
+    known = policy._parameter_names()
+    return policy.unfitted().set_params(**{name: value for name, value in wanted.items() if name in known})
+
+
+def _request(policy: Policy, budget: Any = 40, pool: Pool | None = None) -> Requests:
+    judgments = example_judgments()
+    return policy.next(pool or Pool.of(judgments), judgments, _model() if policy.takes_model else None, budget)
+
+
+def _pool_with_roster(prices: Any = 1.0) -> Pool:
+    judgments = example_judgments()
+    return Pool.of(judgments).with_roster(Roster.of(judgments.assessors, "crowd", prices))
+
+
+def check_first_labels(policy: Policy) -> None:
+    """Check that without judgments every pair is requested once, with a warning unless that is the policy."""
+    pool = Pool.of(example_judgments())
+    with recorded_warnings() as found:
+        requests = _eager(policy).next(pool, None, None, 1000)
+    assert sorted(requests.pair.tolist()) == list(range(len(pool))), "every pair must be requested once"
+    assert set(requests.reasons()) == {"no label so far"}, (
+        f"the reason must be that there is none: {requests.reasons()}"
+    )
+    warned = [one for one in found if isinstance(one, DataWarning)]
+    assert len(warned) == (0 if policy.first else 1), f"a policy that needs judgments must warn once: {warned}"
+
+
+def check_invalid_budgets(policy: Policy) -> None:
+    """Check that a budget that is not a positive number is refused."""
+    for money in (0, -5, float("nan"), float("inf"), "12", True, None):
+        with raises(UsageError, f"a budget of {money!r}"):
+            _request(_eager(policy), money)
+
+
+def check_same_seed_same_requests(policy: Policy) -> None:
+    """Check that the same random state gives the same requests."""
+    for pool in (Pool.of(example_judgments()), _pool_with_roster()):
+        one, other = (_request(_eager(policy, random_state=4), 30, pool).to_arrow() for _ in range(2))
+        assert one.equals(other), "the same random_state must give the same requests"
+
+
+def check_requests_are_complete(policy: Policy) -> None:
+    """Check that requests name pairs of the pool, with a reason, and for anyone if there is no roster."""
+    requests = _request(_eager(policy), 25)
+    table = requests.to_arrow()
+    columns = ["query", "document", "assessor", "kind", "price", "reason"]
+    assert table.column_names == columns, f"requests must have the columns {columns}, not {table.column_names}"
+    assert len(table) == len(requests) <= 25, "25 units must buy at most 25 labels of price 1"
+    assert (requests.assessor == ANYONE).all(), "without a roster requests must be for anyone"
+    assert all(requests.reason.astype(bool)), "every request must have a reason"
+    query, document = (table[name].combine_chunks() for name in ("query", "document"))
+    places = example_judgments().positions(query, document)
+    assert (places == requests.pair).all(), "requests must name pairs of the pool"
+
+
+def check_random_rosters(policy: Policy) -> None:
+    """Check the limits on money, on labels per assessor and on repetition with random rosters and budgets."""
+    rng = np.random.default_rng(0)
+    fulfilled = sum(_check_random_roster(policy, rng) for _ in range(ROUNDS))
+    expected = 0 if policy.first else ROUNDS // 3  # every document has its first label
+    assert fulfilled >= expected, f"only {fulfilled} of {ROUNDS} random budgets gave requests"
+
+
+def _check_random_roster(policy: Policy, rng: np.random.Generator) -> bool:
+    """Check one random roster; return whether there were requests."""
+    judgments, pool = example_judgments(), _pool_with_roster()
+    assert pool.roster is not None
+    n, money = len(pool.roster), float(rng.uniform(0.3, 200))
+    most = None if rng.random() < 0.3 else int(rng.integers(1, 26))
+    honeypots, random_state = float(rng.choice([0.0, 0.2])), (None, 1, 2)[rng.integers(3)]
+    roster = Roster(pool.roster.assessors, pool.roster.kind, rng.choice([0.0, 0.25, 1.0, 3.0, 50.0], n))
+    allowed = None
+    if rng.random() < 0.5:  # three assessors for each pair
+        who = (np.arange(len(pool))[:, None] * 5 + np.array([0, 3, 7])) % n
+        allowed = (np.arange(len(pool) + 1) * 3, who.ravel().astype(np.int32))
+    answers = pa.array(["1" if number % 10 == 0 else None for number in range(len(pool))], pa.string())
+    pool = Pool(pool.query, pool.document, roster, allowed, answers, judgments)
+    refusal: CrowdrankError | None = None
+    try:
+        requests = _request(_eager(policy, random_state), Budget(money, most=most, honeypots=honeypots), pool)
+    except (InputError, UsageError) as error:
+        refusal = error
+    if refusal is not None:
+        expected = refusal.kind in ("nobody-left", "budget-too-small")
+        assert expected, f"a round without requests must say why, not: {refusal}"
+        return False
+    assert requests.cost <= money + 1e-6, f"requests cost {requests.cost:g} of {money:g}"
+    assert (requests.price == roster.price[requests.assessor]).all(), "a request must have the price of its assessor"
+    load, new = (np.bincount(one, minlength=n) for one in (judgments.assessor, requests.assessor))
+    if most is not None:
+        assert (new[new > 0] + load[new > 0] <= most).all(), f"an assessor has more than {most} labels"
+    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+    done = set(zip(item.tolist(), judgments.assessor.tolist(), strict=True))
+    pairs = list(zip(requests.pair.tolist(), requests.assessor.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs), "an assessor is requested twice for one pair"
+    assert not done & set(pairs), "an assessor is requested for a pair that they judged"
+    if allowed is not None:
+        inside = all(who in allowed[1][3 * pair : 3 * pair + 3] for pair, who in pairs)
+        assert inside, "a request goes to an assessor who may not judge the pair"
+    assert (requests.planted == pool.planted[requests.pair]).all(), "honeypots must be marked as such"
+    spent = float(requests.price[requests.planted].sum())
+    assert spent <= money * honeypots + 1e-6, "honeypots cost more than their share"
+    return bool(len(requests))
+
+
+def check_nobody_left(policy: Policy) -> None:
+    """Check the error if labels are wanted and nobody may give them."""
+    if policy.first:
+        return
+    pool = Pool.of(example_judgments()).with_roster(Roster.of(["worker-new"]))
+    first = _request(_eager(policy), Budget(1000, most=1), pool)
+    label = pd.DataFrame([{**first.frame.iloc[0][["query", "document", "assessor"]], "grade": 0}])
+    judgments = combine(example_judgments(), read_judgments(label, grades="0-4"))
+    model = DawidSkene().fit(judgments) if policy.takes_model else None
+    with raises(InputError, "a round in which nobody is left", kind="nobody-left"):
+        _eager(policy).next(pool, judgments, model, Budget(1000, most=1))
+
+
+def check_budget_too_small(policy: Policy) -> None:
+    """Check the error if the budget buys no label."""
+    if policy.first:
+        return
+    with raises(UsageError, "a budget of 1 for labels of price 5", kind="budget-too-small"):
+        _request(_eager(policy), 1, _pool_with_roster(5.0))
+    with raises(UsageError, "a budget of 1 for labels of price 2", kind="budget-too-small"):
+        _request(_eager(policy), Budget(1, prices={"crowd": 2}))
+
+
+def check_judgments_outside_of_the_pool(policy: Policy) -> None:
+    """Check that judgments of documents that are not in the pool are noted."""
+    some = Pool.read(example_judgments().frame[["query", "document"]].head(20))
+    requests = _request(_eager(policy), 10, some)
+    assert any("not in the pool" in note for note in requests.notes), "judgments outside of the pool must be noted"
+
+
+CHECKS = (
+    check_first_labels,
+    check_invalid_budgets,
+    check_same_seed_same_requests,
+    check_requests_are_complete,
+    check_random_rosters,
+    check_nobody_left,
+    check_budget_too_small,
+    check_judgments_outside_of_the_pool,
+)
+"""Checks of every policy, in the order in which they run."""
