@@ -44,8 +44,10 @@ class Validation:
     def per_query(self, score: Floats) -> Floats:
         """The value of every query that has a relevant document."""
         offsets = self.lists.offsets
-        order = exact.rank_order(self.rows, self.query, np.asarray(score, dtype=np.float64), len(offsets) - 1)
-        new_group = np.append(True, np.diff(score[order]) != 0)
+        score = np.asarray(score, dtype=np.float64)
+        order = exact.rank_order(self.rows, self.query, score, len(offsets) - 1)
+        ranked, new_group = score[order], np.empty(len(order), dtype=np.bool_)
+        np.not_equal(ranked[1:], ranked[:-1], out=new_group[1:])  # an ensemble asks thousands of times
         new_group[offsets[:-1]] = True
         if self.measure.name == "AP":
             found = exact.precision_sum(self.lists.y[order] >= self.measure.rel, new_group, offsets, self.cutoff)
