@@ -144,15 +144,15 @@ def test_a_read_only_install_and_home_work(tmp_path: Path) -> None:
         command = [*without_override(), sys.executable, "-c", CACHE, str(tmp_path / "lib"), action]
         done = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        folder, hits = done.stdout.split()
-        return folder, hits
+        place, hits = done.stdout.split()
+        return place, hits
 
     assert cache_use("fit")[1] == "0"
-    folder, hits = cache_use("fit")
+    place, hits = cache_use("fit")
     assert hits == "1", "the second process reads what the first one compiled"
-    assert Path(folder).parent == cache
+    assert Path(place).parent == cache
     assert cache.stat().st_mode & 0o777 == 0o700
-    assert cache_use("kernel")[0] == folder
+    assert cache_use("kernel")[0] == place
     cache.chmod(0o777)
     assert cache_use("kernel")[0] == "None", "a folder that others can write is not used"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator, Mapping
 from typing import Any
 
@@ -25,7 +25,7 @@ class SuiteTimes:
         self._config = config
         self._last = 0.0
         self._collection: dict[str, float] = {}
-        self._tests: Counter[str] = Counter()
+        self._tests: dict[str, float] = defaultdict(float)
 
     def pytest_collection_finish(self) -> None:
         """Record the time of imports and collection."""
@@ -76,13 +76,11 @@ def summary(collection: Mapping[str, float], tests: Mapping[str, float]) -> list
     1.5  tests/a/test_x.py::one
     0.2  tests/a/test_y.py::two
     """
-    folders, counts = Counter[str](), Counter[str]()
+    folders: dict[str, list[float]] = defaultdict(list)
     for name, seconds in tests.items():
-        folder = "/".join(name.split("::")[0].split("/")[:2])
-        folders[folder] += seconds
-        counts[folder] += 1
+        folders["/".join(name.split("::")[0].split("/")[:2])].append(seconds)
     rows = [(sum(collection.values()) + sum(tests.values()), "total")]
     rows += [(seconds, f"imports and collection ({process})") for process, seconds in sorted(collection.items())]
-    rows += [(seconds, f"{folder} ({counts[folder]} tests)") for folder, seconds in folders.most_common()]
-    rows += [(seconds, name) for name, seconds in Counter(tests).most_common(SLOWEST)]
+    rows += sorted(((sum(times), f"{folder} ({len(times)} tests)") for folder, times in folders.items()), reverse=True)
+    rows += sorted(((seconds, name) for name, seconds in tests.items()), reverse=True)[:SLOWEST]
     return [f"{seconds:8.1f}  {name}" for seconds, name in rows]
