@@ -309,7 +309,7 @@ def test_grades_are_taken_by_their_word() -> None:
 @pytest.mark.data
 def test_what_is_chosen_on_rf10(rf10: Judgments) -> None:
     # Without GLAD, which takes a third of the time and predicts worse than the average.
-    model = Auto(candidates=[name for name in CANDIDATES if name != "glad"]).fit(rf10)
+    model = Auto(candidates=tuple(name for name in CANDIDATES if name != "glad")).fit(rf10)
     assert chosen(model)["gda-unjudgeable"].startswith("ranking")
     scores = model.choice_.set_index("method")["ranking"]
     assert scores["gda"] > scores["rasch"] > scores["average"] > scores["one-coin"]

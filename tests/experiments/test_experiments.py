@@ -253,7 +253,7 @@ def test_auto_elsewhere_tells_both_regrets(monkeypatch: pytest.MonkeyPatch) -> N
 def test_auto_is_near_the_best(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_folder.is_dir()
     # Without GLAD, which takes most of the time and is nowhere near the best; another test covers rf10.
-    candidates = [name for name in CANDIDATES if name != "glad"]
+    candidates = tuple(name for name in CANDIDATES if name != "glad")
     monkeypatch.setattr(auto, "Auto", lambda: Auto(candidates=candidates))
     sets = auto.public_sets(["web5", "dl20"])
     named = ["average", "family-mean", "dawid-skene", "gda"]

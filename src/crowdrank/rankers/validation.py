@@ -9,6 +9,7 @@ import numpy as np
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import kernels as exact
 from crowdrank.evaluation.measures import parse_measure
+from crowdrank.rankers.kernels import ranked_groups
 from crowdrank.rankers.ranking_data import Floats, Lists
 
 EVERY_RANK = int(np.iinfo(np.int32).max)
@@ -44,11 +45,7 @@ class Validation:
     def per_query(self, score: Floats) -> Floats:
         """The value of every query that has a relevant document."""
         offsets = self.lists.offsets
-        score = np.asarray(score, dtype=np.float64)
-        order = exact.rank_order(self.rows, self.query, score, len(offsets) - 1)
-        ranked, new_group = score[order], np.empty(len(order), dtype=np.bool_)
-        np.not_equal(ranked[1:], ranked[:-1], out=new_group[1:])  # an ensemble asks thousands of times
-        new_group[offsets[:-1]] = True
+        order, new_group = ranked_groups(self.rows, self.query, np.asarray(score, dtype=np.float64), offsets)
         if self.measure.name == "AP":
             found = exact.precision_sum(self.lists.y[order] >= self.measure.rel, new_group, offsets, self.cutoff)
         elif self.measure.name == "ERR":
