@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+import typer.rich_utils  # reads FORCE_COLOR when it is imported: before any test sets it
 
 from crowdrank.cli.app import main
 
