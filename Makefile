@@ -11,7 +11,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
 		|| echo "Chromium is not installed: browser tests of the report are skipped (Debian: apt-get install chromium)."
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -96,19 +96,20 @@ def _protocol(seeds: Sequence[int]) -> list[str]:
     ]
 
 
-def public_sets() -> list[Setting]:
-    """The three sets as their own experiments take them."""
+PUBLIC_SETS = {"rf10": ("trec-rf10", rf10), "web5": ("web-5grade", web5), "dl20": ("trec-dl20", dl20)}
+"""Data sets and experiments whose measures and variants are used."""
+
+
+def public_sets(names: Sequence[str] = tuple(PUBLIC_SETS)) -> list[Setting]:
+    """Return public judgments and gold as their own experiments take them."""
     found = []
-    for name, source, measures, variants in (
-        ("rf10", "trec-rf10", rf10.MEASURES, rf10.VARIANTS),
-        ("web5", "web-5grade", web5.MEASURES, web5.VARIANTS),
-        ("dl20", "trec-dl20", dl20.MEASURES, dl20.VARIANTS),
-    ):
+    for name in names:
+        source, module = PUBLIC_SETS[name]
         data = dataset(source)
         judgments, gold = data.read_judgments(), data.read_gold()
         if name == "dl20":
             judgments = dl20.thorough(judgments, dl20.COVERED)
-        found.append(Setting(name, judgments, gold_in(gold, judgments), measures, variants))
+        found.append(Setting(name, judgments, gold_in(gold, judgments), module.MEASURES, module.VARIANTS))
     return found
 
 

@@ -1,37 +1,48 @@
-"""What tests of every room share."""
+"""Fixtures and settings for all tests."""
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from crowdrank import Judgments
-from crowdrank.judgments.datasets import dataset
+if TYPE_CHECKING:
+    from crowdrank import Judgments
 
-# The first call of a kernel compiles it: no test is timed.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# The first call of a kernel compiles it, so examples have no deadline.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> Iterator[None]:
-    """One thread for trees: several test processes on few cores would wait for each other's threads."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        yield
+def pytest_configure() -> None:
+    """Set what libraries and child processes read from the environment when they start.
+
+    One thread for OpenMP and BLAS: test processes on few cores would wait for each other's threads. Bytecode is cached,
+    since hundreds of child processes would compile the same sources. This module must not import NumPy before.
+    """
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what was imported from garbage collection: these objects stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """The folder of public data sets; a test that needs it is skipped where there is none."""
-    named = os.environ.get("CROWDRANK_DATA")
-    if not named:
+    """Return the folder of public data sets; skip the test if none is named."""
+    name = os.environ.get("CROWDRANK_DATA")
+    if not name:
         pytest.skip("CROWDRANK_DATA is not set: tests on public data are skipped")
-    folder = Path(named)
+    folder = Path(name)
     if not folder.is_dir():
         pytest.fail(f"CROWDRANK_DATA names {folder}, which is not a folder", pytrace=False)
     return folder
@@ -39,6 +50,8 @@ def data_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def rf10(data_folder: Path) -> Judgments:
-    """TREC RF10's crowd judgments."""
+    """Return the crowd judgments of TREC RF10."""
+    from crowdrank.judgments.datasets import dataset
+
     assert data_folder.is_dir()
     return dataset("trec-rf10").read_judgments()

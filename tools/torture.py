@@ -364,10 +364,12 @@ def writer_jobs(prepared: Sequence[Prepared]) -> Iterator[tuple[Any, ...]]:
 # All trials.
 
 
-def point_jobs(prepared: Sequence[Prepared], every: int) -> Iterator[tuple[Any, ...]]:
-    """Yield kills at every n-th call; half of them with the command that completes an interrupted step."""
+def point_jobs(prepared: Sequence[Prepared], most: int) -> Iterator[tuple[Any, ...]]:
+    """Yield kills at calls spread evenly over each command; half of them with the command that completes a step."""
     for one in prepared:
-        for number in range(1 + every // 2, len(one.points) + 1, every):
+        calls = len(one.points)
+        count = min(most, calls)
+        for number in (1 + (2 * place + 1) * calls // (2 * count) for place in range(count)):
             for after in (False, True):
                 yield kill_at_point, one, Kill(number, after), number % 2 == 0
 
@@ -438,7 +440,7 @@ def jobs_of(kinds: str, prepared: Sequence[Prepared], chosen: argparse.Namespace
     if "disk" in kinds and not mounts:
         sys.stderr.write("File systems cannot be mounted here: only file sizes are limited.\n")
     known: dict[str, Callable[[], Iterator[tuple[Any, ...]]]] = {
-        "points": lambda: point_jobs(prepared, chosen.every),
+        "points": lambda: point_jobs(prepared, chosen.points),
         "random": lambda: random_jobs(prepared, chosen.kills, chosen.seed),
         "disk": lambda: disk_jobs(prepared, mounts),
         "writers": lambda: writer_jobs(prepared),
@@ -476,7 +478,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200, help="number of kills at random moments")
     parser.add_argument("--seconds", type=float, default=1500.0, help="maximum time; trials that remain are skipped")
     parser.add_argument("--seed", type=int, default=0, help="random seed")
-    parser.add_argument("--every", type=int, default=1, help="kill only at every n-th point")
+    parser.add_argument("--points", type=int, default=sys.maxsize, help="maximum number of points of each command")
     parser.add_argument("--kinds", default="random,writers,points,disk", help="kinds of trials, separated by commas")
     parser.add_argument("--only", action="append", help="name of a command in the table; may be given several times")
     chosen = parser.parse_args()

@@ -98,7 +98,9 @@ def test_status_counts_what_is_settled_and_spent() -> None:
     assert strict.forecast_labels > loose.forecast_labels > 0
     assert loose.spent == pytest.approx(world.judgments["cost"].sum())
     assert loose.forecast == pytest.approx(loose.forecast_labels * loose.spent / len(judged))
-    assert all(sentence.endswith(".") for sentence in loose.told())
+    sentences = loose.told()
+    assert len(sentences) > 1
+    assert all(sentence.endswith(".") for sentence in sentences)
     plain = read_judgments(world.judgments.drop(columns="cost"))
     assert status(pool, plain, DawidSkene().fit(plain), price=0.5).spent == len(plain) / 2
     with pytest.raises(UsageError, match="--settled is 7"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdrank import GDA, Auto, DawidSkene, read_judgments, simulate
+from crowdrank import GDA, Auto, DawidSkene, Judgments, read_judgments, simulate
 from crowdrank.consensus import scoring
 from crowdrank.consensus.auto import CANDIDATES, LEAST, Trial, comparable
 from crowdrank.errors import InputError, UsageError
@@ -90,7 +89,8 @@ def test_order_and_names_do_not_matter(seed: int) -> None:
         ["query", "document", "assessor", "grade"]
     ]
     one = Auto(candidates=FAST).fit(frame)
-    named = frame.assign(assessor=[f"{zlib.crc32(f'{seed} {who}'.encode())}-{who}" for who in frame["assessor"]])
+    number = dict(zip(frame["assessor"].unique(), np.random.default_rng(seed).permutation(12), strict=True))
+    named = frame.assign(assessor=[f"{number[who]}-{who}" for who in frame["assessor"]])
     other = Auto(candidates=FAST).fit(named.sample(frac=1, random_state=seed))
     assert chosen(one) == chosen(other)
     for column in ("ranking", "grades"):
@@ -105,7 +105,6 @@ def test_results_are_those_of_the_winners() -> None:
     assert documents[["relevance", "sd", "lower", "upper"]].equals(by_rank[["relevance", "sd", "lower", "upper"]])
     assert documents[["grade", "p0", "p4"]].equals(by_grade[["grade", "p0", "p4"]])
     assert model.ranking_.interval == 0.5
-    assert model.reason_.count(".") > 0
     assert model.reason_.endswith(").")
 
 
@@ -308,11 +307,9 @@ def test_grades_are_taken_by_their_word() -> None:
 
 
 @pytest.mark.data
-def test_what_is_chosen_on_rf10(data_folder: Path) -> None:
-    from crowdrank.judgments.datasets import dataset
-
-    assert data_folder.is_dir()
-    model = Auto().fit(dataset("trec-rf10").read_judgments())
+def test_what_is_chosen_on_rf10(rf10: Judgments) -> None:
+    # Without GLAD, which takes a third of the time and predicts worse than the average.
+    model = Auto(candidates=tuple(name for name in CANDIDATES if name != "glad")).fit(rf10)
     assert chosen(model)["gda-unjudgeable"].startswith("ranking")
     scores = model.choice_.set_index("method")["ranking"]
     assert scores["gda"] > scores["rasch"] > scores["average"] > scores["one-coin"]

@@ -239,6 +239,16 @@ def dirichlet_multinomial(counts: NDArray[np.float64], pseudo: NDArray[np.float6
     return float(per_answer.sum() - (log_gamma(counts.sum(axis=1) + strength) - log_gamma(strength)).sum())
 
 
+def test_a_step_of_the_fixed_point_equals_numpy() -> None:
+    rng = np.random.default_rng(0)
+    pseudo, seen, asked = rng.gamma(1.0, 1.0, (4, 3)), rng.gamma(1.0, 1.0, (4, 3)), rng.gamma(1.0, 1.0, 3)
+    after, change = kernels.dirichlet_step(pseudo, seen, asked, 0.1, 2.0)
+    expected = np.clip(pseudo * seen / asked, 0.1, 2.0)
+    assert {0.1, 2.0} < set(expected.ravel())  # both bounds apply
+    np.testing.assert_array_equal(after, expected)
+    assert change == np.abs(expected / pseudo - 1).max()
+
+
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_the_learned_prior_climbs_its_likelihood_to_the_top(seed: int) -> None:

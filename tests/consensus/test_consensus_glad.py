@@ -47,8 +47,7 @@ def betas(model: GLAD) -> NDArray[np.float64]:
     return logs
 
 
-@settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 10_000), grades=st.integers(2, 5))
+@pytest.mark.parametrize(("seed", "grades"), [(0, 2), (1, 3), (2, 5)])
 def test_its_posterior_is_no_worse_than_crowd_kits(seed: int, grades: int) -> None:
     frame = random_labels(seed, grades=grades)
     judgments = read_judgments(frame, grades=range(grades))
@@ -56,8 +55,7 @@ def test_its_posterior_is_no_worse_than_crowd_kits(seed: int, grades: int) -> No
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         peer = crowdkit.GLAD(n_iter=10).fit(frame)
-    if len(peer.priors_) < grades:
-        return  # crowd-kit knows only the grades that occur: another model
+    assert len(peer.priors_) == grades  # crowd-kit knows only the grades that occur
     ability = peer.alphas_.loc[judgments.assessors.to_pylist()].to_numpy()
     beta = peer.betas_.loc[judgments.documents.to_pylist()].to_numpy()
     theirs = log_posterior(judgments, ability, beta)

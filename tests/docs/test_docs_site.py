@@ -53,6 +53,7 @@ def test_a_result_on_a_page_is_the_one_in_the_json(site: Path) -> None:
         first = experiment["tables"][0]["rows"][0]
         floats = {column: value for column, value in first.items() if isinstance(value, float)}
         shown = [f"{value:+.2f}" if column.endswith("%") else f"{value:.4f}" for column, value in floats.items()]
+        assert shown
         assert all(figure in text for figure in shown), name
     chosen = (site / "choose-a-method.html").read_text(encoding="utf-8")
     gda = next(row for row in found["dl20"]["tables"][0]["rows"] if row["run"] == "gda")
@@ -64,7 +65,9 @@ def test_every_verb_and_option_is_on_the_page_of_the_command_line() -> None:
 
     text = command_line.page()
     root = typer.main.get_command(app)
-    for name, verb in command_line._verbs(root, "crowdrank"):
+    verbs = dict(command_line._verbs(root, "crowdrank"))
+    assert {"crowdrank run", "crowdrank collect next"} <= set(verbs)
+    for name, verb in verbs.items():
         assert f"## {name}\n" in text
         for option in verb.params:
             assert all(f"`{word}`" in text for word in option.opts if word.startswith("--")), (name, option.opts)

@@ -17,7 +17,7 @@ SHARD_SIZE = 40
 
 def fit(method: str, judgments: Any, engine: Any, **options: Any) -> Aggregator:
     """Fit a model with few iterations."""
-    model = get_aggregator(method)()
+    model = get_aggregator(method)
     if "n_iter" in model.get_params():
         model.set_params(n_iter=3, tol=0.0)
     if method == "auto":

@@ -322,8 +322,8 @@ def test_no_candidate_sees_what_it_is_judged_on(world: World) -> None:
     trial.candidates.append(crowd_only)
     trial.run()
     test, development = set(parts.test.tolist()), set(parts.development.tolist())
-    hidden = [test | set(fold.tolist()) for fold in parts.folds]
-    assert len(seen) == 1 + len(parts.folds)
+    folds = [set(fold.tolist()) for fold in parts.folds]
+    assert len(seen) == 1 + len(folds)
     for crowd, expert in seen:
         assert not crowd & test
         assert not expert & test
@@ -399,6 +399,7 @@ def test_ensembles_scores_are_those_of_the_ensemble_that_is_written(world: World
     outcome = trial.run()
     rows = material.rows_of(outcome.parts.test)
     known = material.taken(rows)
+    assert outcome.weights
     for name in outcome.weights:
         np.testing.assert_allclose(
             outcome.ranker(name).predict(known, known.query), outcome.scores[name][rows], atol=1e-9, err_msg=name

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm as normal
 
 from crowdrank.errors import InputError, UsageError
+from crowdrank.rankers.kernels import ranked_groups
 from crowdrank.rankers.lambdas import LambdaObjective
 from crowdrank.rankers.ranking_data import Floats, Lists, gather
 
@@ -287,3 +288,13 @@ def test_forces_are_those_of_lightgbm(weighted: bool, norm: bool, truncation: in
     for mine, sums in zip(ours, theirs, strict=True):
         # Its sigmoid is a table of a million entries.
         assert np.abs(np.bincount(leaf, mine) - sums).max() < 1e-4 * np.abs(sums).max()
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10_000))
+def test_ranked_groups_equal_a_stable_sort(seed: int) -> None:
+    lists, score = drawn(seed)
+    order, new_group = ranked_groups(np.arange(len(score)), lists.query, score, lists.offsets)
+    np.testing.assert_array_equal(order, np.lexsort((-score, lists.query)))
+    keys = list(zip(lists.query[order], score[order], strict=True))
+    assert new_group.tolist() == [at == 0 or keys[at] != keys[at - 1] for at in range(len(keys))]

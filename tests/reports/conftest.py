@@ -85,7 +85,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         names = dict(zip(pairs, renamed(pairs), strict=True))
         for frame in (judgments, world.features, world.gold):
             frame[column] = frame[column].astype(str).map(names)
-    crowdrank.run(judgments, world.features, world.gold, output=folder, candidates=["majority", "gls"])
+    trees = {"n_estimators": 5}
+    crowdrank.run(judgments, world.features, world.gold, output=folder, candidates=["majority", "gls"], trees=trees)
     return folder
 
 

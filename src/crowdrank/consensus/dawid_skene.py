@@ -59,10 +59,8 @@ def learn_pseudo_counts(
     pseudo = np.clip(before, 1e-3, 1e3)
     for _ in range(20):
         seen, asked = _dirichlet_sums(counts, pseudo, n_jobs)
-        after = np.clip(pseudo * seen / asked, 1e-3, 1e3)
-        at_rest = np.abs(after / pseudo - 1).max() < 1e-3
-        pseudo = after
-        if at_rest:
+        pseudo, change = kernels.dirichlet_step(pseudo, seen, asked, 1e-3, 1e3)
+        if change < 1e-3:
             break
     return pseudo
 
@@ -72,6 +70,9 @@ def _dirichlet_sums(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Minka's two sums over the assessors, who may be very many: most of the work between two passes."""
     n_parts = -(-len(counts) // ASSESSORS_AT_ONCE)
+    if n_parts == 1:  # small fits make thousands of these calls
+        seen, asked = kernels.dirichlet_sums(counts, pseudo)
+        return seen, asked
 
     def one(part: int) -> Arrays:
         some = counts[part * ASSESSORS_AT_ONCE : (part + 1) * ASSESSORS_AT_ONCE]

@@ -321,6 +321,21 @@ def dirichlet_sums(
 
 
 @njit(cache=True, nogil=True)
+def dirichlet_step(
+    pseudo: NDArray[np.float64], seen: NDArray[np.float64], asked: NDArray[np.float64], lowest: float, highest: float
+) -> tuple[NDArray[np.float64], float]:
+    """Return the next pseudo-counts of Minka's fixed point and their largest relative change."""
+    # pseudo, seen (n_answers, n_true), asked (n_true,) -> as pseudo, float
+    n_answers, n_true = pseudo.shape
+    after, change = np.empty((n_answers, n_true)), 0.0
+    for g in range(n_answers):
+        for c in range(n_true):
+            after[g, c] = min(max(pseudo[g, c] * seen[g, c] / asked[c], lowest), highest)
+            change = max(change, abs(after[g, c] / pseudo[g, c] - 1.0))
+    return after, change
+
+
+@njit(cache=True, nogil=True)
 def summarize(
     posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tie: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]]:

@@ -217,4 +217,4 @@ def steady_weights(votes: Floats, validation: Validation, steps: int, random_sta
 
 
 def _mean_of(some: Integers, validation: Validation, score: Floats) -> float:
-    return float(validation.per_query(score)[some].mean())
+    return float(validation.per_query(score)[some].sum() / len(some))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._numba import njit
+from crowdrank.evaluation.kernels import rank_order
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -347,3 +348,17 @@ def judgment_forces(
                 slope[there] += change * push
                 curve[here] += pull
                 curve[there] += pull
+
+
+@njit(cache=True, nogil=True)
+def ranked_groups(
+    rows: Integers, query: Integers, score: Floats, offsets: Integers
+) -> tuple[Integers, NDArray[np.bool_]]:
+    """Return the rows by query and descending score, and whether each begins a group of equal scores."""
+    order = rank_order(rows, query, score, offsets.size - 1)
+    new_group = np.empty(order.size, np.bool_)
+    for place in range(order.size):
+        new_group[place] = place == 0 or score[order[place]] != score[order[place - 1]]
+    for start in offsets[:-1]:
+        new_group[start] = True
+    return order, new_group

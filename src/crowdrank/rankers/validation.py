@@ -9,6 +9,7 @@ import numpy as np
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import kernels as exact
 from crowdrank.evaluation.measures import parse_measure
+from crowdrank.rankers.kernels import ranked_groups
 from crowdrank.rankers.ranking_data import Floats, Lists
 
 EVERY_RANK = int(np.iinfo(np.int32).max)
@@ -44,9 +45,7 @@ class Validation:
     def per_query(self, score: Floats) -> Floats:
         """The value of every query that has a relevant document."""
         offsets = self.lists.offsets
-        order = exact.rank_order(self.rows, self.query, np.asarray(score, dtype=np.float64), len(offsets) - 1)
-        new_group = np.append(True, np.diff(score[order]) != 0)
-        new_group[offsets[:-1]] = True
+        order, new_group = ranked_groups(self.rows, self.query, np.asarray(score, dtype=np.float64), offsets)
         if self.measure.name == "AP":
             found = exact.precision_sum(self.lists.y[order] >= self.measure.rel, new_group, offsets, self.cutoff)
         elif self.measure.name == "ERR":
