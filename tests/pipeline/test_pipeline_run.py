@@ -328,8 +328,8 @@ def test_no_candidate_sees_what_it_is_judged_on(world: World) -> None:
         assert not crowd & test
         assert not expert & test
         assert expert <= development
-    unseen = [[k for k, fold in enumerate(hidden) if not (crowd | expert) & fold] for crowd, expert in seen]
-    assert sorted(unseen) == [[], *([k] for k in range(len(hidden)))], "each fold is hidden once, and none at the end"
+    unseen = [[k for k, fold in enumerate(folds) if not (crowd | expert) & fold] for crowd, expert in seen]
+    assert sorted(unseen) == [[], *([k] for k in range(len(folds)))], "each fold is hidden once, and none at the end"
 
 
 def test_grades_of_test_queries_change_no_score_and_no_choice(world: World) -> None:
