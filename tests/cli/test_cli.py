@@ -293,7 +293,7 @@ BAD_CALLS = [
         ["aggregate", "good.csv", "--grades", "0-1"],
         "good.csv, row 2 (line 3), column 'grade': the grade 2 is off the scale 0,1",
     ),
-    (["aggregate", "good.csv", "--threads", "0"], "--threads takes a number from 1 up, not 0"),
+    (["aggregate", "good.csv", "--threads", "0"], "--threads must be a whole number of at least 1, not 0"),
     (["aggregate", "good.csv", "-s", "depth=2"], "DawidSkene has no parameter 'depth'"),
     (["aggregate", "semicolon.csv"], "it looks separated by semicolon: use --separator ';'"),
     (["aggregate", "good.dat"], "Cannot tell the format of good.dat by its name; say --format"),

@@ -206,7 +206,7 @@ def test_a_dashboard_is_served_only_on_request(cluster: DaskEngine) -> None:
 
 
 def test_results_of_an_earlier_fit_are_not_sent(cluster: DaskEngine, labels: Judgments) -> None:
-    model = GLAD(n_iter=1, tol=1.0).fit(labels)
+    model = fit("glad", labels, LocalEngine())
     sent = cluster.open(model, labels).model
     assert isinstance(sent, GLAD)
     assert {name for name in vars(sent) if name.endswith("_")} == set()

@@ -129,7 +129,7 @@ class DaskPasses(Generic[ShardT]):
                 if not self._parts:
                     self._place_parts()
                 return work()
-            except worker_errors() as problem:
+            except (*worker_errors(), TimeoutError) as problem:  # the latter if a worker dies while data is sent to it
                 error = self.engine.error(problem)
                 error.__cause__ = problem
                 if error.kind == "scheduler-lost":
@@ -263,4 +263,4 @@ def worker_errors() -> tuple[type[BaseException], ...]:
     from distributed import CancelledError, KilledWorker
     from distributed.comm.core import CommClosedError
 
-    return CancelledError, KilledWorker, CommClosedError, TimeoutError
+    return CancelledError, KilledWorker, CommClosedError
