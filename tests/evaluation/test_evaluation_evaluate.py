@@ -171,7 +171,12 @@ def test_an_evaluation_is_frozen() -> None:
     [
         (RUN.assign(score=[1, np.nan, 2]), GOLD, "missing-value", Location("the run", "row 2", "score")),
         (RUN.assign(score=["1", "x", "2"]), GOLD, "not-a-number", Location("the run", "row 2", "score")),
-        (RUN.assign(document=["a", None, "c"]), GOLD, "missing-value", Location("the run", "row 2", "document")),
+        (
+            RUN.assign(document=pd.Series(["a", None, "c"])),
+            GOLD,
+            "missing-value",
+            Location("the run", "row 2", "document"),
+        ),
         (RUN, GOLD.assign(grade=[0, np.nan, 1]), "missing-value", Location("the gold", "row 2", "grade")),
         (RUN, GOLD.assign(grade=[0, 1, -1]), "invalid-grade", Location("the gold", "row 3", "grade")),
         (RUN, GOLD.assign(grade=[0, 1, np.inf]), "invalid-grade", Location("the gold", "row 3", "grade")),
@@ -184,7 +189,7 @@ def test_an_evaluation_is_frozen() -> None:
         (RUN, GOLD.drop(columns="grade"), "no-column", Location("the gold")),
         (RUN, GOLD.iloc[:0], "no-rows", Location("the gold")),
         (RUN.assign(document=["x", "y", "z"]), GOLD, "nothing-in-common", Location("the run")),
-        (RUN.assign(document=[["a"], ["b"], ["c"]]), GOLD, "not-an-id", Location("the run", "", "document")),
+        (RUN.assign(document=pd.Series([["a"], ["b"], ["c"]])), GOLD, "not-an-id", Location("the run", "", "document")),
     ],
 )
 def test_frames_that_cannot_be_used_are_refused(
