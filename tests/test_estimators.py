@@ -127,7 +127,7 @@ def test_copies_do_not_share_estimators_unless_they_are_used_as_fitted() -> None
 
 
 def test_saved_parameters_are_checked_on_load(tmp_path: Path) -> None:
-    ranker = GLS(mu=[1.0, 2.0], random_state=np.int64(3))
+    ranker = GLS(mu=[1.0, 2.0]).set_params(random_state=np.int64(3))
     ranker.fit([[0.0], [1.0], [3.0]], [0, 1, 2], query=[1] * 3, eval_set=([[0.0], [1.0]], [0, 1], [1, 1]))
     ranker.save(tmp_path / "ranker")
     assert GLS.load(tmp_path / "ranker").get_params() == {**ranker.get_params(), "mu": (1.0, 2.0), "random_state": 3}

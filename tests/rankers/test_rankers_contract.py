@@ -27,7 +27,7 @@ from crowdrank.testing import Check, example_world, yield_checks
 def every_ranker() -> list[type[Ranker]]:
     for module in pkgutil.iter_modules(crowdrank.rankers.__path__):
         importlib.import_module(f"crowdrank.rankers.{module.name}")
-    found: list[type[Ranker]] = [Ranker]
+    found: list[type[Any]] = [Ranker]
     for cls in found:  # grows while it is read
         found += cls.__subclasses__()
     own = [cls for cls in found if not inspect.isabstract(cls) and cls.__module__.startswith("crowdrank.")]
