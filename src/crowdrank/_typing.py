@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
 
 Arrays = dict[str, NDArray[Any]]
 """Arrays by name: a shard's local state, statistics, a model's parameters (theta), rows of a result."""

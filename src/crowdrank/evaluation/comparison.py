@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crowdrank._notebook import heading, panel, rows_of, words
+from crowdrank._typing import Floats
 from crowdrank.errors import UsageError, near
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.evaluation.measures import Measure, parse_measures
 from crowdrank.evaluation.significance import (
-    Floats,
     bootstrap_intervals,
     effect_size,
     fisher_p_values,

@@ -13,9 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._text import counted
+from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError, near
 from crowdrank.evaluation import kernels
-from crowdrank.evaluation.alignment import Alignment, Booleans, Counts, Floats, Integers, align
+from crowdrank.evaluation.alignment import Alignment, Counts, align
 from crowdrank.evaluation.measures import (
     CORRELATIONS,
     GAIN_MEASURES,

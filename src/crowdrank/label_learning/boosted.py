@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from crowdrank._base import require_one_of, require_whole
 from crowdrank._saved import require, require_array, require_floats, require_range
+from crowdrank._typing import Floats, Integers
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.label_learning import kernels
@@ -19,7 +20,6 @@ from crowdrank.label_learning.objectives import Loss
 from crowdrank.label_learning.optimizer import BoostedSteps, blocks, chance
 from crowdrank.label_learning.remapper import Functions, Learned, Remapper
 from crowdrank.rankers.lambdamart import shares
-from crowdrank.rankers.ranking_data import Floats, Integers
 
 STARTS = ("label", "consensus", "zero")
 MOST_BINS = 255

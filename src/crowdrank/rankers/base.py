@@ -17,10 +17,11 @@ from crowdrank._notebook import heading, panel, rows_of, words
 from crowdrank._progress import Report, reporting
 from crowdrank._saved import require_floats
 from crowdrank._text import counted
+from crowdrank._typing import Floats
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.rankers import store
-from crowdrank.rankers.ranking_data import Floats, Lists, aligned, differ_within, gather, told_queries
+from crowdrank.rankers.ranking_data import Lists, aligned, differ_within, gather, told_queries
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
 

@@ -11,11 +11,12 @@ import numpy as np
 from crowdrank._base import require_whole
 from crowdrank._progress import Report
 from crowdrank._saved import require, require_floats
+from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
 from crowdrank.rankers.base import Ranker, flat_said
 from crowdrank.rankers.lambdamart import LambdaMART, shares
 from crowdrank.rankers.linear import GLS
-from crowdrank.rankers.ranking_data import Floats, Integers, Lists, query_codes
+from crowdrank.rankers.ranking_data import Lists, query_codes
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
 

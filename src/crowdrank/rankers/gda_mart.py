@@ -13,6 +13,7 @@ import pyarrow as pa
 from crowdrank._base import require_number, require_whole
 from crowdrank._progress import Report
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.consensus.gda_pairwise import GDAPairwise
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
@@ -23,7 +24,7 @@ from crowdrank.rankers.base import require_differences
 from crowdrank.rankers.labels import read_labels
 from crowdrank.rankers.lambdamart import BoostedTrees, Objective
 from crowdrank.rankers.lambdas import CHUNKS, check_measure, measured, parts
-from crowdrank.rankers.ranking_data import Floats, Integers, Lists, Named, as_matrix, checked_weights, told_ids
+from crowdrank.rankers.ranking_data import Lists, Named, as_matrix, checked_weights, told_ids
 
 
 class GDAPairwiseMART(BoostedTrees):

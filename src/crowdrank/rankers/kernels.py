@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._numba import njit
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from crowdrank._typing import Floats, Integers
 
 NO_MEASURE, DCG, ERR, AP = 0, 1, 2, 3
 UNWEIGHTED, PRODUCT, LEFT, POST = 0, 1, 2, 3

@@ -13,13 +13,14 @@ from crowdrank._base import require_number, require_one_of, require_whole
 from crowdrank._progress import Report
 from crowdrank._saved import Fields
 from crowdrank._text import counted
+from crowdrank._typing import Floats
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
 from crowdrank.rankers.base import Ranker, require_differences
 from crowdrank.rankers.lambdamart_dask import boosted_on_cluster, require_own
 from crowdrank.rankers.lambdas import WEIGHTINGS, LambdaObjective, check_measure
-from crowdrank.rankers.ranking_data import Floats, Lists
+from crowdrank.rankers.ranking_data import Lists
 from crowdrank.rankers.store import State
 from crowdrank.rankers.trees_text import check_trees
 from crowdrank.rankers.validation import Validation, check_validation

@@ -11,6 +11,7 @@ import numpy as np
 from crowdrank._base import require_number, require_one_of, require_whole
 from crowdrank._progress import Report
 from crowdrank._saved import Fields, require, require_floats
+from crowdrank._typing import Floats, Integers
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.measures import Measure, parse_gains
@@ -18,7 +19,7 @@ from crowdrank.rankers.base import Ranker, require_differences
 from crowdrank.rankers.lambdamart import shares
 from crowdrank.rankers.lambdas import WEIGHTINGS, LambdaObjective, check_measure
 from crowdrank.rankers.linear import Standard
-from crowdrank.rankers.ranking_data import Floats, Integers, Lists
+from crowdrank.rankers.ranking_data import Lists
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
 

@@ -9,11 +9,12 @@ import numpy as np
 from crowdrank._base import require_whole
 from crowdrank._progress import Report
 from crowdrank._saved import require
+from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.base import Ranker, flat_said
 from crowdrank.rankers.lambdamart import BoostedTrees, LambdaMART, prediction_threads
 from crowdrank.rankers.linear import GLS, Standard
-from crowdrank.rankers.ranking_data import Floats, Lists, Named, aligned
+from crowdrank.rankers.ranking_data import Lists, Named, aligned
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
 
