@@ -60,7 +60,7 @@ def coded(column: pa.Array) -> tuple[list[int], list[object]]:
     """Codes and ids by the kernels, however short the column."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ids, "LONG", 0)
-        codes, names = ids._coded(column)
+        codes, names = ids._encode_array(column)
     return codes.tolist(), names.to_pylist()
 
 
