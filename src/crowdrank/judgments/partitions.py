@@ -182,7 +182,7 @@ def read_partitions(
         judgments.save()
         (draft / "key.txt").write_text(key)
     _warn_if_large(*largest_query, plan)
-    return replace(judgments, folder=str(final))
+    return replace(judgments, folder=str(final)).without_unused_assessors()
 
 
 def _build(
@@ -228,7 +228,8 @@ def _with_report(
     for role in ("query", "document"):
         unusual = ((name, form) for one in shards for name, form in one.unusual_ids.get(role, {}).items())
         forms[role] = dict(islice(unusual, ids.MAX_UNUSUAL)), judgments.iterate_ids(role)
-    forms["assessor"] = ids.unusual_forms(judgments.assessors), [judgments.assessors]
+    assessors = judgments.without_unused_assessors().assessors
+    forms["assessor"] = ids.unusual_forms(assessors), [assessors]
     report = replace(report, notes=id_notes(forms, tables.parts[0].origin, address))
     return replace(judgments, report=report, stored=replace(header, report=report))
 

@@ -260,7 +260,10 @@ class ShardedJudgments(JudgmentsLike):
     # Storage.
 
     def save(self) -> None:
-        """Write the assessors and the counts of the shards into their folder, for `load_sharded`."""
+        """Write the assessors and the counts of the shards into their folder, for `load_sharded`.
+
+        All assessors must be there, as coded in the files.
+        """
         folder, stored = Path(self.folder), self.stored
         columns = {
             "assessor": stored.assessors,
@@ -305,14 +308,14 @@ def load_sharded(folder: str | Path) -> ShardedJudgments:
         counts = np.stack([_counts(column, name) for name in ("judgments", "judgeable")], axis=1)
         _check_counts(shards, counts)
         whole_queries = about.flag("whole_queries")
-    return sharded_judgments(folder, shards, stored, counts, whole_queries=whole_queries)
+    return sharded_judgments(folder, shards, stored, counts, whole_queries=whole_queries).without_unused_assessors()
 
 
 def sharded_judgments(
     folder: str | Path, shards: tuple[StoredShard, ...], stored: AssessorTable, counts: Integers, *, whole_queries: bool
 ) -> ShardedJudgments:
-    """Return the judgments of the shards in a folder, without assessors that have no judgment."""
-    judgments = ShardedJudgments(
+    """Return the judgments of the shards in a folder, with the assessors as coded in the files."""
+    return ShardedJudgments(
         folder=str(folder),
         shards=shards,
         stored=stored,
@@ -320,7 +323,6 @@ def sharded_judgments(
         whole_queries=whole_queries,
         **assessor_fields(stored),
     )
-    return judgments.without_unused_assessors()
 
 
 def _shard_from(stored: Any) -> StoredShard:
