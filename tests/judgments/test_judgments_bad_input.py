@@ -265,8 +265,8 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"on_bad_rows": "ignore"}, "--on-bad-rows does not know 'ignore'; choose one of: error, skip."),
-        ({"repeats": "all"}, "--repeats does not know 'all'; choose one of: last, first, error, keep."),
+        ({"on_bad_rows": "ignore"}, "on_bad_rows must be one of error, skip, not 'ignore'."),
+        ({"repeats": "all"}, "repeats must be one of last, first, error, keep, not 'all'."),
         ({"grades": "3-0"}, "The scale 3-0 is not in order; give the grades from least to most relevant."),
         ({"grades": "3,1"}, "The scale 3,1 is not in order; give the grades from least to most relevant."),
         ({"grades": []}, "A scale needs 2 to 101 grades, not 0."),

@@ -168,8 +168,9 @@ def test_files_with_other_columns_and_types_are_merged_as_text() -> None:
     for number, frame in enumerate(frames):
         source = FrameSource(frame)
         table = source.read(source.names, BadRows())
-        origin = Origin(source, {name: name for name in frame}, number)
-        parts.append(encode_part({name: table[name] for name in frame}, origin, options, BadRows()))
+        names = list(map(str, frame))
+        origin = Origin(source, {name: name for name in names}, number)
+        parts.append(encode_part({name: table[name] for name in names}, origin, options, BadRows()))
     judgments = merge_parts(parts, options)
     check(judgments)
     assert judgments.queries.to_pylist() == ["all", "q"]

@@ -61,7 +61,7 @@ CASES = [
         "row 2 (line 3)",
         "grade",
         OFF,
-        "'Super' is not on the scale Bad,Good",
+        "'Super' is off the scale Bad,Good",
         {"grades": "Bad,Good"},
     ),
     Case("long value", GOOD + f"q,c,x,{'y' * 500}\n", "not-a-grade", LAST, "grade", NOT_A_GRADE, f"'{'y' * 56}... is"),

@@ -14,7 +14,7 @@ from crowdrank.errors import Fix, InputError
 from crowdrank.judgments import frames, ids, kernels
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.table import Judgments, ReadReport
+from crowdrank.judgments.table import Judgments, JudgmentsLike, ReadReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ class Gold:
         gold[position[position >= 0]] = codes[position >= 0]
         return gold
 
-    def n_unjudged(self, judgments: Judgments | ShardedJudgments) -> int:
+    def n_unjudged(self, judgments: JudgmentsLike) -> int:
         """Return the number of grades whose document has no judgment.
 
         >>> import pandas as pd
@@ -111,15 +111,15 @@ class Gold:
         >>> read_gold(pd.DataFrame({"document": ["a", "b"], "grade": [1, 0]})).n_unjudged(judgments)
         1
         """
-        shards = range(len(judgments.shards)) if isinstance(judgments, ShardedJudgments) else ()
-        tables = [judgments] if isinstance(judgments, Judgments) else (judgments.load(place) for place in shards)
-        return len(self) - sum(int((table.positions(self.query, self.document) >= 0).sum()) for table in tables)
+        return len(self) - sum(
+            int((one.positions(self.query, self.document) >= 0).sum()) for one in judgments.iterate()
+        )
 
     def for_shards(self, judgments: ShardedJudgments) -> ShardGold:
         """Return the gold grades of the items of each shard."""
         known = []
-        for place in range(len(judgments.shards)):
-            codes = self.for_items(judgments.load(place))
+        for shard in judgments.iterate():
+            codes = self.for_items(shard)
             items = np.flatnonzero(codes >= 0)
             known.append((items, codes[items]))
         return ShardGold(tuple(known))

@@ -58,22 +58,6 @@ def group_rows(query: Codes, document: Codes, rows: Codes, n_queries: int, n_doc
 
 
 @njit(cache=True, nogil=True)
-def item_offsets(query: Codes, document: Codes, order: Codes) -> Integers:
-    """Return the start of each item's judgments in `order`, which is sorted by query and document, and the end."""
-    # query, document (n,); order (m,); returns (n_items + 1,)
-    offsets = np.empty(len(order) + 1, np.int64)
-    n_items, last_query, last_document = 0, -1, -1
-    for position in range(len(order)):
-        row = order[position]
-        if query[row] != last_query or document[row] != last_document:
-            last_query, last_document = query[row], document[row]
-            offsets[n_items] = position
-            n_items += 1
-    offsets[n_items] = len(order)
-    return offsets[: n_items + 1].copy()
-
-
-@njit(cache=True, nogil=True)
 def repeated(offsets: Integers, order: Codes, assessor: Codes, n_assessors: int, last: bool) -> Booleans:
     """Return which judgments an earlier (with `last`: a later) one of the same assessor on the same item replaces."""
     # offsets (n_items + 1,) into order (m,), rows grouped by item; assessor (n,); returns (m,) in that order

@@ -240,8 +240,13 @@ class MergedRows:
     judgments: Judgments
     n_repeats: int
     repeat: tuple[int, InputError] | None  # if repeats are errors: the first row that repeats another, and its error
-    query_row: Integers  # (n_queries,) first row of each query among the rows of all parts
-    query_size: Integers  # (n_queries,) rows of each query
+    query: Codes  # (n_rows,) query of each row, used or not
+    used_rows: Integers | None  # None: all
+
+    def query_rows(self) -> tuple[Integers, Integers]:
+        """Return the first row of each query of the judgments, and its number of rows that are used."""
+        size = np.bincount(self.query if self.used_rows is None else self.query[self.used_rows])
+        return kernels.first_rows(self.query, int(self.query.max()) + 1)[:-1][: len(size)][size > 0], size[size > 0]
 
 
 def merge_parts(parts: Sequence[Part], options: EncodeOptions, source: str | None = None) -> Judgments:
@@ -263,7 +268,7 @@ def merge_parts(parts: Sequence[Part], options: EncodeOptions, source: str | Non
         raise bad_rows.no_rows_left(source, excluded=bool(options.exclude))
     if merged.repeat is not None:
         raise merged.repeat[1]
-    judgments = _without_unused_assessors(merged.judgments)
+    judgments = merged.judgments if merged.used_rows is None else _without_unused_assessors(merged.judgments)
     names = {"query": judgments.queries, "document": judgments.documents, "assessor": judgments.assessors}
     notes = id_notes({role: (ids.unusual_forms(table), [table]) for role, table in names.items()}, origin, source)
     report = replace(
@@ -317,11 +322,9 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
     (query, queries), (document, documents) = (
         _concat_ids([getattr(rows, role) for rows in parts], coded) for role in ("query", "document")
     )
-    query_row = kernels.first_rows(query, len(queries))[:-1]
-    kept = None
+    every_query, kept = query, None
     if not keep.all():
         kept = np.flatnonzero(keep)
-        query_row = query_row[np.bincount(query[kept], minlength=len(queries)) > 0]
         query, queries = compact(query[kept], queries)
         document, documents = compact(document[kept], documents)
         assessor, grade = assessor[kept], grade[kept]
@@ -336,19 +339,26 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
         repeat = second, _repeat_error(_locate(parts, first), _locate(parts, second))
     if n_repeats and repeats != "keep":
         order, offsets = kernels.without(order, offsets, again)
+    fields = _sorted_fields((query, queries), (document, documents), order, offsets, assessor, grade, extras)
+    judgments = Judgments(**fields, **assessor_fields(tables.header))
+    return MergedRows(judgments, n_repeats, repeat, every_query, kept)
+
+
+def _sorted_fields(
+    query: Ids, document: Ids, order: Codes, offsets: Integers, assessor: Codes, grade: Grades, extras: Arrays
+) -> dict[str, Any]:
+    """Return the fields of judgments whose rows are sorted into items."""
     first = order[offsets[:-1]]
-    judgments = Judgments(
-        queries=queries,
-        documents=documents,
-        item_query=query[first],
-        item_document=document[first],
-        offsets=offsets,
-        assessor=assessor[order],
-        grade=grade[order],
-        extras={name: column[order] for name, column in extras.items()},
-        **assessor_fields(tables.header),
-    )
-    return MergedRows(judgments, n_repeats, repeat, query_row, np.bincount(query, minlength=len(queries)))
+    return {
+        "queries": query[1],
+        "documents": document[1],
+        "item_query": query[0][first],
+        "item_document": document[0][first],
+        "offsets": offsets,
+        "assessor": assessor[order],
+        "grade": grade[order],
+        "extras": {name: column[order] for name, column in extras.items()},
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -481,9 +491,7 @@ def _repeat_error(first_row: tuple[str, str], second_row: tuple[str, str]) -> In
 def _without_unused_assessors(judgments: Judgments) -> Judgments:
     """Leave out assessors without a judgment, and families without an assessor."""
     used = np.bincount(judgments.assessor, minlength=judgments.n_assessors) > 0
-    if used.all() and judgments.families is None:
-        return judgments
-    assessor = judgments.assessor if used.all() else (np.cumsum(used) - 1).astype(np.int32)[judgments.assessor]
+    assessor = (np.cumsum(used) - 1).astype(np.int32)[judgments.assessor]
     return replace(judgments, assessor=assessor, **assessor_fields(judgments.of_assessors(np.flatnonzero(used))))
 
 
@@ -522,22 +530,15 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
     order, offsets = kernels.group_rows(query, document, everything, len(queries), len(documents))
     replaced = _replaced(order, offsets, assessor, len(old))
     order, offsets = kernels.without(order, offsets, replaced)
-    first = order[offsets[:-1]]
+    grade = np.concatenate([old.grade, new.grade])
     return replace(
         old,
-        queries=queries,
-        documents=documents,
         assessors=assessors,
-        item_query=query[first],
-        item_document=document[first],
-        offsets=offsets,
-        assessor=assessor[order],
-        grade=np.concatenate([old.grade, new.grade])[order],
         assessor_scale=_merge_assessor_scales(both, codes, assessors),
         families=families,
         assessor_family=assessor_family,
-        extras={name: column[order] for name, column in extras.items()},
         report=_merge_reports(old.report, new.report, int(replaced.sum())),
+        **_sorted_fields((query, queries), (document, documents), order, offsets, assessor, grade, extras),
     )
 
 

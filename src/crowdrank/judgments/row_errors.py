@@ -69,7 +69,7 @@ class Origin:
             problem, kind = f"the grade {text} is below the scale {scale}", "grade-below-scale"
             fixes = [Fix("if it means 'cannot judge', set {}", "unjudgeable", number), GIVE_SCALE]
         else:
-            problem, kind = f"the grade {text} is not on the scale {scale}", "grade-off-scale"
+            problem, kind = f"the grade {text} is off the scale {scale}", "grade-off-scale"
             fixes = [Fix("give the whole scale with {}", "grades"), SKIP]
         return self.error(row, role, problem, fixes, kind)
 

@@ -149,6 +149,10 @@ class ShardedJudgments(JudgmentsLike):
 
     # Shards.
 
+    def iterate(self) -> Iterator[Judgments]:
+        """Yield the shards."""
+        return map(self.load, range(len(self.shards)))
+
     def load(self, place: int, *, ids: bool = True) -> Judgments:
         """Return the shard at a position of `shards`, with the assessors of all shards.
 

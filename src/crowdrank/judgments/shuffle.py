@@ -198,14 +198,15 @@ def build_shard(
     if merged is None:
         return BuiltShard(None, np.zeros((n_assessors, 2), np.int64), bad_rows)
     row = np.concatenate([part.rows_before + one.all_source_rows() for one, part in zip(rows, parts, strict=True)])
-    judgments, largest = merged.judgments, int(merged.query_size.argmax())
+    judgments, (query_row, query_size) = merged.judgments, merged.query_rows()
+    largest = int(query_size.argmax())
     answers = (judgments.assessor, judgments.assessor[judgments.grade >= 0])
     return BuiltShard(
         shard=write_shard(folder, number, judgments),
         counts=np.stack([np.bincount(assessor, minlength=n_assessors) for assessor in answers], axis=1),
         bad_rows=bad_rows,
-        query_row=row[merged.query_row],
-        largest_query=(int(merged.query_size[largest]), judgments.queries[largest].as_py()),
+        query_row=row[query_row],
+        largest_query=(int(query_size[largest]), judgments.queries[largest].as_py()),
         n_repeats=merged.n_repeats,
         repeat=None if merged.repeat is None else (int(row[merged.repeat[0]]), merged.repeat[1]),
         unusual_ids={"query": ids.unusual_forms(judgments.queries), "document": ids.unusual_forms(judgments.documents)},

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank._saved import Fields, is_scalar, loading, read_parquet, require
-from crowdrank.judgments import kernels
 from crowdrank.judgments.codes import backend_from, check_judgments, maps_from, report_from, scale_from
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sources import arrow_file
@@ -113,16 +112,16 @@ def _load(path: str | Path) -> Judgments:
     require(version == FORMAT, f"it is in format {version}, and this version reads format {FORMAT}")
     column = {name: table[name].combine_chunks() for name in table.column_names}
     query, document, assessor = (_codes(column, name, pa.int32()) for name in ("query", "document", "assessor"))
-    offsets = kernels.item_offsets(query, document, np.arange(len(query), dtype=np.int32))
+    first = np.flatnonzero(np.diff(query, prepend=-1) | np.diff(document, prepend=-1))
     families = column["families"].drop_null() if "families" in column else None
     labels = about.values["labels"]
     return Judgments(
         queries=column["queries"].drop_null(),
         documents=column["documents"].drop_null(),
         assessors=column["assessors"].drop_null(),
-        item_query=query[offsets[:-1]],
-        item_document=document[offsets[:-1]],
-        offsets=offsets,
+        item_query=query[first],
+        item_document=document[first],
+        offsets=np.append(first, len(query)),
         assessor=assessor,
         grade=_codes(column, "grade", pa.int8()),
         assessor_scale=np.asarray(column["assessor_scale"].drop_null()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -153,6 +153,10 @@ class JudgmentsLike(AssessorTable, ABC):
         """Number of 'cannot judge' answers."""
 
     @abstractmethod
+    def iterate(self) -> Iterator[Judgments]:
+        """Yield the judgments in memory, one shard at a time."""
+
+    @abstractmethod
     def on_one_scale(self) -> Self:
         """Return the judgments with every grade mapped to the common scale."""
 
@@ -231,6 +235,10 @@ class Judgments(JudgmentsLike):
     def has_own_labels(self) -> bool:
         """Whether the original labels are not the grades' values."""
         return self.labels is not None and list(self.labels) != list(self.scale.values)[: len(self.labels)]
+
+    def iterate(self) -> Iterator[Judgments]:
+        """Yield the judgments."""
+        yield self
 
     def item_column(self, role: str) -> Codes:
         """Return the query or document code of each judgment."""
