@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from crowdrank._typing import Floats
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
@@ -17,8 +18,6 @@ ENOUGH = 30
 """With fewer gold judgments an assessor's agreement is too rough to rank by."""
 QUALITIES = ("informativeness", "accuracy", "agreement")
 """Columns of a model's table of assessors that say how good each is."""
-
-Floats = NDArray[np.float64]
 
 
 def agreement(judgments: Judgments, gold: Gold) -> tuple[NDArray[np.int64], Floats]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.gda import GDA
 from crowdrank.consensus.latent import NODES
@@ -35,8 +36,6 @@ from experiments.injected import informativeness, with_random
 
 LEVELS = (0.5, 0.95)
 N_BINS = 10
-
-Floats = NDArray[np.float64]
 
 
 def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Experiment:

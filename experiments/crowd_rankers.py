@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.consensus.gda_pairwise import GDAPairwise
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import compare_evaluations
@@ -24,7 +25,6 @@ from crowdrank.rankers.gda_mart import GDAPairwiseMART
 from crowdrank.rankers.instances import Instances
 from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
 from crowdrank.rankers.linear import GLS, RD
-from crowdrank.rankers.ranking_data import Floats, Integers
 from experiments.base import (
     GAINS,
     Experiment,

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization
 from crowdrank.judgments.read import Features, read_features
@@ -24,7 +25,6 @@ from crowdrank.pipeline.run_data import Material, gather
 from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, dealt
 from crowdrank.pipeline.settings import Settings
 from crowdrank.pipeline.stage_cache import Stages
-from crowdrank.rankers.ranking_data import Floats, Integers
 from crowdrank.simulation.world import simulate
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_told
 from experiments.crowd_rankers import dl20_setting

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from crowdrank._typing import Floats, Integers
 from crowdrank.judgments.read import Features
 from crowdrank.judgments.table import Judgments
 from crowdrank.label_learning.boosted import BoostedRemapper
@@ -19,7 +20,7 @@ from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import GLS, RD, Standard
-from crowdrank.rankers.ranking_data import Floats, Integers, gather
+from crowdrank.rankers.ranking_data import gather
 from crowdrank.rankers.tree_features import cross_fitted, tree_outputs
 from experiments.base import Tell, quiet
 from experiments.lessons import CrowdLabels

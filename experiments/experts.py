@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.judgments.read import Features
@@ -18,7 +19,7 @@ from crowdrank.judgments.table import Judgments
 from crowdrank.label_learning.label_features import LabelFeatures, without_honeypots
 from crowdrank.label_learning.remapper import MODES
 from crowdrank.rankers.lambdamart import usual_threads
-from crowdrank.rankers.ranking_data import Floats, Integers, gather
+from crowdrank.rankers.ranking_data import gather
 from crowdrank.rankers.validation import Validation
 from experiments.base import GAINS, Experiment, Row, Table, Tell, comparison_table, quiet, seeds_told, testing_protocol
 from experiments.dl20 import drawn_judges, sizes_told

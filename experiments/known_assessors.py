@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.read import Features, read_features, read_judgments
 from crowdrank.judgments.table import Judgments
@@ -21,7 +22,6 @@ from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.linear import LinearRemapper
 from crowdrank.label_learning.remapper import Remapper
 from crowdrank.rankers.lambdamart import usual_threads
-from crowdrank.rankers.ranking_data import Floats, Integers
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_told
 from experiments.lessons import generated_documents
 from experiments.rankers import joined, mq2008, named, query_numbers

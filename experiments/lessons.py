@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from crowdrank._typing import Floats, Integers
 from crowdrank.consensus import get_aggregator
 from crowdrank.consensus.base import Aggregator
 from crowdrank.evaluation.evaluate import Evaluation
@@ -17,7 +18,6 @@ from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.read import Features, read_features, read_judgments
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.labels import pair_positions, read_labels
-from crowdrank.rankers.ranking_data import Floats, Integers
 from crowdrank.simulation.world import simulate
 from experiments.base import seeds_told
 from experiments.dl20 import COVERED, thorough

@@ -11,9 +11,10 @@ import pandas as pd
 import pyarrow as pa
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.collection import get_policy
 from crowdrank.collection.base import Policy
-from crowdrank.collection.pool import Floats, Integers, Pool, Roster
+from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.replay import Crowd, Curve, ranked, replay, score
 from crowdrank.collection.requests import Budget
 from crowdrank.consensus.gda import GDA

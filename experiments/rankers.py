@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.errors import InputError, UsageError, near
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.judgments import ids
@@ -22,7 +23,6 @@ from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import GLS, RD
 from crowdrank.rankers.network import LambdaRankNet
-from crowdrank.rankers.ranking_data import Floats, Integers
 from crowdrank.rankers.tree_features import TreeFeatures
 from experiments.base import Experiment, Table, Tell, compared_runs, quiet, testing_protocol
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from crowdrank._typing import Floats, Integers
 from crowdrank.label_learning.remapper import Remapper
-from crowdrank.rankers.ranking_data import Floats, Integers
 from experiments import known_assessors
 from experiments.base import Experiment, Tell, quiet
 

@@ -243,7 +243,7 @@ def test_bad_input_is_one_sentence(files: Path, run: Run, world: World) -> None:
         in (refused("add", "labels.csv", "wide.csv"))
     )
     (files / "names.csv").write_text("query,document,assessor,grade\n1,1-1,ann,Good\n")
-    assert "'Good' is the name of a grade, and which grade is higher is not known; name the grades from" in refused(
+    assert "'Good' is the name of a grade, and the order of the grades is not known; name the grades from" in refused(
         "add", "labels.csv", "names.csv"
     )
     assert "1 judgment added" in run("add", "labels.csv", "wide.csv", "--grades", "0-9", "-o", "wider.csv")

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from crowdrank import GDAPairwise, Judgments, LocalEngine, evaluate
+from crowdrank._typing import Floats
 from crowdrank.consensus import pairwise_kernels
 from crowdrank.consensus.gda_pairwise import (
     best_unit,
@@ -26,7 +26,6 @@ from crowdrank.engine.shards import split
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
 
-Floats = NDArray[np.float64]
 N_GRADES = 3
 
 

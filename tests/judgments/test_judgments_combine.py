@@ -89,8 +89,10 @@ def test_unjudgeable_answers_stay_apart_when_scales_grow() -> None:
 
 
 def test_scales_that_do_not_meet_are_refused() -> None:
-    with pytest.raises(InputError, match="the scales differ \\(0,1 and Bad,Good\\); read both with the same --grades"):
+    with pytest.raises(InputError) as problem:
         combine(read_judgments(frame(0)), read_judgments(frame("Bad"), grades="Bad,Good"))
+    assert problem.value.kind == "scales-differ"
+    assert [fix.parameter for fix in problem.value.fixes] == ["grades", "scales"]
 
 
 def test_tables_with_some_of_the_scales_of_one_file(tmp_path: Path) -> None:

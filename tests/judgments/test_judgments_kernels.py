@@ -1,4 +1,4 @@
-"""The kernels that sort and thin out judgments, against NumPy."""
+"""Kernels that encode ids and sort judgments, compared with NumPy and Arrow."""
 
 from __future__ import annotations
 
@@ -31,13 +31,11 @@ def test_rows_are_grouped_by_query_and_document_in_order_of_appearance(cells: li
     assert offsets.tolist() == np.cumsum([0, *map(len, grouped)]).tolist()
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=30))
-def test_item_offsets_are_where_pairs_change(pairs: list[tuple[int, int]]) -> None:
-    query, document = (codes_of([pair[side] for pair in pairs]) for side in (0, 1))
-    order = np.lexsort((document, query)).astype(np.int32)
-    offsets = kernels.item_offsets(query, document, order)
-    _, counts = np.unique(np.column_stack([query, document]), axis=0, return_counts=True)
-    np.testing.assert_array_equal(offsets, np.append(0, np.cumsum(counts)))
+@given(CODES)
+def test_first_rows_are_the_first_of_each_code(values: list[int]) -> None:
+    codes = codes_of([value - 1 for value in values])
+    first = kernels.first_rows(codes, 4)
+    assert first.tolist() == [values.index(code) if code in values else -1 for code in (1, 2, 3, 4, 0)]
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), max_size=8))
@@ -60,7 +58,7 @@ def coded(column: pa.Array) -> tuple[list[int], list[object]]:
     """Codes and ids by the kernels, however short the column."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ids, "LONG", 0)
-        codes, names = ids._coded(column)
+        codes, names = ids._encode_array(column)
     return codes.tolist(), names.to_pylist()
 
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from crowdrank._typing import Floats
 
 
 def solve_unfolded(X: Floats, document: Any, target: Floats, weight: Floats, mu: float) -> Floats:

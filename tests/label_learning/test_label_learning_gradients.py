@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from label_learning_reference import differences, inputs, solve_unfolded
-from numpy.typing import NDArray
 from scipy import linalg
 from scipy.special import expit
 
+from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.label_learning import gls_gradients
 from crowdrank.label_learning.boosted import Binned, BoostedFunctions
@@ -23,7 +23,6 @@ from crowdrank.label_learning.remapper import MODES
 from crowdrank.rankers.linear import Standard
 from crowdrank.rankers.ranking_data import Lists, gather
 
-Floats = NDArray[np.float64]
 CLOSE = 1e-6
 
 

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from label_learning_reference import grow_tree
-from numpy.typing import NDArray
 
+from crowdrank._typing import Floats
 from crowdrank.label_learning import kernels
 from crowdrank.label_learning.boosted import Binned, Grower, Trees
-
-Floats = NDArray[np.float64]
 
 
 def matrix_of(seed: int, n: int = 80) -> Floats:

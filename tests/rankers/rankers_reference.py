@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from crowdrank._typing import Floats
+
 Measured = Callable[[list[int]], float]
 
 

@@ -13,9 +13,10 @@ from scipy.stats import norm as normal
 
 import crowdrank
 from crowdrank import Ensemble, GDAPairwise, GDAPairwiseMART, Instances, read_features
+from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.gda_mart import JudgmentObjective
-from crowdrank.rankers.ranking_data import Floats, Lists, gather
+from crowdrank.rankers.ranking_data import Lists, gather
 
 
 def crowd(seed: int, difficulty: bool = False, labels: int = 3) -> GDAPairwise:

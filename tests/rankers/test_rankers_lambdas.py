@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm as normal
 
+from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.kernels import ranked_groups
 from crowdrank.rankers.lambdas import LambdaObjective
-from crowdrank.rankers.ranking_data import Floats, Lists, gather
+from crowdrank.rankers.ranking_data import Lists, gather
 
 MEASURES = [None, "nDCG", "nDCG@3", "DCG", "DCG@4", "ERR", "ERR@3", "AP", "AP(rel=2)@4"]
 each_measure = pytest.mark.parametrize("measure", MEASURES)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
 from crowdrank import GLS, RD
+from crowdrank._typing import Floats
 from crowdrank.errors import UsageError
 from crowdrank.rankers.base import MissingValueWarning
 from crowdrank.rankers.linear import folded
-from crowdrank.rankers.ranking_data import Floats
 
 
 def drawn(seed: int, n: int = 40, features: int = 5) -> tuple[Floats, Floats, Floats, Floats]:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from crowdrank import LambdaRankNet
+from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.lambdas import LambdaObjective
-from crowdrank.rankers.ranking_data import Floats, gather
+from crowdrank.rankers.ranking_data import gather
 from crowdrank.simulation.world import simulate
 
 Set = tuple[Floats, Floats, Any]

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank import GLS, Ensemble, LambdaMART, LocalEngine, TreeFeatures, read_features
+from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import best_weights, standardized
 from crowdrank.rankers.lambdas import LambdaObjective
 from crowdrank.rankers.linear import Normal
-from crowdrank.rankers.ranking_data import Floats, gather
+from crowdrank.rankers.ranking_data import gather
 from crowdrank.rankers.tree_features import cross_fitted, tree_outputs
 from crowdrank.rankers.validation import Validation
 from crowdrank.simulation.world import simulate

@@ -10,12 +10,11 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from crowdrank._base import require_one_of
+from crowdrank._typing import Floats
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.errors import UsageError
 from crowdrank.judgments import frames
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
-
-Floats = NDArray[np.float64]
 
 METRICS = ("nominal", "ordinal", "interval")
 WEIGHTS = ("linear", "quadratic")

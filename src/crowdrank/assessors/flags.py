@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from crowdrank._typing import Floats
 from crowdrank.assessors.trend import Trend
-
-Floats = NDArray[np.float64]
 
 FLAGS = ("careful", "", "careless", "random", "reversed", "few")
 

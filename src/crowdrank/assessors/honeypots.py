@@ -6,10 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
+from crowdrank._typing import Floats
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
-
-Floats = NDArray[np.float64]
 
 
 def wilson(successes: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._typing import Floats
 from crowdrank.consensus.result import modal_grades
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
-Floats = NDArray[np.float64]
 States = tuple[Floats, Floats]  # prior (n_states,), likelihood (n_assessors, n_answers, n_states)
 
 _BLOCK = 100_000  # judgments held at a time, each with a number per state

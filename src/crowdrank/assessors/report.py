@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from crowdrank._notebook import ROWS, heading, html_table, panel
 from crowdrank._text import counted
+from crowdrank._typing import Floats
 from crowdrank.assessors.flags import FLAGS, Evidence, flag, sentences
 from crowdrank.assessors.honeypots import accuracy, honeypot_accuracy
 from crowdrank.assessors.leave_one_out import States, crowd_curve, leave_one_out_consensus
@@ -34,7 +35,6 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 
-Floats = NDArray[np.float64]
 Columns = dict[str, Any]
 
 

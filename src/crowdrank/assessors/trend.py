@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
+from crowdrank._typing import Floats
 from crowdrank.assessors.leave_one_out import LeaveOneOutConsensus
 from crowdrank.consensus.information import entropy
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
-
-Floats = NDArray[np.float64]
 
 _ROUNDING = 1e-9
 

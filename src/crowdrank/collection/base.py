@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from crowdrank._base import Estimator
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.collection import kernels
-from crowdrank.collection.pool import ANYONE, Floats, Integers, Pool, as_pool, find_pairs
+from crowdrank.collection.pool import ANYONE, Pool, as_pool, find_pairs
 from crowdrank.collection.request_ledger import OutstandingRequests
 from crowdrank.collection.requests import Budget, Requests
 from crowdrank.consensus._coerce import as_judgments

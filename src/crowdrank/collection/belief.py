@@ -15,9 +15,10 @@ from functools import cache, cached_property
 import numpy as np
 from scipy.special import ndtri
 
+from crowdrank._typing import Floats, Integers
 from crowdrank.collection import kernels
 from crowdrank.collection.base import State
-from crowdrank.collection.pool import Floats, Integers, Roster, find_pairs
+from crowdrank.collection.pool import Roster, find_pairs
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.information import entropy
 from crowdrank.consensus.latent import N_NODES, NODES, gold_curves

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
-from crowdrank.collection.pool import Integers, Pool, item_ids
+from crowdrank._typing import Integers
+from crowdrank.collection.pool import Pool, item_ids
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.merge import combine

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection import kernels
 from crowdrank.collection.base import Policy, RankedRequests, State, in_turn
 from crowdrank.collection.belief import Belief
-from crowdrank.collection.pool import Flags, Floats, Integers
 from crowdrank.consensus.base import Aggregator
 from crowdrank.constraints import Constraints, Number
 from crowdrank.judgments import ids
@@ -103,7 +103,7 @@ class Driven(Policy):
 
         return RankedRequests(pair, at_most + first * fresh if first else at_most, reason, reasons, exact)
 
-    def _open(self, belief: Belief, pair: Integers) -> Flags:
+    def _open(self, belief: Belief, pair: Integers) -> Booleans:
         """Which pairs are not settled."""
         return np.ones(len(pair), bool) if self.settled is None else belief.certainty(pair) < self.settled
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crowdrank._text import counted
+from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
@@ -21,10 +22,6 @@ from crowdrank.judgments.encode import as_floats
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.sources import Source, no_rows
 from crowdrank.judgments.table import NO_QUERY, Judgments
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 KINDS = ("crowd", "expert", "llm")
 ANYONE = -1
@@ -119,7 +116,7 @@ class Pool:
         return f"<Pool: {told}{f', {planted:,} of them planted' if planted else ''}>"
 
     @property
-    def planted(self) -> Flags:
+    def planted(self) -> Booleans:
         """Which pairs are honeypots: (n,)."""
         if self.honeypot is None:
             return np.zeros(len(self), bool)

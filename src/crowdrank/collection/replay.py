@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection.base import Policy
-from crowdrank.collection.pool import Flags, Floats, Integers, Pool, Roster
+from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.requests import Budget, Requests
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.gda import GDA
@@ -74,7 +75,7 @@ class Curve:
 
     policy: Policy
     points: tuple[Point, ...]
-    bought: Flags  # (n_judgments,) at the end
+    bought: Booleans  # (n_judgments,) at the end
 
     def table(self) -> list[dict[str, float]]:
         """Labels, money and the mean of each measure after each round."""
@@ -96,7 +97,7 @@ def replay(
     budget: float,
     rounds: int = 10,
     model: Make = GDA,
-    start: Flags | None = None,
+    start: Booleans | None = None,
     gains: str = "exponential",
     tell: Callable[[str], None] = lambda doing: None,
 ) -> Curve:

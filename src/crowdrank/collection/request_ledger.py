@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from crowdrank._files import recover
 from crowdrank._text import counted
-from crowdrank.collection.pool import Floats, Integers
+from crowdrank._typing import Floats, Integers
 from crowdrank.collection.requests import Requests
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids

@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._text import counted
-from crowdrank.collection.pool import ANYONE, KINDS, Flags, Floats, Integers, Pool, require_kind
+from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.collection.pool import ANYONE, KINDS, Pool, require_kind
 from crowdrank.errors import UsageError
 from crowdrank.judgments import frames
 
@@ -76,7 +77,7 @@ class Requests:
     assessor: Integers  # (n,) places in the roster, or ANYONE
     price: Floats  # (n,)
     reason: NDArray[np.object_]  # (n,)
-    planted: Flags  # (n,) whether it is a honeypot
+    planted: Booleans  # (n,) whether it is a honeypot
     notes: tuple[str, ...] = ()
     kind: str = "crowd"  # of those who answer requests that name nobody
     unmet: int = 0  # labels that are wanted and that nobody is left to give

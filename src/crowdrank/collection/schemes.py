@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection import kernels
 from crowdrank.collection.base import Policy, RankedRequests, State, in_turn
-from crowdrank.collection.pool import Flags, Floats, Integers
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.base import Aggregator
 from crowdrank.constraints import Constraints, Number
@@ -39,7 +39,7 @@ class Scheme(Policy):
     _parameter_constraints: ClassVar[Constraints] = {"good": [Number()]}
 
     @abstractmethod
-    def needed(self, count: Integers, first_good: Flags, all_good: Flags) -> Integers:
+    def needed(self, count: Integers, first_good: Booleans, all_good: Booleans) -> Integers:
         """How many more labels are needed, by how many there are, whether the first is good, and whether all are."""
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Scheme(Policy):
         why = (self.why(first=True), self.why(first=False))
         return RankedRequests(wanted, -number.astype(np.float64), (number > 0).astype(np.int8), why)
 
-    def _goodness(self, state: State) -> tuple[Flags, Flags]:
+    def _goodness(self, state: State) -> tuple[Booleans, Booleans]:
         assert state.judgments is not None
         if not self.selective:
             return np.zeros(len(state.item), bool), np.zeros(len(state.item), bool)
@@ -93,11 +93,11 @@ class Scheme(Policy):
         kept[order] = self.bought(number, flags[table.offsets[:-1]][item], _good_before(flags, table.offsets, item))
         return table.where(kept)
 
-    def bought(self, number: Integers, first_good: Flags, good_before: Flags) -> Flags:
+    def bought(self, number: Integers, first_good: Booleans, good_before: Booleans) -> Booleans:
         """Which labels are bought, by their numbers (from 0), and whether the first, and all before, are good."""
         # The policy's own rule, asked label by label: is one more needed, where there are `number`?
         judged = number > 0
-        bought: Flags = self.needed(number, first_good & judged, good_before & judged) > 0
+        bought: Booleans = self.needed(number, first_good & judged, good_before & judged) > 0
         return bought
 
     def training(
@@ -144,7 +144,7 @@ class Single(Scheme):
         self.good = good
         self.random_state = random_state
 
-    def needed(self, count: Integers, first_good: Flags, all_good: Flags) -> Integers:
+    def needed(self, count: Integers, first_good: Booleans, all_good: Booleans) -> Integers:
         """One, where there is none."""
         return np.maximum(1 - count, 0)
 
@@ -169,7 +169,7 @@ class Overlap(_Counted):
         self.good = good
         self.random_state = random_state
 
-    def needed(self, count: Integers, first_good: Flags, all_good: Flags) -> Integers:
+    def needed(self, count: Integers, first_good: Booleans, all_good: Booleans) -> Integers:
         """K in all."""
         return np.maximum(self.k - count, 0)
 
@@ -206,7 +206,7 @@ class IfGood(_Counted):
         self.good = good
         self.random_state = random_state
 
-    def needed(self, count: Integers, first_good: Flags, all_good: Flags) -> Integers:
+    def needed(self, count: Integers, first_good: Booleans, all_good: Booleans) -> Integers:
         """One, or k where the first is good."""
         needed: Integers = np.maximum(np.where(first_good, self.k, 1) - count, 0)
         return needed
@@ -224,7 +224,7 @@ class GoodTillBad(_Counted):
         self.good = good
         self.random_state = random_state
 
-    def needed(self, count: Integers, first_good: Flags, all_good: Flags) -> Integers:
+    def needed(self, count: Integers, first_good: Booleans, all_good: Booleans) -> Integers:
         """One more, where all so far are good and fewer than k."""
         one_more: Integers = (((count == 0) | all_good) & (count < self.k)).astype(np.int64)
         return one_more
@@ -256,7 +256,7 @@ class IfGoodTimes(_Counted):
         """K."""
         return float(self.k)
 
-    def needed(self, count: Integers, first_good: Flags, all_good: Flags) -> Integers:
+    def needed(self, count: Integers, first_good: Booleans, all_good: Booleans) -> Integers:
         """One, where there is none."""
         return np.maximum(1 - count, 0)
 
@@ -265,7 +265,7 @@ class IfGoodTimes(_Counted):
         return "no label so far"
 
 
-def good_labels(judgments: Judgments, good: float) -> Flags:
+def good_labels(judgments: Judgments, good: float) -> Booleans:
     """Whether each judgment is good; what cannot be judged is not.
 
     >>> import pandas as pd
@@ -279,7 +279,7 @@ def good_labels(judgments: Judgments, good: float) -> Flags:
     return _good_codes(table, good)[table.grade]
 
 
-def _good_codes(judgments: Judgments, good: float) -> Flags:
+def _good_codes(judgments: Judgments, good: float) -> Booleans:
     """Whether each grade is good, (n_grades + 1,): the last is what cannot be judged, whose code is -1."""
     values = np.array(judgments.scale.values)
     if good > values[-1]:
@@ -290,7 +290,7 @@ def _good_codes(judgments: Judgments, good: float) -> Flags:
     return np.append(values >= good, False)
 
 
-def goodness(judgments: Judgments, good: float) -> tuple[Flags, Flags]:
+def goodness(judgments: Judgments, good: float) -> tuple[Booleans, Booleans]:
     """Per item, whether the first judgment is good, and whether all are; the first in time, where times are told."""
     table = judgments.on_one_scale()
     first, every = np.empty(table.n_items, bool), np.empty(table.n_items, bool)
@@ -302,8 +302,8 @@ def goodness(judgments: Judgments, good: float) -> tuple[Flags, Flags]:
     return first, every
 
 
-def _good_before(flags: Flags, offsets: NDArray[np.int64], item: Integers) -> Flags:
+def _good_before(flags: Booleans, offsets: NDArray[np.int64], item: Integers) -> Booleans:
     """Whether all labels of the item before each one are good."""
     bad: Floats = np.cumsum(~flags) - ~flags
-    before: Flags = bad == bad[offsets[:-1]][item]
+    before: Booleans = bad == bad[offsets[:-1]][item]
     return before

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.collection.base import State
 from crowdrank.collection.belief import TELLING, Belief, tells
-from crowdrank.collection.pool import Floats, Integers, Pool
+from crowdrank.collection.pool import Pool
 from crowdrank.consensus.base import Aggregator
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments

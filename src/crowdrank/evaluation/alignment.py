@@ -8,15 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import kernels
 from crowdrank.judgments.frames import column_names, column_to_arrow, is_frame
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Booleans = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

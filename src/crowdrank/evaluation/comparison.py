@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from crowdrank._base import require_one_of
 from crowdrank._notebook import heading, html_table, panel, paragraph
+from crowdrank._typing import Floats
 from crowdrank.errors import UsageError, near
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.evaluation.measures import Measure, parse_measures
 from crowdrank.evaluation.significance import (
-    Floats,
     bootstrap_intervals,
     effect_size,
     fisher_p_values,

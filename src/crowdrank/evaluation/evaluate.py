@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from crowdrank._base import require_one_of
 from crowdrank._text import counted
+from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import kernels
-from crowdrank.evaluation.alignment import Alignment, Booleans, Counts, Floats, Integers, align
+from crowdrank.evaluation.alignment import Alignment, Counts, align
 from crowdrank.evaluation.measures import (
     CORRELATIONS,
     GAIN_MEASURES,

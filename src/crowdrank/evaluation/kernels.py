@@ -8,13 +8,9 @@ a group of its own.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crowdrank._numba import njit
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Booleans = NDArray[np.bool_]
+from crowdrank._typing import Booleans, Floats, Integers
 
 
 @njit(cache=True, nogil=True)

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr
 
+from crowdrank._typing import Floats
 from crowdrank.errors import UsageError
-
-Floats = NDArray[np.float64]
 
 _BLOCK = 2**20
 """Maximum number of values in memory at a time."""

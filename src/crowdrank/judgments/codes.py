@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from crowdrank._saved import Fields, is_text, is_whole, require, require_array, require_range
 from crowdrank.errors import Message
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
+from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AssessorTable, Judgments, ReadReport
 
 EXTRAS = {
     "time": np.dtype("datetime64[us]"),
@@ -23,9 +23,9 @@ EXTRAS = {
     "cost": np.dtype(np.float64),
     "honeypot": np.dtype(np.int8),
 }
-"""Extra columns and their types."""
+"""Types of the extra columns."""
 BACKENDS = ("pandas", "polars", "pyarrow", "modin", "cudf")
-"""Libraries that DataFrames come in."""
+"""Libraries of DataFrames."""
 
 
 def check_judgments(judgments: Judgments) -> None:
@@ -51,7 +51,7 @@ def check_judgments(judgments: Judgments) -> None:
 
 
 def check_codes(judgments: Judgments) -> None:
-    """Raise ValueError unless the codes of the judgments are in the ranges of their tables; ids are not looked at.
+    """Raise ValueError unless all codes are in the ranges of their tables; ids are not checked.
 
     Call :func:`check_assessors` first, once for all shards.
     """
@@ -79,17 +79,17 @@ def _check_grades(name: str, codes: NDArray[np.int8], judgments: Judgments, lowe
         require((codes < of_row).all(), f"a code of {name} is not on the scale of its assessor")
 
 
-def check_assessors(judgments: Judgments) -> None:
-    """Raise ValueError unless the tables of assessors, scales and families fit each other."""
-    check_ids("assessors", judgments.assessors)
-    n, scales, maps = judgments.n_assessors, judgments.scales, judgments.scale_maps
+def check_assessors(table: AssessorTable) -> None:
+    """Raise ValueError unless assessors, scales and families fit each other."""
+    check_ids("assessors", table.assessors)
+    n, scales, maps = table.n_assessors, table.scales, table.scale_maps
     require(0 < len(scales) <= np.iinfo(np.int8).max, "the number of scales is not between 1 and 127")
-    require_array("assessor_scale", judgments.assessor_scale, np.int8, (n,))
-    require_range("assessor_scale", judgments.assessor_scale, 0, len(scales) - 1)
+    require_array("assessor_scale", table.assessor_scale, np.int8, (n,))
+    require_range("assessor_scale", table.assessor_scale, 0, len(scales) - 1)
     require(not maps or len(maps) == len(scales), "the maps do not fit the scales")
     for scale, codes in zip(scales, maps, strict=False):
-        _check_map(scale, codes, judgments.common_scale)
-    families, family = judgments.families, judgments.assessor_family
+        _check_map(scale, codes, table.common_scale)
+    families, family = table.families, table.assessor_family
     require((families is None) == (family is None), "the families are incomplete")
     if families is not None and family is not None:
         check_ids("families", families)
@@ -135,16 +135,17 @@ def maps_from(stored: Sequence[Any]) -> tuple[tuple[int, ...] | None, ...]:
 
 
 def report_from(stored: dict[str, Any]) -> ReadReport:
-    """Return the report of reading that was saved as an object."""
+    """Return the read report that was saved as an object."""
     about, names = Fields(stored), {field.name for field in fields(ReadReport)}
     require(set(stored) == names, "the read report is incomplete")
-    counts, texts = about.object("skipped"), {name: about.object(name) for name in ("examples", "units", "columns")}
+    counts, texts = about.object("skipped"), {name: about.object(name) for name in ("units", "columns")}
     require(all(is_text(key) and is_whole(value) for key, value in counts.items()), "skipped is not a table of counts")
     for name, table in texts.items():
         require(all(map(is_text, (*table, *table.values()))), f"{name} is not a table of texts")
     return ReadReport(
         rows=about.whole("rows"),
         skipped=counts,
+        examples={str(reason): message_from(example) for reason, example in about.object("examples").items()},
         repeats=about.whole("repeats"),
         excluded=about.whole("excluded"),
         guessed=about.flag("guessed"),
@@ -155,14 +156,14 @@ def report_from(stored: dict[str, Any]) -> ReadReport:
 
 def message_from(stored: Any) -> Message:
     """Return the message that was saved as an object."""
-    require(isinstance(stored, dict), "a note is not an object")
+    require(isinstance(stored, dict), "a message is not an object")
     try:
         message = Message.from_dict(stored)
     except (KeyError, TypeError) as problem:
-        raise ValueError("a note is not a message") from problem
+        raise ValueError("a message is incomplete") from problem
     texts = [message.problem, message.kind, message.severity, *asdict(message.location).values()]
     texts += [text for fix in message.fixes for text in (fix.text, fix.parameter or "")] + [message.parameter or ""]
-    require(all(map(is_text, texts)), "a note is not a message")
+    require(all(map(is_text, texts)), "a message is not text")
     return message
 
 

@@ -1,4 +1,4 @@
-"""Expert grades: what a small, trusted part of the documents is worth."""
+"""Expert grades of documents."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from crowdrank._text import counted
-from crowdrank.errors import InputError
+from crowdrank._typing import Grades, Integers
+from crowdrank.errors import Fix, InputError
 from crowdrank.judgments import frames, ids, kernels
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.table import Judgments, ReadReport
+from crowdrank.judgments.table import Judgments, JudgmentsLike, ReadReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,14 +23,14 @@ class Gold:
 
     query: pa.Array  # (n,) ids
     document: pa.Array  # (n,) ids
-    code: NDArray[np.int8]  # (n,) position on the scale
+    code: Grades  # (n,) position on the scale
     scale: Scale
     backend: str = "pandas"
     report: ReadReport = field(default_factory=ReadReport)  # counts of the rows that were read
 
     @classmethod
     def of(cls, judged: Judgments) -> Gold:
-        """The grades of judgments that have one answer per item."""
+        """Return the grades of judgments with one answer per item."""
         return cls(
             judged.queries.take(pa.array(judged.item_query)),
             judged.documents.take(pa.array(judged.item_document)),
@@ -49,7 +49,7 @@ class Gold:
 
     @property
     def frame(self) -> Any:
-        """Query, document and grade (its value as a number) as a DataFrame."""
+        """Query, document and value of the grade as a DataFrame."""
         values = np.array(self.scale.values)[self.code]
         grade = pa.array(values.astype(np.int64))
         return frames.from_arrow(
@@ -57,7 +57,7 @@ class Gold:
         )
 
     def as_judgments(self) -> Judgments:
-        """The grades as judgments of one assessor called gold."""
+        """Return the grades as judgments of one assessor called gold."""
         query, queries = ids.encode(pa.chunked_array([self.query]))
         document, documents = ids.encode(pa.chunked_array([self.document]))
         order, offsets = kernels.group_rows(
@@ -77,8 +77,8 @@ class Gold:
             backend=self.backend,
         )
 
-    def for_items(self, judgments: Judgments) -> NDArray[np.int8]:
-        """The gold grade of each item of `judgments`, as a code on their scale; -1 where there is none.
+    def for_items(self, judgments: Judgments) -> Grades:
+        """Return the gold grade of each item as a code on the scale of the judgments, or -1.
 
         >>> import pandas as pd
         >>> from crowdrank import read_gold, read_judgments
@@ -87,21 +87,22 @@ class Gold:
         >>> read_gold(pd.DataFrame({"document": ["b"], "grade": [1]})).for_items(judgments).tolist()
         [-1, 1]
         """
-        onto = [judgments.main_scale.code(name) for name in self.scale.names]
-        codes = np.array([-1 if code is None else code for code in onto], dtype=np.int8)[self.code]
+        known = [judgments.main_scale.code(name) for name in self.scale.names]
+        codes = np.array([-1 if code is None else code for code in known], dtype=np.int8)[self.code]
         position = judgments.positions(self.query, self.document)
         off = (codes < 0) & (position >= 0)
         if off.any():
             name = self.scale.names[self.code[int(np.argmax(off))]]
             raise InputError(
                 f"the expert grade {name} is not on the judgments' scale {judgments.main_scale}",
-                fix="give both the same scale with --grades",
+                kind="scales-differ",
+                fix=Fix("give both the same scale with {}", "grades"),
             )
-        found = np.full(judgments.n_items, -1, np.int8)
-        found[position[position >= 0]] = codes[position >= 0]
-        return found
+        gold = np.full(judgments.n_items, -1, np.int8)
+        gold[position[position >= 0]] = codes[position >= 0]
+        return gold
 
-    def n_unjudged(self, judgments: Judgments | ShardedJudgments) -> int:
+    def n_unjudged(self, judgments: JudgmentsLike) -> int:
         """Return the number of grades whose document has no judgment.
 
         >>> import pandas as pd
@@ -110,15 +111,15 @@ class Gold:
         >>> read_gold(pd.DataFrame({"document": ["a", "b"], "grade": [1, 0]})).n_unjudged(judgments)
         1
         """
-        shards = range(len(judgments.shards)) if isinstance(judgments, ShardedJudgments) else ()
-        tables = [judgments] if isinstance(judgments, Judgments) else (judgments.load(place) for place in shards)
-        return len(self) - sum(int((table.positions(self.query, self.document) >= 0).sum()) for table in tables)
+        return len(self) - sum(
+            int((one.positions(self.query, self.document) >= 0).sum()) for one in judgments.iterate()
+        )
 
     def for_shards(self, judgments: ShardedJudgments) -> ShardGold:
-        """As `for_items`, of judgments on disk: what is known in each shard."""
+        """Return the gold grades of the items of each shard."""
         known = []
-        for place in range(len(judgments.shards)):
-            codes = self.for_items(judgments.load(place))
+        for shard in judgments.iterate():
+            codes = self.for_items(shard)
             items = np.flatnonzero(codes >= 0)
             known.append((items, codes[items]))
         return ShardGold(tuple(known))
@@ -126,16 +127,16 @@ class Gold:
 
 @dataclass(frozen=True, eq=False)
 class ShardGold:
-    """The items of each shard that experts graded, and the codes of their grades; of the others nothing is kept."""
+    """Gold grades of the items of each shard."""
 
-    known: tuple[tuple[NDArray[np.int64], NDArray[np.int8]], ...]
+    known: tuple[tuple[Integers, Grades], ...]  # of each shard: the items with a grade, and its codes
 
     def __len__(self) -> int:
         return sum(len(items) for items, _ in self.known)
 
-    def of(self, place: int, n_items: int) -> NDArray[np.int8]:
-        """The gold grade of each item of a shard; -1 where there is none."""
-        found = np.full(n_items, -1, np.int8)
+    def of(self, place: int, n_items: int) -> Grades:
+        """Return the gold grade of each item of a shard, or -1."""
+        gold = np.full(n_items, -1, np.int8)
         items, codes = self.known[place]
-        found[items] = codes
-        return found
+        gold[items] = codes
+        return gold

@@ -1,4 +1,4 @@
-"""Encode ids, and sort judgments by query and document in linear time. References are in tests/judgments."""
+"""Encode ids, and sort judgments by query and document in linear time; references are in tests/judgments."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from crowdrank._numba import njit
+from crowdrank._typing import Booleans, Codes, Integers
+
+Bytes = NDArray[np.uint8]
+Words = NDArray[np.uint64]
 
 
 @njit(cache=True, nogil=True)
-def group_rows(
-    query: NDArray[np.int32], document: NDArray[np.int32], rows: NDArray[np.int32], n_queries: int, n_documents: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The order of `rows` by query and then by document, each in order of first appearance; where each item starts.
+def group_rows(query: Codes, document: Codes, rows: Codes, n_queries: int, n_documents: int) -> tuple[Codes, Integers]:
+    """Return the rows in order of query and document, each by first appearance, and the start of each item.
 
-    A counting sort by query, then within each query one by document: what a query touches stays in the cache.
+    A counting sort by query, then one by document within each query, so that the data of a query stay in the cache.
     """
     # query, document (n,); rows (m,); returns (m,) and (n_items + 1,)
     ends = np.zeros(n_queries + 1, np.int64)
@@ -30,20 +32,20 @@ def group_rows(
         ends[query[row]] += 1
     order, item = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
     offsets = np.zeros(len(rows) + 1, np.int64)
-    item_of = np.full(n_documents, -1, np.int32)  # the last item made of each document
+    item_of = np.full(n_documents, -1, np.int32)  # latest item of each document
     n_items, start = 0, 0
     for code in range(n_queries):
         first_item, stop = n_items, ends[code]
         for place in range(start, stop):
             d = its_document[place]
-            if item_of[d] < first_item:  # that item was of another query
+            if item_of[d] < first_item:  # that item is of another query
                 item_of[d] = n_items
                 n_items += 1
             item[place] = item_of[d]
             offsets[item[place] + 1] += 1
         for number in range(first_item, n_items):
             offsets[number + 1] += offsets[number]
-        # offsets[number] serves as the next free place of the item, and is set right again afterwards.
+        # offsets[number] is used as the next free place of the item, and restored afterwards.
         for place in range(start, stop):
             order[offsets[item[place]]] = by_query[place]
             offsets[item[place]] += 1
@@ -56,26 +58,8 @@ def group_rows(
 
 
 @njit(cache=True, nogil=True)
-def item_offsets(query: NDArray[np.int32], document: NDArray[np.int32], order: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Where each item's judgments start in `order` (sorted by query and document), with the end as last entry."""
-    # query, document (n,); order (m,); returns (n_items + 1,)
-    offsets = np.empty(len(order) + 1, np.int64)
-    n_items, last_query, last_document = 0, -1, -1
-    for position in range(len(order)):
-        row = order[position]
-        if query[row] != last_query or document[row] != last_document:
-            last_query, last_document = query[row], document[row]
-            offsets[n_items] = position
-            n_items += 1
-    offsets[n_items] = len(order)
-    return offsets[: n_items + 1].copy()
-
-
-@njit(cache=True, nogil=True)
-def repeated(
-    offsets: NDArray[np.int64], order: NDArray[np.int32], assessor: NDArray[np.int32], n_assessors: int, last: bool
-) -> NDArray[np.bool_]:
-    """Judgments that an earlier (or, with `last`, a later) one of the same assessor on the same item replaces."""
+def repeated(offsets: Integers, order: Codes, assessor: Codes, n_assessors: int, last: bool) -> Booleans:
+    """Return which judgments an earlier (with `last`: a later) one of the same assessor on the same item replaces."""
     # offsets (n_items + 1,) into order (m,), rows grouped by item; assessor (n,); returns (m,) in that order
     out = np.zeros(len(order), np.bool_)
     seen = np.full(n_assessors, -1, np.int64)
@@ -91,10 +75,8 @@ def repeated(
 
 
 @njit(cache=True, nogil=True)
-def without(
-    order: NDArray[np.int32], offsets: NDArray[np.int64], out: NDArray[np.bool_]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The order and the offsets of the items without the rows that are `out`; no item loses all of its rows."""
+def without(order: Codes, offsets: Integers, out: Booleans) -> tuple[Codes, Integers]:
+    """Return the order and offsets of the items without the rows in `out`; each item must keep a row."""
     # order, out (m,); offsets (n_items + 1,)
     kept, bounds = np.empty(len(order), np.int32), np.zeros(len(offsets), np.int64)
     n = 0
@@ -108,45 +90,66 @@ def without(
 
 
 @njit(cache=True, nogil=True)
-def deal_rows(
-    shard: NDArray[np.int32], keep: NDArray[np.bool_], n_shards: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The rows to keep by shard, each shard's in order; where each shard's start."""
-    # shard, keep (n,) -> (m,), (n_shards + 1,)
+def sort_by_shard(shard: Codes, n_shards: int) -> tuple[Codes, Integers]:
+    """Return the rows sorted by shard, in order within each shard, and the start of each shard."""
+    # shard (n,) -> (n,), (n_shards + 1,)
     bounds = np.zeros(n_shards + 1, np.int64)
     for row in range(len(shard)):
-        if keep[row]:
-            bounds[shard[row] + 1] += 1
+        bounds[shard[row] + 1] += 1
     for number in range(n_shards):
         bounds[number + 1] += bounds[number]
-    order, place = np.empty(bounds[-1], np.int32), bounds[:-1].copy()
+    order, place = np.empty(len(shard), np.int32), bounds[:-1].copy()
     for row in range(len(shard)):
-        if keep[row]:
-            order[place[shard[row]]] = row
-            place[shard[row]] += 1
+        order[place[shard[row]]] = row
+        place[shard[row]] += 1
     return order, bounds
 
 
 @njit(cache=True, nogil=True)
-def maybe_blank(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The rows whose text is empty or begins with what may be a blank; all others are none."""
-    # offsets (n + 1,) int32 or int64 into data
-    found = np.empty(len(offsets) - 1, np.int64)
-    n = 0
-    for row in range(len(offsets) - 1):
-        start = offsets[row]
-        if offsets[row + 1] == start or data[start] <= 32 or data[start] >= 128:
-            found[n] = row
-            n += 1
-    return found[:n].copy()
+def first_rows(codes: Codes, n_codes: int) -> Integers:
+    """Return the first row with each code, or -1; the last entry is that of code -1."""
+    # codes (n,); returns (n_codes + 1,)
+    first = np.full(n_codes + 1, -1, np.int64)
+    for row in range(len(codes)):
+        if first[codes[row]] < 0:
+            first[codes[row]] = row
+    return first
 
 
 @njit(cache=True, nogil=True)
-def hash_text(
-    offsets: NDArray[np.int64], data: NDArray[np.uint8], words: NDArray[np.uint64], hashes: NDArray[np.uint64]
-) -> None:
-    """A 64-bit hash of each text, eight bytes at a time."""
-    # offsets (n + 1,) int32 or int64 into data; words (len(data) - 7,) the eight bytes that start at every byte;
+def maybe_unusual(offsets: Integers, data: Bytes, words: Words, most: int) -> Integers:
+    """Return the first `most` rows whose text may have another usual form (see `ids.unusual_forms`).
+
+    Such text begins with a space, a zero or a minus, ends in a space or in a point and zeros, or is not ASCII.
+    """
+    rows, n = np.empty(most, np.int64), 0
+    high_bits, n_words = uint64(0x8080808080808080), uint64(len(words))
+    for row in range(len(offsets) - 1):
+        start, stop = offsets[row], offsets[row + 1]
+        if start == stop:
+            continue
+        begin, last = data[start], stop - 1
+        while last > start and data[last] == 48:
+            last -= 1
+        unusual = begin <= 32 or begin == 45 or (begin == 48 and stop - start > 1)
+        unusual |= data[stop - 1] <= 32 or (data[last] == 46 and last < stop - 1)
+        at = uint64(start)
+        while not unusual and at + uint64(8) <= uint64(stop) and at < n_words:
+            unusual = (words[at] & high_bits) != uint64(0)
+            at += uint64(8)
+        while not unusual and at < uint64(stop):
+            unusual = data[at] >= 128
+            at += uint64(1)
+        if unusual and n < most:
+            rows[n] = row
+            n += 1
+    return rows[:n].copy()
+
+
+@njit(cache=True, nogil=True)
+def hash_text(offsets: Integers, data: Bytes, words: Words, hashes: Words) -> None:
+    """Compute a 64-bit hash of each text, eight bytes at a time."""
+    # offsets (n + 1,) int32 or int64 into data; words (len(data) - 7,): the 8-byte word at every byte;
     # hashes (n,) is written
     n_words = uint64(len(words))
     for row in range(len(offsets) - 1):
@@ -173,8 +176,8 @@ def hash_text(
 
 
 @njit(cache=True, nogil=True)
-def hash_numbers(numbers: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
-    """A 64-bit hash of each number; no two numbers have the same."""
+def hash_numbers(numbers: Integers, hashes: Words) -> None:
+    """Compute a 64-bit hash of each number; different numbers have different hashes."""
     for row in range(len(numbers)):
         h = uint64(numbers[row]) * uint64(0xFF51AFD7ED558CCD)
         h ^= h >> uint64(32)
@@ -184,14 +187,14 @@ def hash_numbers(numbers: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None
 
 @njit(cache=True, nogil=True)
 def fill_table(
-    hashes: NDArray[np.uint64],
-    first: NDArray[np.int32],
+    hashes: Words,
+    first: Codes,
     n_codes: int,
-    keys: NDArray[np.uint64],
-    values: NDArray[np.int32],
+    keys: Words,
+    values: Codes,
 ) -> None:
-    """Put the codes that there are already into an empty table."""
-    # keys, values (size,): size is a power of two; values are -1 where nothing is
+    """Put the existing codes into an empty hash table."""
+    # keys, values (size,): size is a power of two; values are -1 in empty slots
     mask = uint64(len(keys) - 1)
     for code in range(n_codes):
         slot = hashes[first[code]] & mask
@@ -202,16 +205,21 @@ def fill_table(
 
 @njit(cache=True, nogil=True)
 def code_hashes(
-    hashes: NDArray[np.uint64],
+    hashes: Words,
     start: int,
     n_codes: int,
-    keys: NDArray[np.uint64],
-    values: NDArray[np.int32],
-    codes: NDArray[np.int32],
-    first: NDArray[np.int32],
+    keys: Words,
+    values: Codes,
+    codes: Codes,
+    first: Codes,
 ) -> tuple[int, int]:
-    """Number the hashes in order of first appearance until the table is half full; how far it came, and the codes."""
-    # codes (n,) and first (n,), the row where each code appears first, are written
+    """Number the hashes in order of first appearance until the table is half full.
+
+    Returns:
+        The first row that is not coded, and the number of codes.
+
+    """
+    # codes (n,) and first (n,), the first row of each code, are written
     mask, most = uint64(len(keys) - 1), len(keys) // 2
     for row in range(start, len(hashes)):
         h = hashes[row]
@@ -232,15 +240,15 @@ def code_hashes(
 
 @njit(cache=True, nogil=True)
 def same_texts(
-    offsets: NDArray[np.int64],
-    data: NDArray[np.uint8],
-    words: NDArray[np.uint64],
-    codes: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
+    offsets: Integers,
+    data: Bytes,
+    words: Words,
+    codes: Codes,
+    starts: Integers,
+    sizes: Integers,
 ) -> bool:
-    """Whether every text is the one that its code stands for: no two texts had the same hash."""
-    # codes (n,); starts, sizes (n_codes,) of the texts that the codes stand for
+    """Return whether every text equals the text of its code, that is, whether no two texts have the same hash."""
+    # codes (n,); starts, sizes (n_codes,) of the texts of the codes
     n_words = uint64(len(words))
     for row in range(len(offsets) - 1):
         at, there = uint64(offsets[row]), uint64(starts[codes[row]])

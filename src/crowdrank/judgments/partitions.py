@@ -1,28 +1,27 @@
-"""Judgments from partitioned Parquet to shards on disk, in bounded memory.
+"""Read partitioned Parquet files into shards on disk, in bounded memory.
 
-    survey(file)                  -> its columns and rows, from its footer
-    parts_of(files)               -> stretches of row groups, to be dealt out (`crowdrank.judgments.shuffle`)
+    survey(file)                  -> columns and rows of a file, from its footer
+    parts_of(files)               -> consecutive row groups, which `crowdrank.judgments.shuffle` distributes to shards
 
-Rows keep the order of the files by name, so that what an in-memory reader makes of one file with all rows is made here
-too. What was made is kept in a folder and found again while the files are the same.
+Rows are in the order of the files by name, so that the result is that of reading one file with all rows into memory.
+The shards are cached in a folder and used again while the files and options are the same.
 """
 
 from __future__ import annotations
 
 import hashlib
 import warnings
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from crowdrank._base import require_one_of
 from crowdrank._disk import ScratchFolder
@@ -30,53 +29,50 @@ from crowdrank._files import recover
 from crowdrank._folders import check_output_folder, write_folder
 from crowdrank._progress import Report, reporting
 from crowdrank._text import counted
-from crowdrank.errors import DataWarning, InputError, UsageError, shown
+from crowdrank._typing import Integers
+from crowdrank.errors import DataWarning, Fix, InputError, UsageError, shown
+from crowdrank.judgments import ids
 from crowdrank.judgments.addresses import address_of, is_within, listed, opened_at, partition_files, version_of
-from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES, parse_map, resolve
+from crowdrank.judgments.encode import EncodeOptions
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
+from crowdrank.judgments.merge import SharedTables, id_notes, unify
 from crowdrank.judgments.read import excluded_ids, family_regex, unjudgeable_answers
 from crowdrank.judgments.scale import Scale, ScaleRules
-from crowdrank.judgments.sharded import (
-    ABOUT_FILE,
-    SHARDS,
-    ShardedJudgments,
-    load_sharded,
-    shard_path,
-)
+from crowdrank.judgments.sharded import ABOUT_FILE, SHARDS, ShardedJudgments, load_sharded, sharded_judgments
 from crowdrank.judgments.shuffle import (
-    Gathered,
-    Part,
-    Rules,
-    Scales,
-    agree,
-    deal,
-    gather,
-    kind_of,
+    BuiltShard,
+    FilePart,
+    ShardPlan,
+    build_shard,
+    delete_part_files,
     number_queries,
-    of_two_types,
+    require_same_types,
+    split_part,
+    type_name,
+    types_differ,
+    write_part_tables,
 )
 from crowdrank.judgments.sources import no_rows, require_parquet_rows
-from crowdrank.judgments.table import Judgments, ReadReport
 
 T = TypeVar("T")
 S = TypeVar("S")
 
 JUDGMENTS_PER_STORED_SHARD = 1 << 21
-"""Enough that the sums over 100,000 assessors are little beside the pass, small enough that a few fit into memory."""
+"""Default number of judgments of a shard: many beside 100,000 assessors, and several shards fit into memory."""
 ROWS_PER_PART = 1 << 21
-"""Row groups are dealt out together up to so many rows."""
-NEEDED, ALLOWED = ("document", "assessor", "grade"), ("query", "family")
-"""The columns that are read; what else judgments may come with (time, cost, ...) a consensus has no use for."""
+"""Maximum number of rows of a part, unless a row group has more."""
+REQUIRED, OPTIONAL = ("document", "assessor", "grade"), ("query", "family")
+"""Roles of the columns that are read; a consensus does not use others, such as time and cost."""
 
 
 @dataclass(frozen=True)
-class FileAbout:
-    """What the footer of a Parquet file tells."""
+class FileSummary:
+    """Columns and rows of a Parquet file, from its footer."""
 
     address: str
     columns: Mapping[str, str]  # by role
-    kinds: Mapping[str, str]  # by role: numbers, text, ...
+    types: Mapping[str, str]  # by role: numbers, text, ...
     group_rows: tuple[int, ...]  # of each row group
 
     @property
@@ -104,25 +100,32 @@ def read_partitions(
     engine: Workers | None = None,
     progress: bool | Report = False,
 ) -> ShardedJudgments:
-    """Judgments from a folder of Parquet files, however many, as shards on disk: memory holds one at a time.
+    """Read a folder of Parquet files into shards on disk; memory holds a few shards at a time.
 
-    Every model takes them in the place of judgments in memory, and writes its consensus as one Parquet file a shard.
+    Every model accepts the result in place of judgments in memory, and writes its consensus as one Parquet file per
+    shard.
 
     Args:
-        address: a folder of .parquet files (and of folders of them), or what fsspec reaches: `s3://bucket/judgments`.
-        work: a new folder for the shards, about 20 bytes a judgment. Read again with the same files and options, what
-            is there is used. By default a temporary one that goes when Python ends.
+        address: a folder of .parquet files and subfolders, or an address for fsspec such as `s3://bucket/judgments`.
+        work: a new folder for the shards, about 20 bytes per judgment. Shards of the same files and options are used
+            again. By default a temporary folder, which is deleted when Python ends.
         columns, grades, scales, unjudgeable, repeats, exclude, family_pattern, on_bad_rows: as in `read_judgments`;
-            the order of rows is that of the files by name.
+            rows are in the order of the files by name.
         max_bytes: as in `read_judgments`, for each file.
-        by: what a shard keeps together: `query` (all judgments of a query), or `document`, for queries too large for
-            that; models that compare the documents of a query need the former. By default `query`, or `document` where
-            there is no column for queries.
-        shard_size: about how many judgments a shard has.
-        n_jobs: how many parts are read, and shards made, at a time.
-        engine: an engine whose workers read the files and make the shards instead; `work` is then a folder that all of
-            them see.
-        progress: show bars when it takes long, or call a function with (done, of how many, NaN).
+        by: what is kept together in a shard: `query` (all judgments of a query) or `document`, for very large queries;
+            models that compare documents of a query need `query`. By default `query`, or `document` if there is no
+            column of queries.
+        shard_size: approximate number of judgments of a shard.
+        n_jobs: number of threads.
+        engine: an engine whose workers read the files and build the shards; all of them must see the folder `work`.
+        progress: whether to show progress bars, or a function that is called with (done, total, NaN).
+
+    Returns:
+        The judgments on disk.
+
+    Raises:
+        InputError: a file or row cannot be used.
+        UsageError: a parameter has an invalid value.
 
     >>> import tempfile
     >>> import pandas as pd
@@ -134,126 +137,152 @@ def read_partitions(
     >>> read_partitions(folder)
     <ShardedJudgments: 4 judgments of 2 documents by 2 assessors in 1 shard, grades 0,1>
     """
-    require_one_of("repeats", repeats, ("last", "first", "error", "keep"))
     require_one_of("by", by or "query", ("query", "document"))
-    if shard_size < 1 or n_jobs < 1:
-        raise UsageError(f"shard_size and threads are numbers from 1 up, not {shard_size} and {n_jobs}.")
+    for name, number in (("shard_size", shard_size), ("n_jobs", n_jobs)):
+        if number < 1:
+            raise UsageError(f"must be 1 or more, not {number}", parameter=name)
     limit, address = parse_bytes(max_bytes), address_of(address)
     if work is not None and is_within(work, address):
-        raise UsageError(f"The shards go to {work}, which is in the folder that is read; choose another place.")
-    _each = partial(_each_of, _workers(n_jobs) if engine is None else engine.each)
-    files, others = partition_files(address)
-    if others:
-        warnings.warn(
-            f"{address}: {listed(others)} passed over; of a folder only Parquet files are read.",
-            DataWarning,
-            stacklevel=2,
-        )
-    excluded = tuple(excluded_ids(exclude))
-    scale_rules = ScaleRules.read(scales) if scales is not None else None
-    read = (columns, grades, scale_rules, unjudgeable, repeats, excluded, family_pattern, on_bad_rows, by, shard_size)
-    key = _key(files, read)
-    if work is not None:
-        recover(work)
-        if _made_before(Path(work), key):
-            return load_sharded(work)
-        check_output_folder(work, SHARDS)
-    mapped = parse_map(columns)
-    with reporting(progress, "looking at files") as report:
-        surveyed = list(_each(partial(survey, columns=mapped, max_bytes=limit), files, report))
-    about, parts = agree_on_columns(surveyed), parts_of(surveyed)
-    if not parts:
-        raise no_rows(str(address))
-    kept_together = by or ("query" if "query" in about.columns else "document")
-    n_shards = -(-sum(part.rows for part in parts) // shard_size)
-    rules = Rules(
-        columns=about.columns,
-        n_shards=n_shards,
-        by=kept_together,
-        repeats=repeats,
+        raise UsageError(f"must not be in the folder that is read, as {work} is", parameter="work")
+    options = EncodeOptions(
+        scale=Scale.parse(grades) if grades is not None else None,
+        scale_rules=ScaleRules.read(scales) if scales is not None else None,
         unjudgeable=unjudgeable_answers(unjudgeable),
-        exclude=excluded,
+        repeats=repeats,
+        exclude=tuple(excluded_ids(exclude)),
+        family_pattern=family_regex(family_pattern),
         on_bad_rows=on_bad_rows,
     )
-    BadRows(on_bad_rows)  # refuses another word before any work
-    makers = Scales(
-        Scale.parse(grades) if grades is not None else None,
-        scale_rules,
-        family_regex(family_pattern),
+    run = partial(_run, _thread_map(n_jobs) if engine is None else engine.each, progress)
+    files, others = partition_files(address)
+    if others:
+        problem = f"{address}: {listed(others)} passed over; of a folder only Parquet files are read"
+        warnings.warn(DataWarning(problem, kind="files-ignored"), stacklevel=2)
+    read = (columns, grades, options.scale_rules, unjudgeable, repeats, options.exclude, family_pattern, on_bad_rows)
+    key = _cache_key(files, (*read, by, shard_size))
+    if work is not None:
+        recover(work)
+        if _is_cached(Path(work), key):
+            return load_sharded(work)
+        check_output_folder(work, SHARDS)
+    surveyed = list(run(partial(survey, columns=parse_map(columns), max_bytes=limit), files, "looking at files"))
+    first, parts = require_same_columns(surveyed), parts_of(surveyed)
+    if not parts:
+        raise no_rows(str(address))
+    plan = ShardPlan(
+        columns=first.columns,
+        n_shards=-(-sum(part.rows for part in parts) // shard_size),
+        shard_size=shard_size,
+        by=by or ("query" if "query" in first.columns else "document"),
+        options=options,
     )
-    final = Path(work).absolute() if work is not None else _temporary()
+    final = Path(work).absolute() if work is not None else _scratch_folder()
     with write_folder(final, SHARDS) as draft:
-        with reporting(progress, "reading") as report:
-            dealt = agree(_each(partial(deal, rules=rules, folder=draft), parts, report), rules, makers, draft)
-        agreed, spent = dealt
-        with reporting(progress, "shuffling") as report:
-            numbers = list(range(n_shards))
-            gathered, counts = [], np.zeros((agreed.stored.n_assessors, 2), np.int64)
-            for one in _each(partial(gather, agreed=agreed, rules=rules, folder=draft), numbers, report):
-                counts += one.counts
-                gathered.append(replace(one, counts=counts[:0]))  # of very many shards they would fill the memory
-        number_queries(gathered, draft)
-        for part in parts:
-            for kind, suffix in (("part", ".arrow"), ("coding", ".npy")):
-                shard_path(draft, kind, part.number, suffix).unlink()
-        made = _made(draft, final, agreed.stored, gathered, counts, spent, kept_together)
-        made.save()
+        judgments, largest_query = _build(parts, plan, draft, run, str(address))
+        judgments.save()
         (draft / "key.txt").write_text(key)
-    _say_large(gathered, shard_size, kept_together)
-    return replace(made, folder=str(final)).heard()
+    _warn_if_large(*largest_query, plan)
+    return replace(judgments, folder=str(final)).without_unused_assessors()
+
+
+def _build(
+    parts: Sequence[FilePart], plan: ShardPlan, draft: Path, run: Callable[..., Any], address: str
+) -> tuple[ShardedJudgments, tuple[int, Any]]:
+    """Distribute the rows of all parts to shards in a folder; return the judgments and the largest query."""
+    with closing(run(partial(split_part, plan=plan, folder=draft), parts, "reading")) as summaries:
+        tables = write_part_tables(unify(require_same_types(summaries), plan.options, address), draft)
+    work = partial(build_shard, tables=tables, plan=plan, parts=parts, folder=draft)
+    shards: list[BuiltShard] = []
+    counts = np.zeros((tables.header.n_assessors, 2), np.int64)
+    for shard in run(work, range(plan.n_shards), "shuffling"):
+        counts += shard.counts
+        shards.append(replace(shard, counts=counts[:0]))  # the counts of very many shards would fill the memory
+    bad_rows = tables.bad_rows
+    bad_rows.add(shard.bad_rows for shard in shards)
+    bad_rows.raise_first()
+    repeats = [shard.repeat for shard in shards if shard.repeat is not None]
+    if repeats:
+        raise min(repeats, key=lambda repeat: repeat[0])[1]
+    if not counts.any():
+        raise bad_rows.no_rows_left(address, excluded=bool(plan.options.exclude))
+    number_queries(shards, draft)
+    delete_part_files(parts, draft)
+    largest_query = max((shard.largest_query for shard in shards), key=lambda largest: largest[0])
+    return _with_report(tables, shards, counts, plan, draft, address), largest_query
+
+
+def _with_report(
+    tables: SharedTables, shards: Sequence[BuiltShard], counts: Integers, plan: ShardPlan, draft: Path, address: str
+) -> ShardedJudgments:
+    """Return the judgments of the shards with the read report of all."""
+    stored = tuple(one.shard for one in shards if one.shard is not None)
+    report = replace(
+        tables.header.report,
+        skipped=dict(tables.bad_rows.skipped),
+        examples=tables.bad_rows.examples,
+        repeats=sum(one.n_repeats for one in shards),
+    )
+    header, whole_queries = replace(tables.header, report=report), plan.by == "query" or len(stored) == 1
+    judgments = sharded_judgments(draft, stored, header, counts, whole_queries=whole_queries)
+    forms: dict[str, Any] = {}
+    for role in ("query", "document"):
+        unusual = ((name, form) for one in shards for name, form in one.unusual_ids.get(role, {}).items())
+        forms[role] = dict(islice(unusual, ids.MAX_UNUSUAL)), judgments.iterate_ids(role)
+    assessors = judgments.without_unused_assessors().assessors
+    forms["assessor"] = ids.unusual_forms(assessors), [assessors]
+    report = replace(report, notes=id_notes(forms, tables.parts[0].origin, address))
+    return replace(judgments, report=report, stored=replace(header, report=report))
 
 
 # Files.
 
 
-def survey(address: str, columns: Mapping[str, str], max_bytes: int = MAX_BYTES) -> FileAbout:
+def survey(address: str, columns: Mapping[str, str], max_bytes: int = MAX_BYTES) -> FileSummary:
     """Return the columns and rows of a Parquet file, from its footer."""
     with opened_at(address) as stream:
         file = pq.ParquetFile(stream)
         about, schema = file.metadata, file.schema_arrow
-        require_parquet_rows(about, NEEDED, max_bytes, address)
+        require_parquet_rows(about, REQUIRED, max_bytes, address)
         rows = tuple(about.row_group(group).num_rows for group in range(about.num_row_groups))
     if not sum(rows):
-        return FileAbout(address, {}, {}, ())
-    found = resolve(
-        schema.names, source=address, required=NEEDED, optional=ALLOWED, mapped=_asked(columns), aliases=ALIASES
-    )
-    return FileAbout(address, found, {role: kind_of(schema.field(name).type) for role, name in found.items()}, rows)
+        return FileSummary(address, {}, {}, ())
+    known = {role: name for role, name in columns.items() if role in (*REQUIRED, *OPTIONAL)}
+    by_role = resolve(schema.names, source=address, required=REQUIRED, optional=OPTIONAL, mapped=known, aliases=ALIASES)
+    types = {role: type_name(schema.field(name).type) for role, name in by_role.items()}
+    return FileSummary(address, by_role, types, rows)
 
 
-def _asked(columns: Mapping[str, str]) -> dict[str, str]:
-    return {role: name for role, name in columns.items() if role in (*NEEDED, *ALLOWED)}
-
-
-def agree_on_columns(files: Iterable[FileAbout]) -> FileAbout:
-    """What the first file with rows has, where all others have it too; else which two differ."""
-    there = [file for file in files if file.rows]
-    if not there:
-        return FileAbout("", {}, {}, ())
-    first = there[0]
-    for file in there[1:]:
-        for role in (*NEEDED, *ALLOWED):
-            here, before = file.columns.get(role), first.columns.get(role)
-            if here != before:
+def require_same_columns(files: Iterable[FileSummary]) -> FileSummary:
+    """Return the first file with rows; raise InputError if another one has other columns."""
+    filled = [file for file in files if file.rows]
+    if not filled:
+        return FileSummary("", {}, {}, ())
+    first = filled[0]
+    for file in filled[1:]:
+        for role in (*REQUIRED, *OPTIONAL):
+            here, there = (_column_text(one.columns.get(role)) for one in (file, first))
+            if here != there:
                 raise InputError(
-                    f"the {role} is {_named(here)} here and {_named(before)} in {first.address}",
+                    f"the {role} is {here} here and {there} in {first.address}",
+                    kind="columns-differ",
                     source=file.address,
                     fix="give all files the same columns",
                 )
-        for role, kind in file.kinds.items():
-            # A column with nothing but blanks has no type of its own.
-            if kind != first.kinds[role] and "null" not in (kind, first.kinds[role]):
-                raise of_two_types(role, file.columns[role], file.address, kind, first.address, first.kinds[role])
+        for role, kind in file.types.items():
+            # A column of nulls has no type of its own.
+            if kind != first.types[role] and "null" not in (kind, first.types[role]):
+                other = first.address, first.types[role]
+                raise types_differ(role, file.columns[role], (file.address, kind), other)
     return first
 
 
-def _named(column: str | None) -> str:
+def _column_text(column: str | None) -> str:
     return "in no column" if column is None else f"the column '{column}'"
 
 
-def parts_of(files: Iterable[FileAbout], most: int = ROWS_PER_PART) -> list[Part]:
-    """The files as parts of at most `most` rows, or of one row group."""
-    parts: list[Part] = []
+def parts_of(files: Iterable[FileSummary], most: int = ROWS_PER_PART) -> list[FilePart]:
+    """Return the files as parts of at most `most` rows, or of one row group."""
+    parts: list[FilePart] = []
     before = 0
     for file in files:
         starts, group = [0, *accumulate(file.group_rows)], 0
@@ -263,93 +292,64 @@ def parts_of(files: Iterable[FileAbout], most: int = ROWS_PER_PART) -> list[Part
                 end += 1
             rows = starts[end] - starts[group]
             if rows:
-                parts.append(Part(len(parts), file.address, (group, end), starts[group], rows, before))
+                parts.append(FilePart(len(parts), file.address, (group, end), starts[group], rows, before))
             before, group = before + rows, end
     return parts
 
 
-# Shards.
+def _warn_if_large(size: int, query: object, plan: ShardPlan) -> None:
+    if plan.by == "query" and size > plan.shard_size:
+        shard, judgments = f"a shard of {plan.shard_size:,}", counted(size, "judgment")
+        problem = f"The query {shown(query)} has {judgments}, more than {shard} should have; it takes more memory"
+        fix = Fix("if no model compares documents of a query, use {}", "by", "document")
+        warnings.warn(DataWarning(problem, kind="large-query", fix=fix), stacklevel=3)
 
 
-def _made(
-    draft: Path,
-    final: Path,
-    stored: Judgments,
-    gathered: Sequence[Gathered],
-    counts: NDArray[np.int64],
-    spent: ReadReport,
-    by: str,
-) -> ShardedJudgments:
-    shards = tuple(one.shard for one in gathered if one.shard is not None)
-    skipped, examples = Counter(spent.skipped), dict(spent.examples)
-    for one in gathered:
-        skipped.update(one.skipped)
-        examples |= {reason: told for reason, told in one.examples.items() if reason not in examples}
-    if not shards:
-        reasons = ", ".join(f"{reason}: {count}" for reason, count in skipped.items())
-        raise InputError("no row can be used", fix=f"every row was left out ({reasons})")
-    repeats = sum(one.repeats for one in gathered)
-    report = replace(spent, skipped=dict(skipped), examples=examples, repeats=repeats)
-    stored = replace(stored, report=report)
-    whole = by == "query" or len(shards) == 1
-    return ShardedJudgments(str(draft), shards, stored, stored, counts, whole_queries=whole)
+# Cache and workers.
 
 
-def _say_large(gathered: Sequence[Gathered], shard_size: int, by: str) -> None:
-    size, query = max((one.largest for one in gathered), key=lambda largest: largest[0])
-    if by == "query" and size > shard_size:
-        warnings.warn(
-            f"The query {shown(query)} has {counted(size, 'judgment')}, more than a shard of {shard_size:,} is meant "
-            f"to hold: its shard takes that much more memory; where no model compares documents of a query, "
-            f"by='document' spreads it.",
-            DataWarning,
-            stacklevel=3,
-        )
-
-
-# Where and how.
-
-
-def _key(files: Sequence[str], options: tuple[Any, ...]) -> str:
+def _cache_key(files: Sequence[str], options: tuple[Any, ...]) -> str:
     """Return a cache key for the files and read options."""
     return hashlib.blake2b(repr(([(name, version_of(name)) for name in files], options)).encode()).hexdigest()
 
 
-def _made_before(work: Path, key: str) -> bool:
+def _is_cached(work: Path, key: str) -> bool:
     known = work / "key.txt"
     return (work / ABOUT_FILE).exists() and known.exists() and known.read_text() == key
 
 
 _scratch: list[ScratchFolder] = []
-"""Folders of shards that nobody named; they exist until Python ends."""
+"""Temporary folders of shards; they are deleted when Python ends."""
 
 
-def _temporary() -> Path:
+def _scratch_folder() -> Path:
     _scratch.append(ScratchFolder())
     return _scratch[-1].path / "shards"
 
 
 class Workers(Protocol):
-    """Whoever does the same work on many things, here or elsewhere: an engine."""
+    """An engine that calls a function for many things."""
 
     def each(self, work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
-        """Results in order, as soon as each is there."""
+        """Yield the results in order, as soon as each is ready."""
 
 
-def _each_of(
-    each: Callable[[Callable[[S], T], Sequence[S]], Iterator[T]],
+def _run(
+    each: Callable[..., Iterator[T]],
+    progress: bool | Report,
     work: Callable[[S], T],
     things: Sequence[S],
-    report: Report,
+    title: str,
 ) -> Iterator[T]:
-    """`work` on every thing, progress told."""
-    for done, result in enumerate(each(work, things), start=1):
-        report(done, len(things), float("nan"))
-        yield result
+    """Yield the results of `work` on many things, and report the progress."""
+    with reporting(progress, title) as report:
+        for done, result in enumerate(each(work, things), start=1):
+            report(done, len(things), float("nan"))
+            yield result
 
 
-def _workers(n_jobs: int) -> Callable[[Callable[[S], T], Sequence[S]], Iterator[T]]:
-    """Threads here."""
+def _thread_map(n_jobs: int) -> Callable[[Callable[[S], T], Sequence[S]], Iterator[T]]:
+    """Return a function that maps in threads."""
 
     def each(work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
         pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None

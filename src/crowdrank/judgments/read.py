@@ -19,12 +19,14 @@ from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES, GOLD_ALIASES, parse_map, resolve
-from crowdrank.judgments.encode import Columns, Encoder, answer, as_floats
+from crowdrank.judgments.encode import Columns, EncodeOptions, answer, as_floats, encode_part
 from crowdrank.judgments.formats import Layout, open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.letor import LetorSource
 from crowdrank.judgments.limits import BYTES_PER_NUMBER, lines_of, parse_bytes, too_large
+from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.platforms import JsonSource
+from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sources import Source, check_size, no_rows, opened
 from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments
@@ -83,18 +85,16 @@ def read_judgments(
     found, cells = _columns(opened_source, needed, OPTIONAL, mapped, ALIASES, bad_rows)
     if "assessor" not in cells:
         cells["assessor"] = _constant(opened_source.name.rsplit("/", 1)[-1], len(cells["grade"]))
-    encoder = Encoder(
-        opened_source,
-        bad_rows,
+    options = EncodeOptions(
         scale=Scale.parse(grades) if grades is not None else None,
         scale_rules=ScaleRules.read(scales) if scales is not None else None,
         unjudgeable=unjudgeable_answers(unjudgeable, layout),
         repeats=repeats,
-        exclude=excluded_ids(exclude),
+        exclude=tuple(excluded_ids(exclude)),
         family_pattern=family_regex(family_pattern),
-        column_of=lambda role: found.get(role, role),
+        on_bad_rows=on_bad_rows,
     )
-    return encoder.encode(cells)
+    return merge_parts([encode_part(cells, Origin(opened_source, found), options, bad_rows)], options)
 
 
 def read_gold(
@@ -107,12 +107,9 @@ def read_gold(
     unjudgeable: str | int | Sequence[object] | None = None,
     unjudgeable_as: str = "lowest",
     on_bad_rows: str = "error",
-    option: str = "--gold-",
     max_bytes: int | str | None = None,
 ) -> Gold:
     """Expert grades from a file (qrels, LETOR, CSV, Parquet, ...) or a DataFrame; arguments as in `read_judgments`.
-
-    `option` is how the command line's options about them begin, for remedies.
 
     >>> import pandas as pd
     >>> read_gold(pd.DataFrame({"qid": [7, 7], "docid": ["a", "b"], "truth": [2, 0]}))
@@ -124,16 +121,13 @@ def read_gold(
     mapped = {**layout.gold_columns, **parse_map(columns)}
     found, cells = _columns(opened_source, ["document", "grade"], ["query"], mapped, GOLD_ALIASES, bad_rows)
     cells["assessor"] = _constant("gold", len(cells["grade"]))
-    encoder = Encoder(
-        opened_source,
-        bad_rows,
+    options = EncodeOptions(
         scale=Scale.parse(grades) if grades is not None else None,
         unjudgeable=unjudgeable_answers(unjudgeable, layout),
         repeats="keep",
-        option=option,
-        column_of=lambda role: found.get(role, role),
+        on_bad_rows=on_bad_rows,
     )
-    judged = encoder.encode(cells)
+    judged = merge_parts([encode_part(cells, Origin(opened_source, found), options, bad_rows)], options)
     _refuse_contradictions(judged, opened_source.name)
     used = judged.with_unjudgeable(unjudgeable_as)
     skipped = Counter(judged.report.skipped) + Counter({"cannot judge": len(judged) - len(used)})

@@ -13,65 +13,81 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank._saved import Fields, is_scalar, loading, read_parquet, require
-from crowdrank.judgments import kernels
 from crowdrank.judgments.codes import backend_from, check_judgments, maps_from, report_from, scale_from
-from crowdrank.judgments.merge import item_column
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sources import arrow_file
-from crowdrank.judgments.table import Judgments
+from crowdrank.judgments.table import AssessorTable, Judgments
 
 EXTRA = "extra:"
-"""How the names of extra columns begin in a saved file, so that none is taken for another column."""
-
-
+"""Prefix of the names of extra columns in a saved file."""
 FORMAT = 1
 """Version of the layout of a saved file."""
 
 
 def save(judgments: Judgments, path: str | Path) -> None:
-    """Write the table to a Parquet file, codes and all.
+    """Write judgments with their codes to a Parquet file.
 
-    A column of ids is as long as the table, with blanks after the last id: so one file holds them all, in order.
+    A column of ids is padded with nulls to the length of the table, so that one file holds all columns.
     """
     n = len(judgments)
     columns = {
-        "query": pa.array(item_column(judgments, "query")),
-        "document": pa.array(item_column(judgments, "document")),
+        "query": pa.array(judgments.item_column("query")),
+        "document": pa.array(judgments.item_column("document")),
         "assessor": pa.array(judgments.assessor),
         "grade": pa.array(judgments.grade),
-        "queries": _padded(judgments.queries, n),
-        "documents": _padded(judgments.documents, n),
-        "assessors": _padded(judgments.assessors, n),
-        "assessor_scale": _padded(pa.array(judgments.assessor_scale), n),
+        "queries": padded_to(judgments.queries, n),
+        "documents": padded_to(judgments.documents, n),
+        "assessors": padded_to(judgments.assessors, n),
+        "assessor_scale": padded_to(pa.array(judgments.assessor_scale), n),
         **{EXTRA + name: pa.array(column) for name, column in judgments.extras.items()},
     }
     if judgments.families is not None:
-        columns["families"] = _padded(judgments.families, n)
-        columns["assessor_family"] = _padded(pa.array(judgments.assessor_family), n)
+        columns["families"] = padded_to(judgments.families, n)
+        columns["assessor_family"] = padded_to(pa.array(judgments.assessor_family), n)
     about = {
         "format": FORMAT,
-        "scales": [scale_out(scale) for scale in judgments.scales],
-        "scale_maps": judgments.scale_maps,
-        "common_scale": scale_out(judgments.common_scale),
-        "report": asdict(judgments.report),
+        **header_of(judgments),
         "labels": judgments.labels,
-        "unjudgeable": judgments.unjudgeable,
         "backend": judgments.backend,
     }
     pq.write_table(pa.table(columns).replace_schema_metadata({"crowdrank": json.dumps(about)}), path)
 
 
-def _padded(column: pa.Array, n: int) -> pa.Array:
+def header_of(table: AssessorTable) -> dict[str, Any]:
+    """Return scales and read report, ready for JSON."""
+    return {
+        "scales": [scale_out(scale) for scale in table.scales],
+        "scale_maps": table.scale_maps,
+        "common_scale": scale_out(table.common_scale),
+        "unjudgeable": table.unjudgeable,
+        "report": asdict(table.report),
+    }
+
+
+def header_from(about: Fields) -> dict[str, Any]:
+    """Return the fields of an assessor table that :func:`header_of` wrote."""
+    common = about.values["common_scale"]
+    return {
+        "scales": tuple(map(scale_from, about.sequence("scales"))),
+        "scale_maps": maps_from(about.sequence("scale_maps")),
+        "common_scale": None if common is None else scale_from(common),
+        "unjudgeable": tuple(about.texts("unjudgeable")),
+        "report": report_from(about.object("report")),
+    }
+
+
+def padded_to(column: pa.Array, n: int) -> pa.Array:
+    """Return a column of ids, padded with nulls to a length."""
     return pa.concat_arrays([column, pa.nulls(n - len(column), column.type)])
 
 
 def scale_out(scale: Scale | None) -> list[list[Any]] | None:
-    """A scale as JSON holds it."""
+    """Return a scale as [names, values], ready for JSON."""
     return None if scale is None else [list(scale.names), list(scale.values)]
 
 
 def load(path: str | Path) -> Judgments:
-    """Read what :func:`save` wrote.
+    """Read judgments that :func:`save` wrote.
 
     >>> import pandas as pd
     >>> import tempfile
@@ -96,22 +112,19 @@ def _load(path: str | Path) -> Judgments:
     require(version == FORMAT, f"it is in format {version}, and this version reads format {FORMAT}")
     column = {name: table[name].combine_chunks() for name in table.column_names}
     query, document, assessor = (_codes(column, name, pa.int32()) for name in ("query", "document", "assessor"))
-    offsets = kernels.item_offsets(query, document, np.arange(len(query), dtype=np.int32))
+    first = np.flatnonzero(np.diff(query, prepend=-1) | np.diff(document, prepend=-1))
     families = column["families"].drop_null() if "families" in column else None
-    labels, common = about.values["labels"], about.values["common_scale"]
+    labels = about.values["labels"]
     return Judgments(
         queries=column["queries"].drop_null(),
         documents=column["documents"].drop_null(),
         assessors=column["assessors"].drop_null(),
-        item_query=query[offsets[:-1]],
-        item_document=document[offsets[:-1]],
-        offsets=offsets,
+        item_query=query[first],
+        item_document=document[first],
+        offsets=np.append(first, len(query)),
         assessor=assessor,
         grade=_codes(column, "grade", pa.int8()),
-        scales=tuple(map(scale_from, about.sequence("scales"))),
         assessor_scale=np.asarray(column["assessor_scale"].drop_null()),
-        scale_maps=maps_from(about.sequence("scale_maps")),
-        common_scale=None if common is None else scale_from(common),
         families=families,
         assessor_family=None if families is None else np.asarray(column["assessor_family"].drop_null()),
         extras={
@@ -120,9 +133,8 @@ def _load(path: str | Path) -> Judgments:
             if name.startswith(EXTRA)
         },
         labels=None if labels is None else tuple(about.sequence("labels", is_scalar, "plain values")),
-        unjudgeable=tuple(about.texts("unjudgeable")),
-        report=report_from(about.object("report")),
         backend=backend_from(about.text("backend")),
+        **header_from(about),
     )
 
 

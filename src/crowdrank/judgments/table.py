@@ -1,11 +1,12 @@
-"""The table of judgments: codes inside, ids at the door."""
+"""The table of judgments: ids as codes, rows sorted by query and document."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,34 +14,168 @@ from numpy.typing import NDArray
 
 from crowdrank._base import require_one_of
 from crowdrank._text import counted
+from crowdrank._typing import Booleans, Codes, Grades, Integers
 from crowdrank.errors import InputError, Message
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.scale import Scale
 
 UNJUDGEABLE = -1
-"""The code of a 'cannot judge' answer: kept apart from the grades."""
-
+"""Code of a 'cannot judge' answer."""
+NO_HONEYPOT = -2
+"""Code in the honeypot column of an item that is no honeypot."""
 NO_QUERY = "all"
-"""The query of items that came without one."""
+"""Query of items that were read without one."""
 
 
 @dataclass(frozen=True)
 class ReadReport:
-    """Counts of rows that were read and not used, and how the file was understood."""
+    """Counts of rows that were read and not used, and how the file was read."""
 
     rows: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
-    examples: Mapping[str, str] = field(default_factory=dict)  # of each reason to skip, the first row's sentence
+    examples: Mapping[str, Message] = field(default_factory=dict)  # by reason: what is wrong with the first row
     repeats: int = 0
     excluded: int = 0
-    units: Mapping[str, str] = field(default_factory=dict)  # of durations and costs, where they are known
-    guessed: bool = False  # whether the scale was read off the grades
+    units: Mapping[str, str] = field(default_factory=dict)  # of durations and costs, if known
+    guessed: bool = False  # whether the scale was inferred from the grades
     columns: Mapping[str, str] = field(default_factory=dict)  # the column that was read for each role
     notes: tuple[Message, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Judgments:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AssessorTable:
+    """Assessors with their scales and families, and how judgments were read."""
+
+    assessors: pa.Array  # (n_assessors,) ids
+    scales: tuple[Scale, ...]
+    assessor_scale: Grades  # (n_assessors,)
+    scale_maps: tuple[tuple[int, ...] | None, ...] = ()  # per scale: codes on the common scale, if it has a map
+    common_scale: Scale | None = None
+    families: pa.Array | None = None
+    assessor_family: Codes | None = None  # (n_assessors,), -1 without a family
+    unjudgeable: tuple[str, ...] = ()  # answers that mean 'cannot judge'
+    report: ReadReport = field(default_factory=ReadReport)
+    backend: str = "pandas"
+
+    @property
+    def n_assessors(self) -> int:
+        """Number of assessors."""
+        return len(self.assessors)
+
+    @property
+    def family_of(self) -> Codes:
+        """Number of each assessor's family; an assessor without a family is a family of one."""
+        family = np.full(self.n_assessors, -1, np.int32) if self.assessor_family is None else self.assessor_family
+        alone = family < 0
+        first = 0 if self.families is None else len(self.families)
+        return np.where(alone, first + np.cumsum(alone) - 1, family).astype(np.int32)
+
+    @property
+    def scale(self) -> Scale:
+        """The only scale; an InputError if there are several."""
+        if len(self.scales) > 1:
+            raise InputError(
+                f"the assessors use {len(self.scales)} scales ({' / '.join(map(str, self.scales))})",
+                kind="several-scales",
+                fix=["map each to one scale in the scales file (column maps_to)", "use a model for several scales"],
+            )
+        return self.scales[0]
+
+    @property
+    def main_scale(self) -> Scale:
+        """The scale with the most grades, the first of equals; a consensus over several scales is on it."""
+        return max(self.scales, key=len)
+
+    @property
+    def maps_to_one_scale(self) -> bool:
+        """Whether there is one scale, or a map to a common scale for each."""
+        return len(self.scales) == 1 or (self.common_scale is not None and all(self.scale_maps))
+
+    def with_families(self, families: pa.Array | None, assessor_family: Codes | None) -> Self:
+        """Return the judgments with other families of assessors, or without families."""
+        return replace(self, families=families, assessor_family=assessor_family)
+
+    def of_assessors(self, rows: Integers) -> AssessorTable:
+        """Return the table of some assessors; families without an assessor are left out."""
+        families, family = self.families, None
+        if families is not None and self.assessor_family is not None:
+            family, families = compact(self.assessor_family[rows], families)
+        return replace(
+            self.assessor_table(),
+            assessors=self.assessors.take(pa.array(rows)),
+            assessor_scale=self.assessor_scale[rows],
+            families=families,
+            assessor_family=family,
+        )
+
+    def assessor_table(self) -> AssessorTable:
+        """Return the assessors without judgments."""
+        return AssessorTable(**assessor_fields(self))
+
+    def _on_common_scale(self) -> dict[str, Any]:
+        """Return the fields that change when every grade is mapped to the common scale; none if there is one scale."""
+        if len(self.scales) == 1 and not any(self.scale_maps):
+            return {}
+        if not self.maps_to_one_scale or self.common_scale is None:
+            _ = self.scale  # raises InputError if there are several scales
+            return {}
+        return self._on_scale(self.common_scale)
+
+    def _on_scale(self, scale: Scale) -> dict[str, Any]:
+        return {"scales": (scale,), "assessor_scale": np.zeros(self.n_assessors, np.int8), "scale_maps": ()}
+
+
+def assessor_fields(table: AssessorTable) -> dict[str, Any]:
+    """Return the fields of an assessor table by name."""
+    return {known.name: getattr(table, known.name) for known in fields(AssessorTable)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JudgmentsLike(AssessorTable, ABC):
+    """Judgments in memory (`Judgments`) or on disk (`ShardedJudgments`)."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def n_items(self) -> int:
+        """Number of (query, document) pairs with a judgment."""
+
+    @property
+    @abstractmethod
+    def n_queries(self) -> int:
+        """Number of queries with a judgment."""
+
+    @property
+    @abstractmethod
+    def n_unjudgeable(self) -> int:
+        """Number of 'cannot judge' answers."""
+
+    @abstractmethod
+    def iterate(self) -> Iterator[Judgments]:
+        """Yield the judgments in memory, one shard at a time."""
+
+    @abstractmethod
+    def on_one_scale(self) -> Self:
+        """Return the judgments with every grade mapped to the common scale."""
+
+    @abstractmethod
+    def with_unjudgeable(self, how: str) -> Self:
+        """Return the judgments with 'cannot judge' answers replaced or left out.
+
+        Args:
+            how: `lowest` (the lowest grade), `drop` (left out) or `model` (as they are).
+
+        """
+
+    @abstractmethod
+    def with_unjudgeable_answer(self) -> Self:
+        """Return the judgments with 'cannot judge' coded as one more answer after the grades of all scales."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Judgments(JudgmentsLike):
     """Judgments sorted by query and document, with ids as codes. Make one with :func:`crowdrank.read_judgments`.
 
     >>> import pandas as pd
@@ -58,24 +193,14 @@ class Judgments:
     """
 
     queries: pa.Array  # (n_queries,) ids
-    documents: pa.Array  # (n_documents,) ids; a document may stand under several queries
-    assessors: pa.Array  # (n_assessors,) ids
-    item_query: NDArray[np.int32]  # (n_items,) query of each item, ascending
-    item_document: NDArray[np.int32]  # (n_items,)
-    offsets: NDArray[np.int64]  # (n_items + 1,) where each item's judgments start
-    assessor: NDArray[np.int32]  # (n,)
-    grade: NDArray[np.int8]  # (n,) position on the assessor's scale, or UNJUDGEABLE
-    scales: tuple[Scale, ...]
-    assessor_scale: NDArray[np.int8]  # (n_assessors,)
-    scale_maps: tuple[tuple[int, ...] | None, ...] = ()  # per scale: codes on the common scale, where a map was given
-    common_scale: Scale | None = None
-    families: pa.Array | None = None
-    assessor_family: NDArray[np.int32] | None = None  # (n_assessors,)
+    documents: pa.Array  # (n_documents,) ids; a document may occur under several queries
+    item_query: Codes  # (n_items,) query of each item, ascending
+    item_document: Codes  # (n_items,)
+    offsets: Integers  # (n_items + 1,) start of each item's judgments
+    assessor: Codes  # (n,)
+    grade: Grades  # (n,) position on the assessor's scale, or UNJUDGEABLE
     extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # (n,) each: time, duration, cost, honeypot
-    unjudgeable: tuple[str, ...] = ()  # the answers that were told to mean 'cannot judge'
-    labels: tuple[Any, ...] | None = None  # what the grades were called in a frame whose labels are no grades
-    report: ReadReport = field(default_factory=ReadReport)
-    backend: str = "pandas"
+    labels: tuple[Any, ...] | None = None  # original labels of a frame whose labels are not grades
 
     def __len__(self) -> int:
         return len(self.grade)
@@ -96,100 +221,65 @@ class Judgments:
         """Number of queries with a judgment."""
         return len(self.queries)
 
-    @property
-    def n_assessors(self) -> int:
-        """Number of assessors with a judgment."""
-        return len(self.assessors)
-
     @cached_property
-    def query_offsets(self) -> NDArray[np.int64]:
-        """Where each query's items start: (n_queries + 1,)."""
+    def query_offsets(self) -> Integers:
+        """Start of each query's items: (n_queries + 1,)."""
         return np.searchsorted(self.item_query, np.arange(self.n_queries + 1)).astype(np.int64)
 
     @property
     def n_unjudgeable(self) -> int:
-        """How many answers were 'cannot judge'."""
+        """Number of 'cannot judge' answers."""
         return int((self.grade == UNJUDGEABLE).sum())
 
     @property
-    def family_of(self) -> NDArray[np.int32]:
-        """The family of each assessor, numbered; an assessor without one is a family of one."""
-        family = np.full(self.n_assessors, -1, np.int32) if self.assessor_family is None else self.assessor_family
-        alone = family < 0
-        first = 0 if self.families is None else len(self.families)
-        numbered: NDArray[np.int32] = np.where(alone, first + np.cumsum(alone) - 1, family).astype(np.int32)
-        return numbered
-
-    @property
     def has_own_labels(self) -> bool:
-        """Whether the grades stand for labels that are not the same whole numbers."""
+        """Whether the original labels are not the grades' values."""
         return self.labels is not None and list(self.labels) != list(self.scale.values)[: len(self.labels)]
 
-    @property
-    def scale(self) -> Scale:
-        """The one scale that every assessor uses."""
-        if len(self.scales) > 1:
-            raise InputError(
-                f"the assessors use {len(self.scales)} scales ({' / '.join(map(str, self.scales))})",
-                fix="give each a map to one scale in the scales file (column maps_to), or use a model that "
-                "takes scales as they are",
-            )
-        return self.scales[0]
+    def iterate(self) -> Iterator[Judgments]:
+        """Yield the judgments."""
+        yield self
 
-    @property
-    def main_scale(self) -> Scale:
-        """The scale with the most grades (of equals the first): what a consensus over several is shown on."""
-        return max(self.scales, key=len)
+    def item_column(self, role: str) -> Codes:
+        """Return the query or document code of each judgment."""
+        codes = self.item_query if role == "query" else self.item_document
+        return np.repeat(codes, np.diff(self.offsets))
 
-    @property
-    def maps_to_one_scale(self) -> bool:
-        """Whether there is one scale, or a map to one for each."""
-        return len(self.scales) == 1 or (self.common_scale is not None and all(self.scale_maps))
-
-    def on_one_scale(self) -> Judgments:
-        """The same judgments with every grade on one scale, by the maps given when reading."""
-        if len(self.scales) == 1 and not any(self.scale_maps):
+    def on_one_scale(self) -> Self:
+        """Return the judgments with every grade mapped to the common scale."""
+        changes = self._on_common_scale()
+        if not changes:
             return self
-        if not self.maps_to_one_scale or self.common_scale is None:
-            _ = self.scale  # says what is missing
-            return self
-        widest = max(len(scale) for scale in self.scales)
-        table = np.full((len(self.scales), widest + 1), UNJUDGEABLE, np.int8)  # the last column is UNJUDGEABLE's
+        table = np.full((len(self.scales), len(self.main_scale) + 1), UNJUDGEABLE, np.int8)
         for row, codes in enumerate(self.scale_maps):
             table[row, : len(codes or ())] = codes or ()
-        scale_of = self.assessor_scale[self.assessor]
-        return replace(
-            self.with_honeypots(lambda codes: table[scale_of, codes]),
-            grade=table[scale_of, self.grade],
-            scales=(self.common_scale,),
-            assessor_scale=np.zeros(self.n_assessors, np.int8),
-            scale_maps=(),
+        return self._regraded(table, changes)
+
+    def on_main_scale(self) -> Self:
+        """Return the judgments on the common scale or, if a scale has no map, stretched to the main scale."""
+        return (
+            self.on_one_scale()
+            if self.maps_to_one_scale
+            else self._regraded(self.stretch, self._on_scale(self.main_scale))
         )
 
-    def on_main_scale(self) -> Judgments:
-        """As `on_one_scale`; where a scale has no map, it is stretched evenly to the one with the most grades."""
-        if self.maps_to_one_scale:
-            return self.on_one_scale()
-        onto, scale_of = self.stretch, self.assessor_scale[self.assessor]
-        return replace(
-            self.with_honeypots(lambda codes: onto[scale_of, codes]),
-            grade=onto[scale_of, self.grade],
-            scales=(self.main_scale,),
-            assessor_scale=np.zeros(self.n_assessors, np.int8),
-            scale_maps=(),
-        )
+    def _regraded(self, table: Grades, changes: Mapping[str, Any]) -> Self:
+        """Map grades and honeypots by a table (n_scales, n_grades + 1); its last column is that of UNJUDGEABLE."""
+        scale_of = self.assessor_scale[self.assessor]
+        regraded = self.with_honeypots(lambda codes: table[scale_of, codes])
+        return replace(regraded, grade=table[scale_of, self.grade], **changes)
 
     @property
-    def stretch(self) -> NDArray[np.int8]:
-        """The code of each scale's grades on the main scale, the ends of both together: (n_scales, n_grades + 1)."""
-        widest = len(self.main_scale)
-        onto = np.full((len(self.scales), widest + 1), UNJUDGEABLE, np.int8)  # the last column is UNJUDGEABLE's
-        for number, own in enumerate(self.scales):
-            onto[number, : len(own)] = np.round(np.linspace(0, widest - 1, len(own)))
-        return onto
+    def stretch(self) -> Grades:
+        """Code of each scale's grades on the main scale, lowest and highest matched: (n_scales, n_grades + 1)."""
+        n_grades = len(self.main_scale)
+        table = np.full((len(self.scales), n_grades + 1), UNJUDGEABLE, np.int8)  # the last column is UNJUDGEABLE's
+        for row, scale in enumerate(self.scales):
+            table[row, : len(scale)] = np.round(np.linspace(0, n_grades - 1, len(scale)))
+        return table
 
-    def with_unjudgeable(self, how: str) -> Judgments:
-        """'Cannot judge' answers as the lowest grade (`lowest`), left out (`drop`), or as they are (`model`)."""
+    def with_unjudgeable(self, how: str) -> Self:
+        """Return the judgments with 'cannot judge' as the lowest grade, left out (`drop`) or as it is (`model`)."""
         require_one_of("unjudgeable_as", how, ("lowest", "drop", "model"))
         unjudgeable = self.grade == UNJUDGEABLE
         if how == "model":
@@ -199,121 +289,101 @@ class Judgments:
         lowest = self.with_honeypots(lambda codes: np.maximum(codes, 0))
         return replace(lowest, grade=np.maximum(self.grade, 0))
 
-    def with_unjudgeable_answer(self) -> Judgments:
-        """'Cannot judge' as an answer of its own, coded after the grades of all scales."""
+    def with_unjudgeable_answer(self) -> Self:
+        """Return the judgments with 'cannot judge' coded as one more answer after the grades of all scales."""
         answer = np.where(self.grade == UNJUDGEABLE, max(map(len, self.scales)), self.grade)
         return replace(self, grade=answer.astype(np.int8))
 
-    def with_families(self, families: pa.Array | None, assessor_family: NDArray[np.int32] | None) -> Judgments:
-        """The same judgments, their assessors in these families (n_assessors,), or in none."""
-        return replace(self, families=families, assessor_family=assessor_family)
+    def with_honeypots(self, recode: Callable[[Grades], Grades]) -> Self:
+        """Return the judgments with other codes of the honeypots' answers.
 
-    def of_assessors(self, rows: NDArray[np.int64]) -> Judgments:
-        """Of a table without judgments, the assessors of `rows` alone, in that order; families left empty are gone."""
-        families, family = self.families, None
-        if families is not None and self.assessor_family is not None:
-            family, families = _compacted(self.assessor_family[rows], families)
-        assessors = self.assessors.take(pa.array(rows))
-        return replace(
-            self,
-            assessors=assessors,
-            assessor_scale=self.assessor_scale[rows],
-            families=families,
-            assessor_family=family,
-        )
+        Args:
+            recode: maps codes (n,) to codes; rows without a honeypot are passed as 0 and stay without one.
 
-    def with_honeypots(self, recode: Callable[[NDArray[np.int8]], NDArray[np.int8]]) -> Judgments:
-        """The right answers coded anew, as the grades are; `recode` gets one of every row, blanks stay blank."""
+        """
         if "honeypot" not in self.extras:
             return self
         codes = self.extras["honeypot"]
-        planted = codes != NO_HONEYPOT
-        anew = np.where(planted, recode(np.where(planted, codes, 0)), NO_HONEYPOT).astype(np.int8)
-        return replace(self, extras={**self.extras, "honeypot": anew})
+        is_honeypot = codes != NO_HONEYPOT
+        recoded = np.where(is_honeypot, recode(np.where(is_honeypot, codes, 0)), NO_HONEYPOT).astype(np.int8)
+        return replace(self, extras={**self.extras, "honeypot": recoded})
 
-    def where(self, keep: NDArray[np.bool_]) -> Judgments:
-        """Only the judgments that `keep` (n,) names; queries, documents and assessors left empty are gone."""
+    def where(self, keep: Booleans) -> Self:
+        """Return the judgments that `keep` (n,) selects; ids without a judgment are left out."""
         if not keep.any():
-            raise InputError("no judgment is left", fix="loosen what is left out")
+            raise no_judgment_left()
         rows = np.flatnonzero(keep)
         item = np.repeat(np.arange(self.n_items, dtype=np.int32), np.diff(self.offsets))[rows]
         items, counts = np.unique(item, return_counts=True)
-        query, queries = _compacted(self.item_query[items], self.queries)
-        document, documents = _compacted(self.item_document[items], self.documents)
-        assessor, assessors = _compacted(self.assessor[rows], self.assessors)
-        kept = np.unique(self.assessor[rows])
-        families, assessor_family = self.families, None
-        if families is not None and self.assessor_family is not None:
-            assessor_family, families = _compacted(self.assessor_family[kept], families)
+        query, queries = compact(self.item_query[items], self.queries)
+        document, documents = compact(self.item_document[items], self.documents)
+        assessor, _ = compact(self.assessor[rows], self.assessors)
         return replace(
             self,
             queries=queries,
             documents=documents,
-            assessors=assessors,
             item_query=query,
             item_document=document,
             offsets=np.append(0, np.cumsum(counts)),
             assessor=assessor,
             grade=self.grade[rows],
-            assessor_scale=self.assessor_scale[kept],
-            families=families,
-            assessor_family=assessor_family,
             extras={name: column[rows] for name, column in self.extras.items()},
+            **assessor_fields(self.of_assessors(np.unique(self.assessor[rows]))),
         )
 
     def to_arrow(self) -> pa.Table:
-        """The judgments as rows of ids, sorted by query and document; an unjudgeable grade is null."""
-        item = np.repeat(np.arange(self.n_items), np.diff(self.offsets))
+        """Return the judgments as rows of ids, sorted by query and document; an unjudgeable grade is null."""
         columns = {
-            "query": self.queries.take(pa.array(self.item_query[item])),
-            "document": self.documents.take(pa.array(self.item_document[item])),
+            "query": self.queries.take(pa.array(self.item_column("query"))),
+            "document": self.documents.take(pa.array(self.item_column("document"))),
             "assessor": self.assessors.take(pa.array(self.assessor)),
-            "grade": self._grades_out(),
+            "grade": self._grade_values(self.grade),
         }
         if self.families is not None and self.assessor_family is not None:
             family = self.assessor_family[self.assessor]
             columns["family"] = self.families.take(pa.array(family, mask=family < 0))
         for name, column in self.extras.items():
-            columns[name] = self._honeypots_out(column) if name == "honeypot" else pa.array(column, from_pandas=True)
+            columns[name] = self._grade_values(column) if name == "honeypot" else pa.array(column, from_pandas=True)
         return pa.table(columns)
 
-    def _grades_out(self) -> pa.Array:
-        """Grades as the user wrote them: numbers, or names where any scale has names."""
-        scale_of = self.assessor_scale[self.assessor]
+    def _grade_values(self, codes: Grades) -> pa.Array:
+        """Return grades as numbers, or as names if any scale has names; null where there is no grade."""
         numeric = all(scale.numeric for scale in self.scales)
-        widest = max(len(scale) for scale in self.scales)
-        table = np.empty((len(self.scales), widest), np.int64 if numeric else object)
+        table = np.empty((len(self.scales), len(self.main_scale)), np.int64 if numeric else object)
         for row, scale in enumerate(self.scales):
             table[row, : len(scale)] = np.array(scale.values if numeric else scale.names)
-        shown = table[scale_of, np.maximum(self.grade, 0)]
-        return pa.array(shown, mask=self.grade == UNJUDGEABLE)
-
-    def _honeypots_out(self, codes: NDArray[Any]) -> pa.Array:
-        as_grades = replace(self, grade=np.where(codes == NO_HONEYPOT, UNJUDGEABLE, codes).astype(np.int8))
-        return as_grades._grades_out()
+        values = table[self.assessor_scale[self.assessor], np.maximum(codes, 0)]
+        return pa.array(values, mask=codes < 0)
 
     @property
     def frame(self) -> Any:
         """The judgments as a DataFrame of the library they came in (pandas for files)."""
         return frames.from_arrow(self.to_arrow(), self.backend)
 
-    def positions(self, query: pa.Array, document: pa.Array) -> NDArray[np.int64]:
-        """For each pair of ids the number of its item here, or -1."""
+    def positions(self, query: pa.Array, document: pa.Array) -> Integers:
+        """Return the item number of each (query, document) pair of ids, or -1."""
         q, d = ids.match(self.queries, query), ids.match(self.documents, document)
         keys = self.item_query.astype(np.int64) * len(self.documents) + self.item_document
         wanted = q * len(self.documents) + d
         by_key = np.argsort(keys)
-        found = by_key[np.minimum(np.searchsorted(keys, wanted, sorter=by_key), self.n_items - 1)]
-        return np.where((q >= 0) & (d >= 0) & (keys[found] == wanted), found, -1)
+        nearest = by_key[np.minimum(np.searchsorted(keys, wanted, sorter=by_key), self.n_items - 1)]
+        return np.where((q >= 0) & (d >= 0) & (keys[nearest] == wanted), nearest, -1)
 
 
-NO_HONEYPOT = -2
-"""In the honeypot column: this item is not one."""
+def no_judgment_left() -> InputError:
+    """Return the error for judgments of which none is left."""
+    return InputError("no judgment is left", kind="no-judgments", fix="leave out less")
 
 
-def _compacted(codes: NDArray[np.int32], names: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
-    """Only the names that are used, in their order, and the codes for them; -1 stays -1."""
-    used = np.unique(codes[codes >= 0])
-    onto = np.full(len(names) + 1, -1, np.int32)
-    onto[used] = np.arange(len(used))
-    return onto[codes], names.take(pa.array(used))
+def compact(codes: Codes, names: pa.Array) -> tuple[Codes, pa.Array]:
+    """Return codes for only those names that are used, in the same order; -1 stays -1.
+
+    >>> codes, names = compact(np.array([2, -1, 0]), pa.array(["a", "b", "c"]))
+    >>> codes.tolist(), names.to_pylist()
+    ([1, -1, 0], ['a', 'c'])
+    """
+    used = np.zeros(len(names) + 1, bool)
+    used[codes] = True
+    used[-1] = False
+    new_codes = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
+    return new_codes[codes], names.filter(pa.array(used[:-1]))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._saved import require, require_array, require_floats, require_range
+from crowdrank._typing import Floats, Integers
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
@@ -19,7 +20,6 @@ from crowdrank.label_learning.objectives import Loss
 from crowdrank.label_learning.optimizer import BoostedSteps, blocks, chance
 from crowdrank.label_learning.remapper import Functions, Learned, Remapper
 from crowdrank.rankers.lambdamart import shares
-from crowdrank.rankers.ranking_data import Floats, Integers
 
 MAX_BINS = 255
 """Maximum number of bins of a label feature."""

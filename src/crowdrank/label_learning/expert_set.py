@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
+from crowdrank._typing import Integers
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.read import Features
 from crowdrank.rankers.instances import Instances
-from crowdrank.rankers.ranking_data import Integers, Lists, gather
+from crowdrank.rankers.ranking_data import Lists, gather
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy import linalg
 
+from crowdrank._typing import Floats, Integers
 from crowdrank.errors import InputError
 from crowdrank.label_learning import kernels
-from crowdrank.rankers.ranking_data import Floats, Integers
 
 ROWS = 512
 """Documents that are scaled and multiplied at once: few enough to stay in the cache, enough for threads to share."""

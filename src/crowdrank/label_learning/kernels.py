@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._numba import njit
+from crowdrank._typing import Floats, Integers
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Bins = NDArray[np.uint8]
 
 LEAF = -1

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from crowdrank._base import require_number, require_one_of
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.assessors.honeypots import honeypot_accuracy
 from crowdrank.consensus._coerce import as_gold, as_judgments
 from crowdrank.consensus.base import Aggregator
@@ -28,7 +29,6 @@ from crowdrank.judgments.columns import ALIASES, resolve
 from crowdrank.judgments.encode import as_floats
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
-from crowdrank.rankers.ranking_data import Floats, Integers
 
 KINDS = ("remap", "mgbdt", "all")
 PSEUDO_HONEYPOTS = 2.0

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from crowdrank._saved import require_floats
+from crowdrank._typing import Floats
 from crowdrank.engine.base import Engine
 from crowdrank.label_learning import kernels
 from crowdrank.label_learning.label_features import LabelFeatures
@@ -17,7 +18,6 @@ from crowdrank.label_learning.optimizer import LinearSteps, blocks, chance
 from crowdrank.label_learning.remapper import Functions, Learned, Remapper
 from crowdrank.rankers.lambdamart import shares
 from crowdrank.rankers.linear import Standard
-from crowdrank.rankers.ranking_data import Floats
 
 FARTHEST = 20.0
 """Label features further than so many standard deviations from their mean count as so many.

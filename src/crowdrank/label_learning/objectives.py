@@ -8,10 +8,11 @@ from typing import Protocol
 import numpy as np
 from scipy.special import expit
 
+from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import parse_measure
 from crowdrank.rankers.lambdas import LambdaObjective, check_measure
-from crowdrank.rankers.ranking_data import Floats, Lists
+from crowdrank.rankers.ranking_data import Lists
 from crowdrank.rankers.validation import Validation
 
 Loss = Callable[[Floats, Floats], tuple[Floats, Floats]]

@@ -16,11 +16,10 @@ import numpy as np
 from scipy import linalg
 from scipy.special import expit
 
-from crowdrank._typing import Arrays
+from crowdrank._typing import Arrays, Floats
 from crowdrank.engine.base import Engine
 from crowdrank.label_learning import kernels
 from crowdrank.label_learning.gls_gradients import Background, factored, normal_equations
-from crowdrank.rankers.ranking_data import Floats
 
 if TYPE_CHECKING:
     from crowdrank.label_learning.boosted import BoostedFunctions

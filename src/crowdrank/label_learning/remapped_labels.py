@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats
 from crowdrank.judgments import frames
 from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.rankers.instances import Instances
 from crowdrank.rankers.labels import Labels
-from crowdrank.rankers.ranking_data import Floats
 
 TAIL = 0.005
 """This part of the documents at either end does not stretch the scale of targets."""

@@ -18,6 +18,7 @@ from crowdrank._notebook import heading, html_table, panel, paragraph
 from crowdrank._progress import Report, reporting
 from crowdrank._saved import Fields, is_number, require
 from crowdrank._text import counted
+from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf, SequenceOf
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, NotFittedError
@@ -34,7 +35,7 @@ from crowdrank.rankers.instances import Instances, as_features
 from crowdrank.rankers.labels import pair_positions
 from crowdrank.rankers.lambdamart import shares
 from crowdrank.rankers.linear import GLS, Standard
-from crowdrank.rankers.ranking_data import Floats, Lists
+from crowdrank.rankers.ranking_data import Lists
 from crowdrank.rankers.store import State
 
 MODES = ("W", "T", "W+T")

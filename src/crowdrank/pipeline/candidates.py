@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from crowdrank._progress import Report
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.consensus.gda_pairwise import GDAPairwise
 from crowdrank.errors import InputError, UsageError, near
 from crowdrank.label_learning.boosted import BoostedRemapper
@@ -27,7 +28,6 @@ from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.gda_mart import GDAPairwiseMART
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import GLS
-from crowdrank.rankers.ranking_data import Floats, Integers
 
 ENOUGH_QUERIES = 100
 """From so many training queries on, a part of them is set aside to tell when to stop."""

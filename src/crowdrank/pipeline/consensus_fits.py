@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from crowdrank._progress import Report
+from crowdrank._typing import Floats, Integers
 from crowdrank.consensus import get_aggregator
 from crowdrank.consensus.base import Aggregator
 from crowdrank.engine.base import Engine
@@ -20,7 +21,6 @@ from crowdrank.pipeline.run_data import Material
 from crowdrank.pipeline.stage_cache import Stages, code, digest
 from crowdrank.rankers.labels import read_labels
 from crowdrank.rankers.lambdamart import usual_threads
-from crowdrank.rankers.ranking_data import Floats, Integers
 
 MANY_LABELS = 10
 """From so many judgments of a document on, the pairwise model takes fewer partners of each."""

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids
@@ -20,7 +21,7 @@ from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 from crowdrank.label_learning.label_features import without_honeypots
 from crowdrank.rankers.instances import as_features
 from crowdrank.rankers.labels import pair_positions
-from crowdrank.rankers.ranking_data import LARGEST_GRADE, Floats, Integers
+from crowdrank.rankers.ranking_data import LARGEST_GRADE
 
 EXAMPLES = 3
 

@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from crowdrank._progress import Report
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.errors import CrowdrankError, InputError
 from crowdrank.label_learning.remapped_labels import Remapped
 from crowdrank.pipeline.candidates import Candidate, TrainingView
@@ -25,7 +26,7 @@ from crowdrank.pipeline.stage_cache import Stages, code, digest
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import Ensemble, standardized, steady_weights
 from crowdrank.rankers.lambdamart import usual_threads
-from crowdrank.rankers.ranking_data import Floats, Integers, Lists
+from crowdrank.rankers.ranking_data import Lists
 from crowdrank.rankers.validation import Validation
 
 LEAST_CHOICE = 5

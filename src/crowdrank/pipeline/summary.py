@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats
 from crowdrank.evaluation.comparison import Comparison, compare
 from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization, format_p
 from crowdrank.pipeline.candidates import BY_NAME
@@ -24,7 +25,6 @@ from crowdrank.pipeline.selection import (
 )
 from crowdrank.pipeline.settings import Settings
 from crowdrank.rankers.ensemble import EQUAL, HALVES
-from crowdrank.rankers.ranking_data import Floats
 
 REMAPPED = ("linear-gls", "linear-remap", "boosted-gls", "boosted-remap")
 PLAIN = ("majority", "average", "dawid-skene", "gda", "family-mean", "gls")

@@ -20,13 +20,14 @@ from crowdrank._notebook import heading, html_table, panel, paragraph
 from crowdrank._progress import Report, reporting
 from crowdrank._saved import Fields, is_scalar, require, require_floats
 from crowdrank._text import counted
+from crowdrank._typing import Floats
 from crowdrank.constraints import MAX_INTEGER, Constraints, Number, Parsed
 from crowdrank.engine.base import Engine
 from crowdrank.errors import CrowdrankWarning, InputError, UsageError
 from crowdrank.evaluation.measures import parse_gains
 from crowdrank.rankers import RANKERS, store
 from crowdrank.rankers.metadata_routing import MetadataRequests, Request
-from crowdrank.rankers.ranking_data import Floats, Lists, aligned, differ_within, gather, told_queries
+from crowdrank.rankers.ranking_data import Lists, aligned, differ_within, gather, told_queries
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
 

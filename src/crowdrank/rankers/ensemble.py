@@ -10,13 +10,14 @@ import numpy as np
 
 from crowdrank._progress import Report
 from crowdrank._saved import require, require_floats
+from crowdrank._typing import Floats, Integers
 from crowdrank.constraints import Constraints, Flag, InstanceOf, Number, SequenceOf
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.rankers.base import N_JOBS, Ranker, constant_features_known
 from crowdrank.rankers.lambdamart import LambdaMART, shares
 from crowdrank.rankers.linear import GLS
-from crowdrank.rankers.ranking_data import Floats, Integers, Lists, query_codes
+from crowdrank.rankers.ranking_data import Lists, query_codes
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from crowdrank._progress import Report
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.consensus.gda_pairwise import GDAPairwise
 from crowdrank.constraints import Constraints, InstanceOf, Number, Parsed
 from crowdrank.engine.base import Engine
@@ -24,7 +25,7 @@ from crowdrank.rankers.labels import read_labels
 from crowdrank.rankers.lambdamart import BoostedTrees, Objective
 from crowdrank.rankers.lambdas import CHUNKS, check_measure, measured, parts
 from crowdrank.rankers.metadata_routing import Request
-from crowdrank.rankers.ranking_data import Floats, Integers, Lists, Named, as_matrix, checked_weights, told_ids
+from crowdrank.rankers.ranking_data import Lists, Named, as_matrix, checked_weights, told_ids
 
 
 class GDAPairwiseMART(BoostedTrees):

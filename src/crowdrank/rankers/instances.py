@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from crowdrank._base import require_number, require_one_of, require_whole
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.result import modal_grades
 from crowdrank.errors import InputError, UsageError, shown
@@ -18,7 +19,7 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.read import Features
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.labels import Labels, pair_positions, read_labels
-from crowdrank.rankers.ranking_data import Floats, Integers, checked_weights
+from crowdrank.rankers.ranking_data import checked_weights
 
 SCHEMES = ("single", "overlap", "majority", "highest", "average")
 LISTS = ("duplicates", "per-judge", "per-assessor")

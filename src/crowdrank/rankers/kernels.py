@@ -12,10 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._numba import njit
+from crowdrank._typing import Floats, Integers
 from crowdrank.evaluation.kernels import rank_order
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 NO_MEASURE, DCG, ERR, AP = 0, 1, 2, 3
 UNWEIGHTED, PRODUCT, LEFT, POST = 0, 1, 2, 3

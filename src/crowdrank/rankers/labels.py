@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.result import Consensus, modal_grades
 from crowdrank.errors import InputError, UsageError, near, shown
@@ -23,7 +24,7 @@ from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold
 from crowdrank.judgments.sources import Source, no_rows
-from crowdrank.rankers.ranking_data import LARGEST_GRADE, Floats, Integers
+from crowdrank.rankers.ranking_data import LARGEST_GRADE
 
 TARGETS = ("probabilities", "expected-grade", "grade", "relevance")
 SHARE = re.compile(r"p(\d+)")

@@ -12,6 +12,7 @@ import numpy as np
 from crowdrank._progress import Report
 from crowdrank._saved import Fields
 from crowdrank._text import counted
+from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, Flag, InstanceOf, Number, OneOf, Parsed
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
@@ -19,7 +20,7 @@ from crowdrank.evaluation.measures import Measure, parse_gains
 from crowdrank.rankers.base import N_JOBS, Ranker, require_differences
 from crowdrank.rankers.lambdamart_dask import boosted_on_cluster, require_own
 from crowdrank.rankers.lambdas import WEIGHTINGS, LambdaObjective, check_measure
-from crowdrank.rankers.ranking_data import Floats, Lists
+from crowdrank.rankers.ranking_data import Lists
 from crowdrank.rankers.store import State
 from crowdrank.rankers.trees_text import check_trees
 from crowdrank.rankers.validation import Validation

@@ -14,8 +14,9 @@ import numpy as np
 
 from crowdrank._progress import Report
 from crowdrank._text import counted
+from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
-from crowdrank.rankers.ranking_data import Floats, Lists, label_gains
+from crowdrank.rankers.ranking_data import Lists, label_gains
 from crowdrank.rankers.validation import Validation
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._typing import Floats, Integers
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import Measure, parse_measure
 from crowdrank.rankers import kernels
-from crowdrank.rankers.ranking_data import Floats, Integers, Lists, differ_within
+from crowdrank.rankers.ranking_data import Lists, differ_within
 
 WEIGHTINGS = {"product": kernels.PRODUCT, "left": kernels.LEFT, "post": kernels.POST}
 MEASURES = ("nDCG", "DCG", "ERR", "AP")

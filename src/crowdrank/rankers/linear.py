@@ -11,7 +11,7 @@ from scipy import linalg
 
 from crowdrank._progress import Report
 from crowdrank._saved import Fields, require_floats
-from crowdrank._typing import Arrays
+from crowdrank._typing import Arrays, Floats
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
@@ -19,7 +19,7 @@ from crowdrank.errors import Fix, UsageError
 from crowdrank.rankers import kernels
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.lambdamart import shares
-from crowdrank.rankers.ranking_data import Floats, Lists
+from crowdrank.rankers.ranking_data import Lists
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from crowdrank._progress import Report
 from crowdrank._saved import Fields, require, require_floats
+from crowdrank._typing import Floats, Integers
 from crowdrank.constraints import Constraints, Flag, Number, OneOf, Parsed, SequenceOf
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
@@ -18,7 +19,7 @@ from crowdrank.rankers.base import N_JOBS, Ranker, require_differences
 from crowdrank.rankers.lambdamart import shares
 from crowdrank.rankers.lambdas import WEIGHTINGS, LambdaObjective, check_measure
 from crowdrank.rankers.linear import Standard
-from crowdrank.rankers.ranking_data import Floats, Integers, Lists
+from crowdrank.rankers.ranking_data import Lists
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
 

@@ -9,17 +9,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.encode import as_floats
 from crowdrank.judgments.letor import is_position, position
 from crowdrank.judgments.read import Features
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 IDS = ("query", "document")
 """Columns of a frame that are ids, never features."""

@@ -8,13 +8,14 @@ import numpy as np
 
 from crowdrank._progress import Report
 from crowdrank._saved import require
+from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError
 from crowdrank.rankers.base import N_JOBS, Ranker, constant_features_known
 from crowdrank.rankers.lambdamart import BoostedTrees, LambdaMART, prediction_threads
 from crowdrank.rankers.linear import GLS, Standard
-from crowdrank.rankers.ranking_data import Floats, Lists, Named, aligned
+from crowdrank.rankers.ranking_data import Lists, Named, aligned
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
 

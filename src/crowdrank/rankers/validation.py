@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import kernels as exact
 from crowdrank.evaluation.measures import parse_measure
 from crowdrank.rankers.kernels import ranked_groups
-from crowdrank.rankers.ranking_data import Floats, Lists
+from crowdrank.rankers.ranking_data import Lists
 
 EVERY_RANK = int(np.iinfo(np.int32).max)
 SCORED = ("nDCG", "DCG", "AP", "ERR")

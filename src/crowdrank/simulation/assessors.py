@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from crowdrank.simulation.documents import Flags, Floats, Ints, Texts
+from crowdrank._typing import Floats
+from crowdrank.simulation.documents import Flags, Ints, Texts
 
 HONEST = {"careful": 0.3, "ordinary": 0.5, "careless": 0.2}
 """Kinds of honest assessors and their shares of all honest assessors."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from crowdrank._typing import Floats
 from crowdrank.simulation.assessors import Assessors
-from crowdrank.simulation.documents import Documents, Floats, Ints
+from crowdrank.simulation.documents import Documents, Ints
 
 CHUNK = 4_000_000
 """Maximum number of random numbers in memory while assessors are chosen."""

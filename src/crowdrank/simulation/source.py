@@ -10,21 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.formats import SUFFIXES
 from crowdrank.judgments.letor import position
 from crowdrank.judgments.limits import BYTES_PER_NUMBER, MAX_BYTES, too_large
 from crowdrank.judgments.read import Features, read_features
 from crowdrank.judgments.sources import no_rows
-from crowdrank.simulation.documents import (
-    Documents,
-    Flags,
-    Floats,
-    Ints,
-    Texts,
-    draw_difficulty,
-    draw_honeypot_relevance,
-)
+from crowdrank.simulation.documents import Documents, Flags, Ints, Texts, draw_difficulty, draw_honeypot_relevance
 
 HIGHEST_GRADE = 10
 """Maximum expert grade."""

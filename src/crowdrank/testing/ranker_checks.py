@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._files import MANIFEST
+from crowdrank._typing import Floats
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.judgments.read import read_features
 from crowdrank.rankers.base import ConstantFeatureWarning, MissingValueWarning, Ranker
 from crowdrank.rankers.instances import Instances
-from crowdrank.rankers.ranking_data import Floats
 from crowdrank.simulation.world import World, simulate
 from crowdrank.testing.assertions import assert_same, raises, recorded_warnings
 
