@@ -12,7 +12,7 @@ from judgments_reference import check
 from judgments_reference import rows as whole_rows
 
 from crowdrank import Judgments, read_gold, read_judgments
-from crowdrank.errors import CrowdrankError, InputError
+from crowdrank.errors import CrowdrankError, Fix, InputError
 from crowdrank.judgments.merge import combine
 
 TOLOKA = (

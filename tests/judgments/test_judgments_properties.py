@@ -169,5 +169,5 @@ def test_an_id_may_tell_the_family() -> None:
     assert judgments.family_of.tolist() == [0, 0, 1, 2]
     with pytest.raises(InputError, match="no assessor's id matches 'x'; the first is 'gpt_p1'"):
         read_judgments(frame, family_pattern="x")
-    with pytest.raises(UsageError, match="--family-pattern cannot read '\\('"):
+    with pytest.raises(UsageError, match="family_pattern is '\\(', which is not a regular expression"):
         read_judgments(frame, family_pattern="(")

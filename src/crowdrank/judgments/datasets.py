@@ -44,7 +44,9 @@ class Dataset:
             raise UsageError(f"Set {VARIABLE} to the folder that holds {self.name}/; get it from {self.origin}.")
         path = self.folder / name
         if not path.is_file():
-            raise InputError("there is no such file", source=str(path), kind="no-file", fix=f"get it from {self.origin}")
+            raise InputError(
+                "there is no such file", source=str(path), kind="no-file", fix=f"get it from {self.origin}"
+            )
         return path
 
     def read_judgments(self, **options: Any) -> Judgments:

@@ -190,10 +190,14 @@ def read_roles(
     found, parts, notes = [], [], list(given.notes)
     for source in given.sources:
         names_assessor = assessor_name is not None or not isinstance(source, FrameSource)
-        needed = [*required, *(["assessor"] if needs_assessor and not names_assessor else [])]
-        extra = [*optional, *(["assessor"] if needs_assessor and names_assessor else [])]
+        assessor = ["assessor"] if needs_assessor else []
         roles = resolve(
-            source.names, source=source.name, required=needed, optional=extra, mapped=mapped, aliases=aliases
+            source.names,
+            source=source.name,
+            required=[*required, *([] if names_assessor else assessor)],
+            optional=[*optional, *(assessor if names_assessor else [])],
+            mapped=mapped,
+            aliases=aliases,
         )
         table = source.read(list(dict.fromkeys(roles.values())), bad_rows)
         cells = {role: table[name] for role, name in roles.items()}
@@ -206,7 +210,7 @@ def read_roles(
     if assessor_name is not None and all("assessor" in roles for roles in found):
         problem = f"is given, but the assessor is in the column {found[0]['assessor']!r}; leave it out"
         raise UsageError(problem, parameter="assessor_name")
-    order = [role for role in (*required, "assessor", *optional) if any(role in cells for cells in parts)]
+    order = [role for role in ALIASES if any(role in cells for cells in parts)]
     names = {role: dict.fromkeys(roles[role] for roles in found if role in roles) for role in order}
     by_role = {role: " or ".join(used) for role, used in names.items() if used}
     return RoleTable(join_sources(given.sources, parts), by_role, join_columns(parts, order), tuple(notes))

@@ -388,7 +388,7 @@ class JsonSource(Source):
         kinds: dict[str, str] = {}
         cells = []
         for number, row in enumerate(rows):
-            value = only_label(row.get(name))
+            value = only_label(name, row.get(name))
             text = text_cell(value)
             cells.append(text)
             if text is None:

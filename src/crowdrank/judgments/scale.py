@@ -94,7 +94,9 @@ class Scale:
         """
         seen = set(numbers)
         lowest = 0 if 0 in seen or not seen else 1
-        highest = min(max(max(seen, default=1), lowest + 1), lowest + 2 * MOST_GRADES)  # longer scales are invalid anyway
+        highest = min(
+            max(max(seen, default=1), lowest + 1), lowest + 2 * MOST_GRADES
+        )  # longer scales are invalid anyway
         return cls.parse(map(str, range(lowest, highest + 1)))
 
     def code(self, value: Any) -> int | None:

@@ -33,6 +33,7 @@ import pyarrow.parquet
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.columns import ID_NAMES
 from crowdrank.judgments.limits import LONGEST_ROW as LONGEST_ROW
 from crowdrank.judgments.limits import MAX_BYTES, lines_of, require_size, too_large, too_long
 
@@ -370,8 +371,8 @@ class JsonLinesSource(Source):
                     bad_rows.leave_out(NOT_LABELED, 1)
                     continue
                 self._lines.append(number)
-                for column, cell in zip(columns.values(), cells, strict=True):
-                    column.append(only_label(cell))
+                for (name, column), cell in zip(columns.items(), cells, strict=True):
+                    column.append(only_label(name, cell))
         return pa.table({name: self._column(name, cells) for name, cells in columns.items()})
 
     def _column(self, name: str, cells: list[Any]) -> pa.Array:
@@ -405,13 +406,13 @@ class JsonLinesSource(Source):
         return f"row {row + 1} (line {self._lines[row]})"
 
 
-def only_label(value: Any) -> Any:
+def only_label(column: str, value: Any) -> Any:
     """Return the label in a list of labels, as doccano exports them; different labels are joined by `|`.
 
-    >>> only_label(["2"]), only_label([[0, 5, "2"]]), only_label(["1", "2"]), only_label("2")
-    ('2', '2', '1|2', '2')
+    >>> [only_label("label", value) for value in (["2"], [[0, 5, "2"]], ["1", "2"], "2")]
+    ['2', '2', '1|2', '2']
     """
-    if not isinstance(value, list):
+    if not isinstance(value, list) or column.casefold() in ID_NAMES:
         return value
     labels = [one[2] if isinstance(one, list) and len(one) == 3 else one for one in value]  # [start, end, label]
     if not all(isinstance(label, str | int | float) for label in labels):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,9 @@ import pyarrow.parquet
 from crowdrank._files import check_output_file, write_file
 from crowdrank.errors import UsageError, shown
 from crowdrank.judgments.scale import whole_number
+
+if TYPE_CHECKING:
+    from crowdrank.judgments.table import Judgments
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
 QRELS = ".qrels"
@@ -148,6 +151,14 @@ def qrels_lines(table: pa.Table) -> list[bytes]:
         fix = "write .csv, or give the judgments grades that are numbers"
         raise UsageError(f"Qrels need whole numbers as grades, not {grade}; {fix}.", kind="not-qrels")
     return [f"{query} 0 {document} {grade}\n".encode() for query, document, grade in zip(*ids, grades, strict=True)]
+
+
+def check_qrels(judgments: Judgments) -> None:
+    """Raise UsageError if a consensus of judgments cannot be written as qrels."""
+    for name, column in (("query", judgments.queries), ("document", judgments.documents)):
+        _qrels_ids(pa.chunked_array([column]), name)
+    labels = judgments.labels or judgments.main_scale.names
+    qrels_lines(pa.table({"query": ["q"] * len(labels), "document": ["d"] * len(labels), "grade": list(labels)}))
 
 
 def _qrels_ids(column: pa.ChunkedArray, name: str) -> list[str]:
