@@ -170,7 +170,9 @@ def test_error_about_a_file(case: Case, tmp_path: Path) -> None:
         options["exclude"] = tmp_path / "exclude.txt"
     with pytest.raises(InputError) as caught:
         case.read(path, **options)
-    assert_about(caught.value, case.expected.replace("EXCLUDE", str(tmp_path / "exclude.txt")).replace("FILE", str(path)))
+    assert_about(
+        caught.value, case.expected.replace("EXCLUDE", str(tmp_path / "exclude.txt")).replace("FILE", str(path))
+    )
     assert case.kind in (None, caught.value.kind)
 
 
@@ -205,7 +207,9 @@ def test_skipped_rows_are_counted_by_reason() -> None:
     assert judgments.report.rows == 7
     assert judgments.documents.to_pylist() == ["a", "g"]
     assert judgments.assessors.to_pylist() == ["x"]
-    assert str(judgments.report.examples["no document"]).startswith("the frame, row 2, column 'document': the document is")
+    assert str(judgments.report.examples["no document"]).startswith(
+        "the frame, row 2, column 'document': the document is"
+    )
 
 
 def test_a_grade_too_large_is_skipped_and_does_not_stretch_the_scale() -> None:

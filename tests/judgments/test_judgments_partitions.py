@@ -250,9 +250,7 @@ def test_bad_rows_are_named_by_file_row_column_and_value(tmp_path: Path) -> None
     bad(tmp_path / "nothing", "there is no Parquet file in it")
     for name in "abcd":
         crowd(3).to_csv(tmp_path / "nothing" / f"{name}.csv")
-    only = (
-        r"only 4 other files \(a.csv, b.csv, c.csv, ...\); read them in memory"
-    )
+    only = r"only 4 other files \(a.csv, b.csv, c.csv, ...\); read them in memory"
     bad(tmp_path / "nothing", only)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_cells
+from crowdrank.cli.console import refuse, say, say_json, show_cells
 from crowdrank.cli.messages import render
 from crowdrank.cli.partitioned import read_folder
 from crowdrank.errors import UsageError
@@ -56,7 +56,9 @@ def validate(
     on_disk = len(files) == 1 and is_folder(files[0])
     with default_limit(reading["max_bytes"]):
         report = validate(
-            read_folder(files[0], None, LocalEngine(), {**reading, "on_bad_rows": "skip"}) if on_disk else files or None,
+            read_folder(files[0], None, LocalEngine(), {**reading, "on_bad_rows": "skip"})
+            if on_disk
+            else files or None,
             gold=gold or None,
             features=features or None,
             runs=run or (),
@@ -66,23 +68,26 @@ def validate(
     if json:
         say_json(report.to_dict())
     else:
-        _show(report)
+        _show(report, {"judgments": files, "gold": gold, "features": features, "run": run})
     if not report.is_valid:
         raise typer.Exit(2)
 
 
-def _show(report: ValidationReport) -> None:
+def _show(report: ValidationReport, files: dict[str, list[Path] | None]) -> None:
     for name, inspection in report.inputs.items():
-        if inspection.facts:
-            rows = [[fact, value] for fact, value in inspection.facts.items()]
-            show_cells([name, ""], rows, [True, True])
+        if not inspection.facts:  # the input could not be read
+            refuse(f"Error: {render(inspection.messages[0])}")
+            continue
+        rows = [[fact, value] for fact, value in inspection.facts.items()]
+        show_cells([name, ""], rows, [True, True], ", ".join(map(str, files.get(name) or ())))
         for message in inspection.messages:
             _say(message)
     if report.fit:
         say("How they fit each other")
         for message in report.fit:
             _say(message)
-    say("Nothing is wrong." if report.is_valid else "Correct the errors above.")
+    if report.is_valid:
+        say("Nothing is wrong.")
 
 
 def _say(message: Message) -> None:

@@ -37,9 +37,7 @@ OWN_IDS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of id columns, which are preferred to a column with the name of the role: that one may hold text."""
 
-ID_NAMES = frozenset(
-    name for role in ("query", "document", "assessor", "family") for name in (role, *ALIASES[role])
-)
+ID_NAMES = frozenset(name for role in ("query", "document", "assessor", "family") for name in (role, *ALIASES[role]))
 """Names of columns of ids, in lower case."""
 
 GRADE_LIKE = frozenset(
