@@ -91,6 +91,7 @@ def aggregate(
     expert_options = o.gold_options(gold_format, gold_columns, gold_grades, gold_unjudgeable, "lowest")
     if is_folder(judgments):
         only_files = {"--posterior": posterior, "--save": save, "--format": reading["format"]}
+        only_files["--assessor-name"] = reading["assessor_name"]
         refuse_for_folders({**only_files, "--separator": reading["separator"]})
         with o.engine(engine, threads, dashboard) as running:
             on_disk = aggregate_folder(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,12 +53,12 @@ def validate(
     files = [o.local_file(path) for path in (*(judgments or []), *(more or []))]
     if not (files or gold or features or run):
         raise UsageError("There is nothing to validate; give judgments, --gold, --features or --run.")
-    on_disk = len(files) == 1 and is_folder(files[0])
+    source: Any = files or None
+    if len(files) == 1 and is_folder(files[0]):
+        source = read_folder(files[0], None, LocalEngine(), {**reading, "on_bad_rows": "skip"})
     with default_limit(reading["max_bytes"]):
         report = validate(
-            read_folder(files[0], None, LocalEngine(), {**reading, "on_bad_rows": "skip"})
-            if on_disk
-            else files or None,
+            source,
             gold=gold or None,
             features=features or None,
             runs=run or (),
