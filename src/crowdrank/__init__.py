@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from crowdrank.judgments.read import read_run as read_run
     from crowdrank.judgments.sharded import ShardedJudgments as ShardedJudgments
     from crowdrank.judgments.table import Judgments as Judgments
+    from crowdrank.judgments.validation import validate as validate
     from crowdrank.label_learning.boosted import BoostedRemapper as BoostedRemapper
     from crowdrank.label_learning.label_features import LabelFeatures as LabelFeatures
     from crowdrank.label_learning.label_features import label_features as label_features
@@ -117,6 +118,7 @@ _HOMES = {
     "read_run": "judgments.read",
     "run": "pipeline.run",
     "simulate": "simulation.world",
+    "validate": "judgments.validation",
     "write_report": "reports.page",
 }
 __all__ = sorted(_HOMES)

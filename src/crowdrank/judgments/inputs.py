@@ -286,4 +286,4 @@ def _assessor_note(source: Source, cells: Columns) -> Message:
 def _has_repeated_pairs(cells: Columns) -> bool:
     codes = np.stack([ids.encode(cells[role])[0] for role in ("query", "document") if role in cells])
     pairs = codes[:, (codes >= 0).all(axis=0)]
-    return np.unique(pairs, axis=1).shape[1] < pairs.shape[1]
+    return bool(np.unique(pairs, axis=1).shape[1] < pairs.shape[1])

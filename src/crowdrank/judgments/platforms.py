@@ -412,8 +412,8 @@ def _parsed(text: str, source: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as problem:
-        fix = ["correct it", Fix("if it has one object per line, give {}", "format", "jsonl")]
-        raise InputError("it is not JSON", source=source, fix=fix) from problem
+        one_per_line = Fix("if it has one object per line, give {}", "format", "jsonl")
+        raise InputError("it is not JSON", source=source, fix=["correct it", one_per_line]) from problem
 
 
 def _query_ratings(entry: Any) -> tuple[Any, Any]:

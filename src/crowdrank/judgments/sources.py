@@ -357,8 +357,8 @@ class JsonLinesSource(Source):
             if value is not None:
                 yield number, value
             else:
-                fix = ["correct it", SKIP_BAD_ROWS]
-                bad_rows.malformed(InputError(problem, source=self.name, place=f"line {number}", fix=fix))
+                fixes = ("correct it", SKIP_BAD_ROWS)
+                bad_rows.malformed(InputError(problem, source=self.name, place=f"line {number}", fix=fixes))
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`; a missing key is a missing value."""
