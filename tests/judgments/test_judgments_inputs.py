@@ -209,10 +209,11 @@ def test_lists_folders_and_patterns(tmp_path: Path) -> None:
     folder = read_judgments(tmp_path / "in")
     assert rows(folder) == expected
     assert "files-not-read" in [note.kind for note in folder.report.notes]
-    for source in (
+    sources: tuple[list[str | Path], ...] = (
         [tmp_path / "in" / "ann.csv", tmp_path / "in" / "bob.jsonl", tmp_path / "in" / "sub" / "carl.txt"],
         [str(tmp_path / "in" / "*.csv"), tmp_path / "in" / "*.jsonl", tmp_path / "in" / "sub"],
-    ):
+    )
+    for source in sources:
         assert rows(read_judgments(source)) == expected
     assert len(read_judgments(str(tmp_path / "in" / "**" / "*.txt"))) == 1
     with pytest.raises(InputError) as caught:
@@ -304,7 +305,7 @@ def test_a_feature_that_is_not_a_number(cell: str, words: str, tmp_path: Path) -
 
 
 def test_a_workbook(tmp_path: Path) -> None:
-    table = [
+    table: list[list[Any]] = [
         [],
         ["topic", "docid", "worker", "label", "time", None],
         [1, "007", "ann", 2, datetime(2024, 5, 31, 10, 15)],

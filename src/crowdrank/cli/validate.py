@@ -48,9 +48,10 @@ def validate(
     from crowdrank.engine.local import LocalEngine
     from crowdrank.judgments.addresses import is_folder
     from crowdrank.judgments.limits import default_limit
+    from crowdrank.judgments.sources import local_path
     from crowdrank.judgments.validation import validate
 
-    files = [o.local_file(path) for path in (*(judgments or []), *(more or []))]
+    files = [local_path(path) for path in (*(judgments or []), *(more or []))]
     if not (files or gold or features or run):
         raise UsageError("There is nothing to validate; give judgments, --gold, --features or --run.")
     source: Any = files or None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -131,7 +132,7 @@ def validate(
     pairs = [_Pairs("features", matrix.query, matrix.document)] if matrix is not None else []
     for number, source in enumerate(runs):
         name = "run" if len(runs) == 1 else f"run {number + 1}"
-        ranking = read(name, source, lambda source, name=name: _run_pairs(source, name), _inspect_run)
+        ranking = read(name, source, partial(_run_pairs, name=name), _inspect_run)
         pairs += [] if ranking is None else [ranking]
     fit = list(_fit(table, experts, pairs))
     if experts is not None and matrix is not None:
@@ -236,8 +237,9 @@ def _fit(
         yield from _overlap(_Pairs("expert grades", gold.query, gold.document), "judgments", judgments)
         yield from _scales_fit(gold, judgments.main_scale, judgments.report.guessed)
     base = gold.as_judgments() if judgments is None and gold is not None else judgments
-    for pairs in others if base is not None else ():
-        yield from _overlap(pairs, "expert grades" if judgments is None else "judgments", base)
+    if base is not None:
+        for pairs in others:
+            yield from _overlap(pairs, "expert grades" if judgments is None else "judgments", base)
 
 
 def _overlap(pairs: _Pairs, base_name: str, base: Judgments | ShardedJudgments) -> Iterator[Message]:
