@@ -35,9 +35,20 @@ def test_inputs_that_fit() -> None:
     report = validate(LABELS, gold=grades(), features=features, runs=[run, run])
     assert report.is_valid
     assert list(report.inputs) == ["judgments", "gold", "features", "run 1", "run 2"]
-    assert kinds(report) == {"feature-equals-grade": "warning"}
+    assert report.fit == ()
     assert report.inputs["judgments"].facts["columns"].startswith("query = query, document = document")
     assert report.to_dict()["inputs"]["features"]["facts"]["features"] == "1"
+
+
+def test_a_feature_that_is_the_grade() -> None:
+    documents = [f"d{number}" for number in range(12)]
+    values = [number % 3 for number in range(12)]
+    gold = pd.DataFrame({"document": documents, "grade": values})
+    leak = [1 - 2.0 * value for value in values]
+    features = pd.DataFrame({"document": documents, "bm25": range(12), "leak": leak, "flat": 1.0})
+    report = validate(gold=gold, features=features)
+    assert kinds(report) == {"feature-equals-grade": "warning"}
+    assert "'leak'" in report.fit[0].problem
 
 
 @pytest.mark.parametrize("name", ["gold", "features", "run"])

@@ -35,6 +35,8 @@ from crowdrank.judgments.table import Judgments
 
 SAME_AS_GRADE = 0.999
 """Correlation with the expert grade from which a feature is reported as a copy of it."""
+MIN_GRADED = 10
+"""Minimum number of documents with an expert grade for this comparison."""
 Data = TypeVar("Data")
 
 
@@ -322,7 +324,7 @@ def _copies_of_grade(gold: Gold, features: Features) -> Iterator[Message]:
     position = table.positions(features.query, features.document)
     rows = np.flatnonzero(position >= 0)
     grade = table.grade[table.offsets[position[rows]]].astype(float)
-    if len(np.unique(grade)) < 2:
+    if len(rows) < MIN_GRADED:
         return
     columns = zip(features.names, features.matrix[rows].T, strict=True)
     copies = [name for name, column in columns if _correlates(column, grade)]
