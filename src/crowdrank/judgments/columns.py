@@ -116,12 +116,12 @@ def resolve(
             problem, fix = f"there is no column {shown(name)} for {role}", f"the columns are: {listed(names)}"
             raise InputError(problem, source=source, kind="no-column", fix=fix)
     free = [name for name in names if name not in mapped.values()]
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for role in (*required, *optional):
         column = mapped.get(role) or _by_name(role, free, aliases, source)
         if column is not None:
-            found[role] = column
-    missing = [role for role in required if role not in found]
+            columns[role] = column
+    missing = [role for role in required if role not in columns]
     if missing:
         raise InputError(
             f"there is no column for {' and '.join(missing)}; the columns are: {listed(names) or 'none'}",
@@ -129,7 +129,7 @@ def resolve(
             kind="no-column",
             fix=Fix("name them with {}", "columns", ",".join(f"{role}=NAME" for role in missing)),
         )
-    return found
+    return columns
 
 
 def refuse_duplicates(names: Sequence[str], source: str) -> None:

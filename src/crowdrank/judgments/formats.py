@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES
 from crowdrank.judgments.excel import ExcelSource
 from crowdrank.judgments.letor import LetorSource
-from crowdrank.judgments.limits import lines_of, parse_bytes
+from crowdrank.judgments.limits import parse_bytes
 from crowdrank.judgments.platforms import MTURK, TABLES, TOLOKA, JsonSource, platform_of
 from crowdrank.judgments.sources import (
     EXPORT_AS_CSV,
@@ -84,8 +85,8 @@ UNREADABLE = {
     b"\xff\xd8\xff": ("an image", EXPORT_AS_CSV),
 }
 """Descriptions of formats that are not read, and fixes, by the first bytes of a file."""
-HEAD_LINES = 2
-"""Number of lines that show the format of a file."""
+HEAD_BYTES = 1 << 20
+"""Number of bytes in which the first lines of a file are looked for."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,8 @@ def detect_format(path: str | Path) -> str | None:
 def _format_by_content(path: str | Path) -> str | None:
     """Return the format of a text file by its first lines with content."""
     with opened(path) as stream:
-        lines = (raw.decode().strip() for _, raw in lines_of(stream, str(path)))
-        first, second = [*(text for _, text in zip(range(HEAD_LINES), filter(None, lines), strict=False)), "", ""][:2]
+        head = codecs.getincrementaldecoder("utf-8-sig")().decode(stream.read(HEAD_BYTES))
+    first, second, *_ = [*filter(None, map(str.strip, head.split("\n"))), "", ""]
     words = first.split()
     if len(words) > 1 and words[1].startswith("qid:"):
         return "letor"
@@ -238,16 +239,16 @@ def open_source(
     path = local_path(what)
     check_size(path, limit)  # first, because it reports a missing file
     _refuse_unreadable(path, format)
-    found = detect_format(path) if format in (None, "crowd-kit") else format
-    if found is None:
+    detected = detect_format(path) if format in (None, "crowd-kit") else format
+    if detected is None:
         raise InputError(
             "neither its name nor its content shows the format",
             source=str(path),
             kind="unknown-format",
             fix=Fix(f"give the format ({', '.join(FORMATS)}) with {{}}", "format", "csv"),
         )
-    source = _file_source(path, found, _checked_separator(separator), limit, books)
-    return source, LAYOUTS.get(format or found, Layout())
+    source = _file_source(path, detected, _checked_separator(separator), limit, books)
+    return source, LAYOUTS.get(format or detected, Layout())
 
 
 def _refuse_unreadable(path: Path, format: str | None) -> None:

@@ -37,7 +37,7 @@ class JoinedSource(Source):
 
     def __init__(self, parts: Sequence[Source], sizes: Sequence[int]) -> None:
         self.parts, self._ends = parts, np.cumsum(sizes)
-        self.name = f"{parts[0].name} and {counted(len(parts) - 1, 'other file')}"
+        self.name = counted(len(parts), "file")
         self.names = list(dict.fromkeys(name for part in parts for name in part.names))
         self.units = {role: unit for part in reversed(parts) for role, unit in part.units.items()}
 
@@ -158,7 +158,7 @@ def _has_known_format(file: Path) -> bool:
 
 
 def read_roles(
-    given: Input,
+    files: Input,
     bad_rows: BadRows,
     *,
     required: Sequence[str],
@@ -172,7 +172,7 @@ def read_roles(
     """Read the columns of roles from all files, and join them.
 
     Args:
-        given: the files or the frame.
+        files: the files or the frame.
         bad_rows: counts of rows that are not used.
         required: roles that every file needs a column for.
         optional: roles that a file may lack.
@@ -187,8 +187,8 @@ def read_roles(
 
     """
     mapped = {**(layout_columns or {}), **parse_map(columns)}
-    found, parts, notes = [], [], list(given.notes)
-    for source in given.sources:
+    columns_of_files, parts, notes = [], [], list(files.notes)
+    for source in files.sources:
         names_assessor = assessor_name is not None or not isinstance(source, FrameSource)
         assessor = ["assessor"] if needs_assessor else []
         roles = resolve(
@@ -205,15 +205,15 @@ def read_roles(
             cells["assessor"] = constant_column(assessor_name or file_stem(source.name), len(table))
             if assessor_name is None:
                 notes.append(_assessor_note(source, cells))
-        found.append(roles)
+        columns_of_files.append(roles)
         parts.append(cells)
-    if assessor_name is not None and all("assessor" in roles for roles in found):
-        problem = f"is given, but the assessor is in the column {found[0]['assessor']!r}; leave it out"
+    if assessor_name is not None and all("assessor" in roles for roles in columns_of_files):
+        problem = f"is given, but the assessor is in the column {columns_of_files[0]['assessor']!r}; leave it out"
         raise UsageError(problem, parameter="assessor_name")
     order = [role for role in ALIASES if any(role in cells for cells in parts)]
-    names = {role: dict.fromkeys(roles[role] for roles in found if role in roles) for role in order}
+    names = {role: dict.fromkeys(roles[role] for roles in columns_of_files if role in roles) for role in order}
     by_role = {role: " or ".join(used) for role, used in names.items() if used}
-    return RoleTable(join_sources(given.sources, parts), by_role, join_columns(parts, order), tuple(notes))
+    return RoleTable(join_sources(files.sources, parts), by_role, join_columns(parts, order), tuple(notes))
 
 
 def join_sources(sources: Sequence[Source], parts: Sequence[Mapping[str, pa.ChunkedArray]]) -> Source:

@@ -39,6 +39,7 @@ from crowdrank.judgments.sources import (
     DelimitedSource,
     Source,
     is_text,
+    is_unlabeled,
     kind_of_json,
     no_rows,
     only_label,
@@ -376,7 +377,7 @@ class JsonSource(Source):
             bad_rows.malformed(error)
         for reason, count in self._left_out.items():
             bad_rows.leave_out(reason, count)
-        labeled = [number for number, row in enumerate(self._rows) if [] not in [row.get(name) for name in names]]
+        labeled = [number for number, row in enumerate(self._rows) if not is_unlabeled(row, names)]
         bad_rows.leave_out(NOT_LABELED, len(self._rows) - len(labeled))
         self._places = [self._row_places[number] for number in labeled]
         rows = [self._rows[number] for number in labeled]

@@ -304,7 +304,7 @@ def _read_part(source: Source, mapped: Mapping[str, str], max_bytes: int) -> Fea
         matrix, names = source.features(max_bytes)
         query, document = (table[role].combine_chunks() for role in ("query", "document"))
         return Features(query, document, matrix, names, _floats(table["grade"], "grade", source), zeros_omitted=True)
-    found = resolve(
+    roles = resolve(
         source.names,
         source=source.name,
         required=["document"],
@@ -313,25 +313,25 @@ def _read_part(source: Source, mapped: Mapping[str, str], max_bytes: int) -> Fea
         aliases=GOLD_ALIASES,
     )
     table = _rows(source, source.names)
-    names, notes = _feature_names(table, found, source)
+    names, notes = _feature_names(table, roles, source)
     if not names:
         raise InputError("there is no feature column", source=source.name, fix="add a column of numbers per feature")
     matrix = np.column_stack([_feature(table[name], name, source) for name in names])
-    grade = _floats(table[found["grade"]], found["grade"], source) if "grade" in found else None
-    query, document = _pairs(table, found, source)
-    return Features(query, document, matrix, names, grade, columns=found, notes=notes)
+    grade = _floats(table[roles["grade"]], roles["grade"], source) if "grade" in roles else None
+    query, document = _pairs(table, roles, source)
+    return Features(query, document, matrix, names, grade, columns=roles, notes=notes)
 
 
 def _feature_names(
-    table: pa.Table, found: Mapping[str, str], source: Source
+    table: pa.Table, roles: Mapping[str, str], source: Source
 ) -> tuple[tuple[str, ...], tuple[Message, ...]]:
     """Return the names of the feature columns, and notes about the columns that are left out."""
-    others = [name for name in table.column_names if name not in found.values()]
+    others = [name for name in table.column_names if name not in roles.values()]
     grades = [name for name in others if name.casefold() in GRADE_LIKE]
     texts = [name for name in others if name.casefold() in TEXT_LIKE and as_floats(table[name]) is None]
     notes, location = [], Location(source.name)
-    if "grade" in found:
-        problem = f"the column {shown(found['grade'])} is read as the expert grade, not as a feature"
+    if "grade" in roles:
+        problem = f"the column {shown(roles['grade'])} is read as the expert grade, not as a feature"
         notes.append(Message(problem, "grade-among-features", "note", location))
     if grades:
         problem = f"not used as features, because their names are those of grades: {listed(grades)}"
@@ -448,18 +448,18 @@ def _rows(source: Source, names: list[str]) -> pa.Table:
 
 
 def _pairs(
-    table: pa.Table, found: Mapping[str, str], source: Source, shown_names: Mapping[str, str] | None = None
+    table: pa.Table, roles: Mapping[str, str], source: Source, shown_names: Mapping[str, str] | None = None
 ) -> tuple[pa.Array, pa.Array]:
     """Return the query and the document of each row; raise InputError if an id is missing."""
     columns: list[pa.Array] = []
     for role in ("query", "document"):
-        if role not in found:
+        if role not in roles:
             columns.append(pa.array([NO_QUERY] * len(table)))
             continue
-        codes, names = ids.encode(table[found[role]])
+        codes, names = ids.encode(table[roles[role]])
         if (codes < 0).any():
             place = source.place(int(np.argmax(codes < 0)))
-            column = (shown_names or found)[role]
+            column = (shown_names or roles)[role]
             raise InputError(f"the {role} is missing", source=source.name, place=place, column=column, fix="fill it in")
         columns.append(names.take(pa.array(codes)))
     return columns[0], columns[1]

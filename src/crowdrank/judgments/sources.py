@@ -366,13 +366,12 @@ class JsonLinesSource(Source):
         columns: dict[str, list[Any]] = {name: [] for name in names}
         with opened(self.path) as stream:
             for number, row in self._objects(stream, bad_rows):
-                cells = [row.get(name) for name in names]
-                if [] in cells:
+                if is_unlabeled(row, names):
                     bad_rows.leave_out(NOT_LABELED, 1)
                     continue
                 self._lines.append(number)
-                for (name, column), cell in zip(columns.items(), cells, strict=True):
-                    column.append(only_label(name, cell))
+                for name, column in columns.items():
+                    column.append(only_label(name, row.get(name)))
         return pa.table({name: self._column(name, cells) for name, cells in columns.items()})
 
     def _column(self, name: str, cells: list[Any]) -> pa.Array:
@@ -404,6 +403,15 @@ class JsonLinesSource(Source):
     def place(self, row: int) -> str:
         """Return the number of a row and its line in the file."""
         return f"row {row + 1} (line {self._lines[row]})"
+
+
+def is_unlabeled(row: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Return whether an object has an empty list of labels in one of the columns `names`.
+
+    >>> is_unlabeled({"label": []}, ["label"]), is_unlabeled({"label": ["2"], "Comments": []}, ["label"])
+    (True, False)
+    """
+    return any(row.get(name) == [] for name in names if name.casefold() not in ID_NAMES)
 
 
 def only_label(column: str, value: Any) -> Any:
