@@ -13,6 +13,7 @@ import json
 import random
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +92,31 @@ LABEL_STUDIO: list[Any] = [
 ]
 
 
+DOCCANO = (
+    '{"id": 1, "text": "jam", "query_id": 7, "passage_id": 31, "label": ["2"], "Comments": []}\n'
+    '{"id": 2, "text": "tea", "query_id": 7, "passage_id": 32, "label": [], "Comments": []}\n'
+    '{"id": 3, "text": "tea", "query_id": 8, "passage_id": 32, "label": [[0, 3, "1"]], "Comments": ["?"]}\n'
+)
+SHEET = "xl/worksheets/sheet1.xml"
+
+
+def excel() -> bytes:
+    """Return a table as an Excel workbook."""
+    sink = io.BytesIO()
+    pd.DataFrame({"docid": [1, "d2"], "worker": ["ann", "bob"], "label": [2, 0]}).to_excel(sink, index=False)
+    return sink.getvalue()
+
+
+def with_part(workbook: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """Return a workbook with another first sheet."""
+    sink = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(workbook)) as old, zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as new:
+        for part in old.infolist():
+            content = old.read(part)
+            new.writestr(zipfile.ZipInfo(part.filename), change(content) if part.filename == SHEET else content)
+    return sink.getvalue()
+
+
 def parquet(**options: Any) -> bytes:
     """Return the sample table as a Parquet file."""
     sink = io.BytesIO()
@@ -130,6 +156,10 @@ SAMPLES: Mapping[str, tuple[str, bytes, tuple[Reader, ...]]] = {
     "json": ("a.json", json.dumps(FLAT).encode(), (read_judgments, read_gold, read_features)),
     "parquet": ("a.parquet", parquet(compression="none"), (read_judgments, read_gold)),
     "parquet zstd": ("a.parquet", parquet(compression="zstd", row_group_size=2), (read_judgments,)),
+    "doccano": ("ann.jsonl", DOCCANO.encode(), (read_judgments, read_gold)),
+    "xlsx": ("a.xlsx", excel(), (read_judgments, read_gold, read_features)),
+    "utf-16": ("a.csv", CSV.encode("utf-16"), (read_judgments, read_gold, read_features)),
+    "semicolons": ("a.csv", CSV.replace(",", ";").encode(), (read_judgments,)),
     "csv.gz": ("a.csv.gz", gzip.compress(CSV.encode(), mtime=0), (read_judgments,)),
     "jsonl.gz": ("a.jsonl.gz", gzip.compress(JSONL.encode(), mtime=0), (read_judgments,)),
     "parquet.gz": ("a.parquet.gz", gzip.compress(parquet(), mtime=0), (read_judgments,)),
@@ -168,15 +198,17 @@ def cases(seed: int) -> Iterator[Case]:
         rng.shuffle(formats)
         for format in formats:
             name, sample, readers = SAMPLES[format]
-            packed = name.endswith(".gz")
-            content = gzip.decompress(sample) if packed else sample
-            inside = not packed or rng.random() < 0.7  # otherwise damage the compressed bytes
-            content = mutate(content, rng) if inside else content
-            if packed:
-                content = gzip.compress(content, compresslevel=1, mtime=0)
-                content = content if inside else mutate(content, rng)
             read = rng.choice(readers)
-            yield Case(format, name, content, read, _options(read, rng))
+            yield Case(format, name, _mutated_file(name, sample, rng), read, _options(read, rng))
+
+
+def _mutated_file(name: str, sample: bytes, rng: random.Random) -> bytes:
+    """Return a mutated file; of a compressed one mostly the content is mutated, else its compressed bytes."""
+    if not name.endswith((".gz", ".xlsx")) or rng.random() > 0.7:
+        return mutate(sample, rng)
+    if name.endswith(".xlsx"):
+        return with_part(sample, lambda sheet: mutate(sheet, rng))
+    return gzip.compress(mutate(gzip.decompress(sample), rng), compresslevel=1, mtime=0)
 
 
 def _options(read: Reader, rng: random.Random) -> dict[str, Any]:

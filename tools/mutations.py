@@ -9,6 +9,7 @@ MAX_MUTATIONS = 4
 """Maximum number of changes of one input."""
 TOKENS = (
     *(b",", b"\t", b'"', b"'", b"\n", b"\r", b"\r\n", b"\0", b" ", b"#", b":", b"|", b"\\", b"{", b"}", b"[", b"]"),
+    *(b'<row r="9999999">', b'<c r="XFD9"><v>1</v></c>', b"<c", b"</row>", b"&lol;"),
     *(b"qid:", b"docid = ", b"null", b"true", b"nan", b"inf", b"-2", b"-1", b"0", b"1", b'"1"', b"1.0"),
     *(b"1e999", b"-1e308", b"1e-400", b"9" * 30, b"9" * 5000, b"9007199254740993", b"18446744073709551616", b"1_0"),
     *(

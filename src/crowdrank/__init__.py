@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from crowdrank.judgments.read import read_run as read_run
     from crowdrank.judgments.sharded import ShardedJudgments as ShardedJudgments
     from crowdrank.judgments.table import Judgments as Judgments
+    from crowdrank.judgments.validation import validate as validate
     from crowdrank.label_learning.boosted import BoostedRemapper as BoostedRemapper
     from crowdrank.label_learning.label_features import LabelFeatures as LabelFeatures
     from crowdrank.label_learning.label_features import label_features as label_features
@@ -127,6 +128,7 @@ _LOCATIONS = {
     "read_run": "judgments.read",
     "run": "pipeline.run",
     "simulate": "simulation.world",
+    "validate": "judgments.validation",
     "write_report": "reports.page",
 }
 """Module of each public name."""

@@ -254,8 +254,9 @@ def test_validate_finds_everything_that_is_wrong(run: Run, tmp_path: Path) -> No
     (tmp_path / "bad.csv").write_text("query,document,assessor,grade\nq,a,w,1\nq,b,,2\nq,c,w\nq,d,w,x\nq,a,w,0\n")
     done = run("validate", "bad.csv")
     assert done.returncode == 2
-    assert "Wrong: 1 row (no assessor), the first: bad.csv, row 2 (line 3), column 'assessor'" in done.stdout
-    assert "Wrong: 1 row (malformed line), the first: bad.csv, row 3 (line 4)" in done.stdout
+    unusable = "Error: 1 row cannot be used"
+    assert f"{unusable} (no assessor), the first: bad.csv, row 2 (line 3), column 'assessor'" in done.stdout
+    assert f"{unusable} (malformed line), the first: bad.csv, row 3 (line 4)" in done.stdout
     assert "'x' is not a grade" in done.stdout
     assert "Note: 1 repeated judgment" in done.stdout
 
@@ -263,14 +264,15 @@ def test_validate_finds_everything_that_is_wrong(run: Run, tmp_path: Path) -> No
 def test_a_scale_that_nobody_told_is_said_to_be_a_guess(run: Run, tmp_path: Path) -> None:
     twos = tmp_path / "twos.csv"
     twos.write_text("query,document,assessor,grade\nq,a,x,2\nq,b,x,2\nq,b,y,2\n")
-    guess = "Note: the only grade is 2: the scale is not known and taken as 1,2; give it, as in --grades 0-2.\n"
+    guess = "Note: the only grade is 2, so the scale is not known and 1,2 is assumed; give it with --grades 0-2.\n"
     assert guess in run("validate", twos).stdout
     assert run("aggregate", twos, "-m", "majority").stderr == guess
-    assert "Note: nobody gave 0, 1, of the scale 0-2.\n" in run("validate", twos, "--grades", "0-2").stdout
+    assert "Note: the grades 0, 1 of the scale 0-2 do not occur.\n" in run("validate", twos, "--grades", "0-2").stdout
     assert run("aggregate", twos, "-m", "majority", "--grades", "0-2").stderr == ""
     twos.write_text("query,document,assessor,grade\nq,a,x,2\nq,b,x,4\nq,b,y,2\n")
-    assert "nobody gave 1, 3: the scale is taken as 1-4, up to the highest grade" in run("validate", twos).stdout
-    assert "Note: nobody gave 1, 3: the scale is taken as 1-4" in run("aggregate", twos, "-m", "majority").stderr
+    guess = "Note: the grades 1, 3 do not occur; the scale 1-4 is assumed, up to the highest grade"
+    assert guess in run("validate", twos).stdout
+    assert guess in run("aggregate", twos, "-m", "majority").stderr
 
 
 def test_rows_can_be_skipped_and_are_counted(run: Run, tmp_path: Path) -> None:
@@ -288,15 +290,15 @@ BAD_CALLS = [
     (["aggregate", "good.csv", "-o", "none/out.csv"], "the folder none does not exist; make it first"),
     (["aggregate", "good.csv", "-o", "out.xlsx"], "ends in none of .csv, .tsv, .parquet, .jsonl"),
     (["aggregate", "good.csv", "--columns", "grade=stars"], "no column 'stars' for grade; the columns are: 'query'"),
-    (["aggregate", "good.csv", "--columns", "star=grade"], "--columns does not know the role 'star'"),
+    (["aggregate", "good.csv", "--columns", "star=grade"], "--columns has the unknown role 'star'"),
     (
         ["aggregate", "good.csv", "--grades", "0-1"],
         "good.csv, row 2 (line 3), column 'grade': the grade 2 is off the scale 0,1",
     ),
     (["aggregate", "good.csv", "--threads", "0"], "--threads must be a whole number of at least 1, not 0"),
     (["aggregate", "good.csv", "-s", "depth=2"], "DawidSkene has no parameter 'depth'"),
-    (["aggregate", "semicolon.csv"], "it looks separated by semicolon: use --separator ';'"),
-    (["aggregate", "good.dat"], "Cannot tell the format of good.dat by its name; say --format"),
+    (["aggregate", "semicolon.csv", "--separator", ","], "it looks separated by semicolon: use --separator ';'"),
+    (["aggregate", "good.dat"], "neither its name nor its content shows the format"),
     (["aggregate", "cut.csv.gz"], "cut.csv.gz: it cannot be read"),
     (["validate", "good.csv", "--format", "xml"], "--format must be one of csv"),
     (["evaluate", "good.csv", "--gold", "good.csv"], "there is no column for score"),
@@ -305,7 +307,7 @@ BAD_CALLS = [
     (["compare", "scores.csv", "scores.csv", "--gold", "gold.csv"], "Two runs are called 'scores'"),
     (["simulate", "-o", "w", "--spammers", "2"], "spammers"),
     (["simulate", "-o", "none/w"], "the folder none does not exist"),
-    (["aggregate", "good.csv", "-o", "good.csv"], "-o names good.csv, which is read; choose another name"),
+    (["aggregate", "good.csv", "-o", "good.csv"], "-o names good.csv, which is an input; choose another name"),
     (["aggregate", "good.csv", "-o", "a.csv", "--assessors", "a.csv"], "name the same file"),
     (
         ["aggregate", "good.csv", "-o", "a.csv", "--save", "full"],
@@ -329,7 +331,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(
     (tmp_path / "good.csv").write_text("query,document,assessor,grade\nq,a,w,1\nq,b,w,2\n")
     (tmp_path / "gold.csv").write_text("query,document,grade\nq,a,1\nq,b,2\n")
     (tmp_path / "scores.csv").write_text("query,document,score\nq,a,1\nq,b,2\n")
-    (tmp_path / "good.dat").write_text("query,document,assessor,grade\nq,a,w,1\n")
+    (tmp_path / "good.dat").write_text("one,two,three\nq,a,1\n")
     (tmp_path / "semicolon.csv").write_text("query;document;assessor;grade\nq;a;w;1\n")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "minus.qrels").write_text("q 0 a 1\nq 0 b -1\n")

@@ -77,14 +77,14 @@ def test_rows_that_a_platform_marks_as_unused_are_counted(
     assert uncounted(judgments) == 0
     inspection = inspect(judgments)
     assert inspection.problems == [], "a rejected assignment is no fault of the file"
-    assert sum("left out" in remark for remark in inspection.remarks) == len(skipped)
+    assert sum(remark.kind == "rows-left-out" for remark in inspection.remarks) == len(skipped)
 
 
 def test_malformed_annotations_are_refused_or_counted(tmp_path: Path) -> None:
     tasks = copy.deepcopy(LABEL_STUDIO)
     tasks[0]["annotations"] += [7, None, ["x"]]
     path = put(tmp_path, "a.json", tasks)
-    with pytest.raises(InputError, match="task 1: 7 is not what belongs there"):
+    with pytest.raises(InputError, match="task 1: 7 is not expected here"):
         read_judgments(path)
     judgments = read_judgments(path, on_bad_rows="skip")
     assert judgments.report.skipped["malformed line"] == 3

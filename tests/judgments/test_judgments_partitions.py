@@ -71,7 +71,7 @@ def test_one_shard_is_what_the_reader_in_memory_makes(
     folder = tmp_path_factory.mktemp("cut")
     frame = crowd(80, seed, family=[None if row % 3 else "f" for row in range(80)])
     made = read_partitions(cut(frame, folder / "in", files), repeats=repeats, work=folder / "work")
-    assert_same(made.load(0), read_judgments(frame, repeats=repeats))
+    assert_same(made.load(0), read_judgments(frame, repeats=repeats))  # type: ignore[arg-type]
     assert len(made) == len(made.load(0))
 
 

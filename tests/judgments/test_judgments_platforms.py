@@ -12,7 +12,7 @@ from judgments_reference import check
 from judgments_reference import rows as whole_rows
 
 from crowdrank import Judgments, read_gold, read_judgments
-from crowdrank.errors import CrowdrankError, InputError
+from crowdrank.errors import CrowdrankError, Fix, InputError
 from crowdrank.judgments.merge import combine
 
 TOLOKA = (
@@ -94,8 +94,9 @@ def test_toloka(tmp_path: Path, name: str) -> None:
 
 def test_toloka_with_several_outputs_needs_a_name(tmp_path: Path) -> None:
     path = put(tmp_path, "a.tsv", TOLOKA.replace("HINT:text", "OUTPUT:comment"))
-    with pytest.raises(CrowdrankError, match=r"no column for grade; .* --columns grade=NAME"):
+    with pytest.raises(CrowdrankError, match="no column for grade") as error:
         read_judgments(path)
+    assert error.value.fix == Fix("name them with {}", "columns", "grade=NAME")
     assert rows(read_judgments(path, columns="grade=OUTPUT:result")) == READ
 
 
@@ -127,7 +128,7 @@ def test_opensearch(tmp_path: Path) -> None:
     path = put(tmp_path, "judgments.json", OPENSEARCH)
     expected = [("jam", "d1", 2), ("jam", "d2", 0), ("tea", "d1", 1)]
     assert [tuple(row) for row in read_gold(path).frame.to_numpy().tolist()] == expected
-    assert read_judgments(path).assessors.to_pylist() == ["judgments.json"]
+    assert read_judgments(path).assessors.to_pylist() == ["judgments"]
     early = {"judgmentRatings": {one["query"]: one["ratings"] for one in OPENSEARCH["judgmentRatings"]}}
     found = {"hits": {"total": 1, "hits": [{"_id": "x", "_source": early}]}}
     for other in (early, found):
@@ -155,7 +156,7 @@ def test_label_studio_knows_a_task_by_its_number(tmp_path: Path) -> None:
     ("name", "content", "words"),
     [
         ("a.json", "{", "it is not JSON"),
-        ("a.json", '"x"', "neither Label Studio's tasks"),
+        ("a.json", '"x"', "neither tasks of Label Studio"),
         ("a.json", "[]", "there are no rows"),
         ("a.json", [{"data": 1}], "a task has data and a list of annotations"),
         ("a.json", {"judgmentRatings": [{"query": "x", "ratings": [1]}]}, "docId and rating"),
@@ -184,7 +185,7 @@ def test_files_without_a_telling_name_are_looked_into(tmp_path: Path) -> None:
     assert len(read_gold(put(tmp_path, "a.txt", "2 qid:10 1:0.5 # docid = d\n0 qid:10 1:0.1\n"))) == 2
     assert len(read_gold(put(tmp_path, "b.dat", "1 0 d1 2\n1 0 d2 0\n"))) == 2
     assert len(read_gold(put(tmp_path, "c", OPENSEARCH))) == 3
-    with pytest.raises(CrowdrankError, match="Cannot tell the format"):
+    with pytest.raises(CrowdrankError, match="shows the format"):
         read_gold(put(tmp_path, "d.txt", "some words in a row\n"))
 
 

@@ -171,5 +171,5 @@ def test_an_id_may_tell_the_family() -> None:
     with pytest.raises(InputError, match="the first id is 'gpt_p1'") as problem:
         read_judgments(frame, family_pattern="x")
     assert (problem.value.kind, problem.value.fixes[0].parameter) == ("no-family", "family_pattern")
-    with pytest.raises(UsageError, match="--family-pattern cannot read '\\('"):
+    with pytest.raises(UsageError, match="family_pattern is '\\(', which is not a regular expression"):
         read_judgments(frame, family_pattern="(")

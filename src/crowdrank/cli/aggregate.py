@@ -10,6 +10,7 @@ import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.console import complain, note_unjudged, say, say_json, show_cells, show_table
+from crowdrank.cli.messages import render
 from crowdrank.cli.partitioned import aggregate_folder, refuse_for_folders
 from crowdrank.consensus import get_aggregator
 from crowdrank.errors import UsageError
@@ -31,7 +32,7 @@ def aggregate(
         typer.Option(
             "--output",
             "-o",
-            help="The consensus: .csv, .tsv, .parquet or .jsonl; of a folder of judgments, a new folder.",
+            help="The consensus: .csv, .tsv, .parquet, .jsonl or .qrels; of a folder of judgments, a new folder.",
             rich_help_panel=o.OUTPUT,
         ),
     ] = None,
@@ -82,7 +83,7 @@ def aggregate(
     from crowdrank.judgments.addresses import is_folder
     from crowdrank.judgments.read import read_gold, read_judgments
     from crowdrank.judgments.summary import scale_in_doubt
-    from crowdrank.judgments.write import check_outputs
+    from crowdrank.judgments.write import check_outputs, check_qrels, is_qrels
 
     model = _model(method, setting or [], unjudgeable_as)
     if checkpoint is not None:
@@ -90,6 +91,7 @@ def aggregate(
     expert_options = o.gold_options(gold_format, gold_columns, gold_grades, gold_unjudgeable, "lowest")
     if is_folder(judgments):
         only_files = {"--posterior": posterior, "--save": save, "--format": reading["format"]}
+        only_files["--assessor-name"] = reading["assessor_name"]
         refuse_for_folders({**only_files, "--separator": reading["separator"]})
         with o.engine(engine, threads, dashboard) as running:
             on_disk = aggregate_folder(
@@ -101,12 +103,14 @@ def aggregate(
     if work is not None:
         raise UsageError(f"--work is for a folder of Parquet files, and {judgments} is none; leave it out.")
     inputs = [judgments, gold, reading["exclude"], reading["scales"]]
-    check_outputs({"-o": output, "--assessors": assessors, "--posterior": posterior}, inputs)
+    check_outputs({"-o": output, "--assessors": assessors, "--posterior": posterior}, inputs, qrels=("-o",))
     if save is not None:
         check_output_folder(save, MODEL)
     table = read_judgments(judgments, **reading)
+    if is_qrels(output):
+        check_qrels(table)
     if (doubt := scale_in_doubt(table)) is not None:
-        complain(f"Note: {doubt}")
+        complain(f"Note: {render(doubt)}")
     known = read_gold(gold, **expert_options) if gold else None
     with o.engine(engine, threads, dashboard) as running:
         model.fit(table, gold=known, engine=running, progress=True, checkpoint=checkpoint)

@@ -74,11 +74,11 @@ def collect_add(
             answers = unjudgeable if so_far is None or unjudgeable is not None else so_far.unjudgeable or None
             read = read_judgments(
                 batch,
-                format=new_format,
+                format=new_format,  # type: ignore[arg-type]
                 columns=new_columns,
                 grades=None if scale is None else scale.names,
                 unjudgeable=answers,
-                on_bad_rows=on_bad_rows,
+                on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
             )
             left_out += [f"{batch}: {counted(n, 'row')} left out ({why})." for why, n in read.report.skipped.items()]
             step = add(

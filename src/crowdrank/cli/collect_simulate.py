@@ -63,7 +63,13 @@ def collect_simulate(
     else:
         if gold is None:
             raise UsageError("--from needs expert grades to score against; name them with --gold.")
-        full = read_judgments(source, format=format, columns=columns, grades=grades, unjudgeable=unjudgeable)
+        full = read_judgments(
+            source,
+            format=format,  # type: ignore[arg-type]
+            columns=columns,
+            grades=grades,
+            unjudgeable=unjudgeable,
+        )
         known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, None, "lowest")).frame
     money = len(full) / 2 if budget is None else budget
     asked = [one.strip() for one in measures.split(",") if one.strip()]

@@ -46,7 +46,7 @@ def evaluate(
         gold, **o.gold_options(gold_format, gold_columns, gold_grades, gold_unjudgeable, unjudgeable_as)
     )
     scored = score(
-        read_run(run, format=format, columns=columns, scale=experts.scale),
+        read_run(run, format=format, columns=columns, scale=experts.scale),  # type: ignore[arg-type]
         experts.frame,
         asked,
         gains=gains,

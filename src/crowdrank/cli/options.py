@@ -41,8 +41,8 @@ JudgmentsFile = Annotated[
     Path,
     typer.Argument(
         callback=local_file,
-        help="The judgments: CSV, TSV, Parquet, JSON Lines, qrels, or gzip of each; exports of Label Studio, Toloka, "
-        "MTurk, Quepid, OpenSearch.",
+        help="The judgments: CSV, TSV, Parquet, JSON Lines, Excel, qrels, or gzip of each; exports of doccano, "
+        "Label Studio, Toloka, MTurk, Quepid, OpenSearch; or a folder or pattern of such files.",
         show_default=False,
     ),
 ]
@@ -50,17 +50,17 @@ JudgmentsFileOrFolder = Annotated[
     Path,
     typer.Argument(
         callback=local_file,
-        help="The judgments: CSV, TSV, Parquet, JSON Lines, qrels, or gzip of each; exports of Label Studio, Toloka, "
-        "MTurk, Quepid, OpenSearch; or a folder of Parquet files (any address that fsspec reaches), which stays on "
-        "disk.",
+        help="The judgments: CSV, TSV, Parquet, JSON Lines, Excel, qrels, or gzip of each; exports of doccano, "
+        "Label Studio, Toloka, MTurk, Quepid, OpenSearch; or a folder or pattern of such files. A folder of Parquet "
+        "files (any address that fsspec reaches) stays on disk.",
         show_default=False,
     ),
 ]
 Format = Annotated[
     str | None,
     typer.Option(
-        help="The format, where neither suffix nor content tells it: csv, tsv, parquet, jsonl, json, qrels, letor, "
-        "trec-rf10, crowd-kit, label-studio, toloka, mturk, quepid, opensearch.",
+        help="The format, if neither suffix nor content shows it: csv, tsv, parquet, jsonl, json, xlsx, qrels, letor, "
+        "trec-rf10, crowd-kit, doccano, label-studio, toloka, mturk, quepid, opensearch.",
         rich_help_panel=JUDGED,
     ),
 ]
@@ -115,6 +115,13 @@ FamilyPattern = Annotated[
         rich_help_panel=JUDGED,
     ),
 ]
+AssessorName = Annotated[
+    str | None,
+    typer.Option(
+        help="Assessor of files without a column for it; by default the name of each such file.",
+        rich_help_panel=JUDGED,
+    ),
+]
 OnBadRows = Annotated[
     str,
     typer.Option(help="error, or skip: leave rows out that cannot be used, and count them.", rich_help_panel=JUDGED),
@@ -133,6 +140,7 @@ READING: dict[str, tuple[Any, Any]] = {
     "repeats": (Repeats, "last"),
     "exclude": (Exclude, None),
     "family_pattern": (FamilyPattern, None),
+    "assessor_name": (AssessorName, None),
     "on_bad_rows": (OnBadRows, "error"),
     "max_bytes": (MaxBytes, "16GiB"),
 }

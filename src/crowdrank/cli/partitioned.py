@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from crowdrank.engine.base import Engine
     from crowdrank.judgments.sharded import ShardedJudgments
 
-ONLY_FILES = ("format", "separator")
+ONLY_FILES = ("format", "separator", "assessor_name")
 """Options of reading that mean nothing for Parquet."""
 
 

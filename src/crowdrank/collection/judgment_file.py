@@ -25,7 +25,15 @@ from crowdrank.errors import UsageError
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import parse_map, resolve
 from crowdrank.judgments.formats import open_source
-from crowdrank.judgments.sources import LONGEST_ROW, DelimitedSource, JsonLinesSource, ParquetSource, Source, opened
+from crowdrank.judgments.sources import (
+    LONGEST_ROW,
+    DelimitedSource,
+    JsonLinesSource,
+    ParquetSource,
+    Source,
+    opened,
+    utf16_encoding,
+)
 from crowdrank.judgments.table import NO_QUERY, Judgments
 from crowdrank.judgments.write import write_table
 
@@ -69,6 +77,9 @@ class JudgmentFile:
     ) -> JudgmentFile:
         """The file; one whose rows are not one judgment each cannot be added to."""
         source, layout = open_source(path, format, separator)
+        with opened(path, text=False) as stream:
+            if isinstance(source, DelimitedSource | JsonLinesSource) and utf16_encoding(stream.read(4)):
+                raise UsageError(f"{path} is UTF-16; save it as UTF-8, or write the result elsewhere with -o.")
         if type(source) not in (DelimitedSource, JsonLinesSource, ParquetSource):
             raise UsageError(
                 f"{path} is not a table with one judgment a row, as judgments are added to; "

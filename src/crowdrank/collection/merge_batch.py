@@ -248,7 +248,7 @@ def read_round(path: str | Path | None, **options: Any) -> Judgments | None:
     try:
         return read_judgments(path, **options)
     except InputError as problem:
-        if "there are no rows" in str(problem):
+        if problem.kind == "no-rows":
             return None
         raise
 

@@ -17,7 +17,7 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import ALIASES, parse_map, refuse_doubled, resolve
+from crowdrank.judgments.columns import ALIASES, parse_map, refuse_duplicates, resolve
 from crowdrank.judgments.encode import as_floats
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.sources import Source, no_rows
@@ -233,7 +233,7 @@ def read_roster(source: Any, prices: Mapping[str, float] | None = None, separato
     <Roster: 2 assessors (1 expert at 50, 1 llm at 1)>
     """
     opened, _ = open_source(source, None, separator)
-    refuse_doubled(opened.names, opened.name)
+    refuse_duplicates(opened.names, opened.name)
     found = resolve(opened.names, source=opened.name, required=["assessor"], optional=["cost"], aliases=ALIASES)
     kind_column = ["kind"] if "kind" in opened.names else []
     table = opened.read([*found.values(), *kind_column], BadRows())

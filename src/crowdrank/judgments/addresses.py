@@ -1,4 +1,4 @@
-"""Files by their address: a path here, or whatever fsspec reaches (s3://, gs://, memory://, ...)."""
+"""Find and open files on this machine or in a store that fsspec supports (s3://, gs://, memory://, ...)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.sources import local_path, opened
 
 SUFFIXES = (".parquet", ".pq")
-MOST_NAMED = 3
+MAX_LISTED = 3
+"""Maximum number of file names in a message."""
 
 
 def is_remote(address: str | Path) -> bool:
-    """Whether an address is one for fsspec.
+    """Return whether an address is for fsspec.
 
     >>> is_remote("s3://bucket/labels"), is_remote("labels")
     (True, False)
@@ -29,7 +30,7 @@ def is_remote(address: str | Path) -> bool:
 
 
 def address_of(path: str | Path) -> str:
-    """Return a path as an address: give `s3:/bucket` its slash back, and make `file:///data` a plain path.
+    """Return a path as an address: restore the slash of `s3:/bucket`, and make `file:///data` a plain path.
 
     >>> address_of(Path("s3://bucket/labels")), address_of(Path("file:///data/labels"))
     ('s3://bucket/labels', '/data/labels')
@@ -39,12 +40,15 @@ def address_of(path: str | Path) -> str:
 
 
 def is_folder(path: str | Path) -> bool:
-    """Return whether an address is one of partitions: a folder of this machine, or anything elsewhere."""
-    return is_remote(address_of(path)) or local_path(path).is_dir()
+    """Return whether an address is a folder of Parquet files, whose judgments stay on disk, or remote."""
+    if is_remote(address_of(path)):
+        return True
+    folder = local_path(path)
+    return folder.is_dir() and any(name.lower().endswith(SUFFIXES) for name in visible_files(folder))
 
 
 def is_within(path: str | Path, address: str | Path) -> bool:
-    """Whether a path is that of a folder, or of something in it: what is written there would be read the next time.
+    """Return whether a path is a folder of judgments or inside it, so that output there would be read as input.
 
     >>> is_within("labels/out", "labels"), is_within("out", "labels"), is_within("out", "s3://labels")
     (True, False, False)
@@ -53,7 +57,7 @@ def is_within(path: str | Path, address: str | Path) -> bool:
 
 
 def partition_files(address: str | Path) -> tuple[list[str], list[str]]:
-    """The Parquet files of a folder and of the folders in it, and its other files; hidden ones are none.
+    """Return the Parquet files and the other files of a folder and its subfolders, without hidden files.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -62,31 +66,39 @@ def partition_files(address: str | Path) -> tuple[list[str], list[str]]:
     >>> [[Path(name).name for name in names] for names in partition_files(folder)]
     [['a.parquet', 'b.parquet'], ['c.csv']]
     """
-    found = _remote_files(str(address)) if is_remote(address) else _local_files(Path(address))
-    top = str(address).rstrip("/")
-    inside = {name: name.removeprefix(top) for name in found}
-    seen = sorted(name for name in found if not any(part[:1] in (".", "_") for part in inside[name].split("/") if part))
-    files = [name for name in seen if name.lower().endswith(SUFFIXES)]
-    others = [name for name in seen if not name.lower().endswith(SUFFIXES) and Path(name).name != MANIFEST]
+    found = visible_files(address)
+    files = [name for name in found if name.lower().endswith(SUFFIXES)]
+    others = [name for name in found if not name.lower().endswith(SUFFIXES)]
     if not files and others:
         raise InputError(
-            f"a folder is read by its Parquet files, and there is none in it, only {listed(others)}",
+            f"there is no Parquet file in it, only {listed(others)}",
             source=str(address),
-            fix=f"name one of them itself, as in {others[0]}, or write them as Parquet",
+            kind="no-file",
+            fix=["read them in memory with read_judgments", "write them as Parquet"],
         )
     if not files:
-        raise InputError("there is no Parquet file in it", source=str(address), fix="name a folder of .parquet files")
+        problem, fix = "there is no Parquet file in it", "give a folder of .parquet files"
+        raise InputError(problem, source=str(address), kind="no-file", fix=fix)
     return files, others
 
 
+def visible_files(address: str | Path) -> list[str]:
+    """Return the files of a folder and its subfolders in order of name, without hidden files and the manifest."""
+    found = _remote_files(str(address)) if is_remote(address) else _local_files(Path(address))
+    top = str(address).rstrip("/")
+    parts = {name: [part for part in name.removeprefix(top).split("/") if part] for name in found}
+    hidden = {name for name in found if any(part.startswith((".", "_")) for part in parts[name])}
+    return sorted(name for name in found if name not in hidden and Path(name).name != MANIFEST)
+
+
 def listed(files: Sequence[str]) -> str:
-    """How many files, and the names of the first.
+    """Return the number of files and the names of the first.
 
     >>> listed(["in/a.csv", "in/b.csv", "in/c.csv", "in/d.csv"]), listed(["in/a.csv"])
     ('4 other files (a.csv, b.csv, c.csv, ...)', '1 other file (a.csv)')
     """
-    names = ", ".join(file.rsplit("/", 1)[-1] for file in files[:MOST_NAMED])
-    more = ", ..." if len(files) > MOST_NAMED else ""
+    names = ", ".join(file.rsplit("/", 1)[-1] for file in files[:MAX_LISTED])
+    more = ", ..." if len(files) > MAX_LISTED else ""
     return f"{counted(len(files), 'other file')} ({names}{more})"
 
 
@@ -94,7 +106,7 @@ def _local_files(folder: Path) -> list[str]:
     if folder.is_file():
         return [str(folder)]
     if not folder.is_dir():
-        raise InputError("there is no such folder", source=str(folder), fix="check the path")
+        raise InputError("there is no such folder", source=str(folder), kind="no-file", fix="check the path")
     return [str(path) for path in folder.rglob("*") if path.is_file()]
 
 
@@ -102,10 +114,10 @@ def _remote_files(address: str) -> list[str]:
     system, path = _file_system(address)
     try:
         found = [system.unstrip_protocol(name) for name in system.find(path)]
-    except Exception as problem:  # every store has its own
+    except Exception as problem:  # each store has its own errors
         raise _unreachable(address, problem) from problem
     if not found:
-        raise InputError("there is no such folder", source=address, fix="check the address")
+        raise InputError("there is no such folder", source=address, kind="no-file", fix="check the address")
     return found
 
 
@@ -113,12 +125,11 @@ def _file_system(address: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as problem:
-        raise UsageError(
-            f"Reading {address} needs fsspec, which is not installed: pip install 'crowdrank[dask]'."
-        ) from problem
+        text = f"Reading {address} needs fsspec, which is not installed: pip install 'crowdrank[dask]'."
+        raise UsageError(text, kind="missing-package") from problem
     try:
         found: tuple[Any, str] = fsspec.core.url_to_fs(address)
-    except Exception as problem:  # no such protocol, its package is missing, or it needs more than an address
+    except Exception as problem:  # unknown protocol, missing package, or missing settings
         reason = _first_line(problem)
         raise InputError(f"it cannot be reached ({reason})", source=address, fix="check the address") from problem
     return found
@@ -126,7 +137,7 @@ def _file_system(address: str) -> tuple[Any, str]:
 
 def _unreachable(address: str, problem: Exception) -> InputError:
     reason = _first_line(problem)
-    return InputError(f"it cannot be read ({reason})", source=address, fix="check the address and your rights")
+    return InputError(f"it cannot be read ({reason})", source=address, fix="check the address and your permissions")
 
 
 def _first_line(problem: Exception) -> str:
@@ -135,7 +146,7 @@ def _first_line(problem: Exception) -> str:
 
 @contextmanager
 def opened_at(address: str) -> Iterator[BinaryIO]:
-    """Open the bytes of a file wherever it is; every problem with it is an `InputError`."""
+    """Open the bytes of a local or remote file; every problem with it is an `InputError`."""
     if not is_remote(address):
         with opened(address, text=False) as stream:
             yield stream
@@ -151,13 +162,13 @@ def opened_at(address: str) -> Iterator[BinaryIO]:
 
 
 def version_of(address: str) -> tuple[Any, ...]:
-    """Return what changes where a file does: its size, and when or how it was last written."""
+    """Return values that change when a file changes: its size and its time or tag of modification."""
     if not is_remote(address):
         about = Path(address).stat()
         return about.st_size, about.st_mtime_ns
     system, path = _file_system(address)
     try:
-        told = system.info(path)
-    except Exception as problem:  # every store has its own
+        info = system.info(path)
+    except Exception as problem:  # each store has its own errors
         raise _unreachable(address, problem) from problem
-    return tuple(str(told.get(name)) for name in ("size", "ETag", "etag", "mtime", "LastModified", "created"))
+    return tuple(str(info.get(name)) for name in ("size", "ETag", "etag", "mtime", "LastModified", "created"))

@@ -1,4 +1,4 @@
-"""Public data sets that crowdrank reads as they are published."""
+"""Public data sets, read in the form in which they are published."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VARIABLE = "CROWDRANK_DATA"
 
 @dataclass(frozen=True)
 class Dataset:
-    """A public data set: what it is, where it comes from, and how to read it."""
+    """A public data set: description, origin and options of reading."""
 
     name: str
     about: str
@@ -29,33 +29,35 @@ class Dataset:
 
     @property
     def folder(self) -> Path | None:
-        """Where it lies under CROWDRANK_DATA, if that is set."""
+        """Folder of the data set under CROWDRANK_DATA, if that is set."""
         root = os.environ.get(VARIABLE)
         return Path(root) / self.name if root else None
 
     @property
     def found(self) -> bool:
-        """Whether every file of it is there."""
+        """Whether all files exist."""
         return self.folder is not None and all((self.folder / name).is_file() for name in self.files)
 
     def path(self, name: str) -> Path:
-        """The path of one of its files; a sentence on how to get it where it is not there."""
+        """Return the path of a file; raise an error that says where to get it if it does not exist."""
         if self.folder is None:
-            raise UsageError(f"Set {VARIABLE} to the folder that holds {self.name}/; it comes from {self.origin}.")
+            raise UsageError(f"Set {VARIABLE} to the folder that holds {self.name}/; get it from {self.origin}.")
         path = self.folder / name
         if not path.is_file():
-            raise InputError("there is no such file", source=str(path), fix=f"get it from {self.origin}")
+            raise InputError(
+                "there is no such file", source=str(path), kind="no-file", fix=f"get it from {self.origin}"
+            )
         return path
 
     def read_judgments(self, **options: Any) -> Judgments:
-        """Its judgments; options as in :func:`crowdrank.read_judgments`."""
+        """Read the judgments; options as in :func:`crowdrank.read_judgments`."""
         if self.judgments is None:
             raise UsageError(f"The data set {self.name} has no judgments by several assessors.")
         name, known = self.judgments
         return read_judgments(self.path(name), **{**known, **options})
 
     def read_gold(self, **options: Any) -> Gold:
-        """Its expert grades; options as in :func:`crowdrank.read_gold`."""
+        """Read the expert grades; options as in :func:`crowdrank.read_gold`."""
         if self.gold is None:
             raise UsageError(f"The data set {self.name} has no file of expert grades; read each part with read_gold.")
         name, known = self.gold
@@ -110,13 +112,12 @@ DATASETS: Mapping[str, Dataset] = {
 
 
 def dataset(name: str) -> Dataset:
-    """A public data set by its name.
+    """Return a public data set by name.
 
     >>> dataset("web-5grade").files
     ('label.csv', 'truth.csv')
     """
     if name not in DATASETS:
-        raise UsageError(
-            f"There is no data set '{name}'{near(name, DATASETS)}; those known are: {', '.join(DATASETS)}."
-        )
+        problem = f"There is no data set '{name}'{near(name, DATASETS)}; the data sets are: {', '.join(DATASETS)}."
+        raise UsageError(problem)
     return DATASETS[name]

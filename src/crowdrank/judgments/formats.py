@@ -1,24 +1,30 @@
-"""Which format a file is in, by its suffix or by name, and the layouts of data sets as they are published."""
+"""Recognize the format of a file and open it."""
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from crowdrank._base import require_one_of
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.columns import ALIASES
+from crowdrank.judgments.excel import ExcelSource
 from crowdrank.judgments.letor import LetorSource
 from crowdrank.judgments.limits import parse_bytes
-from crowdrank.judgments.platforms import JsonSource, MTurkSource, QuepidSource, TolokaSource, looks_like, platform_of
+from crowdrank.judgments.platforms import MTURK, TABLES, TOLOKA, JsonSource, platform_of
 from crowdrank.judgments.sources import (
+    EXPORT_AS_CSV,
+    SEPARATORS,
     DelimitedSource,
     FrameSource,
     JsonLinesSource,
@@ -27,8 +33,30 @@ from crowdrank.judgments.sources import (
     WhitespaceSource,
     check_size,
     local_path,
+    no_rows,
+    opened,
 )
 
+Format = Literal[
+    "csv",
+    "tsv",
+    "parquet",
+    "jsonl",
+    "json",
+    "xlsx",
+    "qrels",
+    "run",
+    "letor",
+    "trec-rf10",
+    "crowd-kit",
+    "doccano",
+    "label-studio",
+    "toloka",
+    "mturk",
+    "quepid",
+    "opensearch",
+]
+FORMATS: tuple[str, ...] = get_args(Format)
 SUFFIXES = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -37,6 +65,8 @@ SUFFIXES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "json",
+    ".xlsx": "xlsx",
+    ".xlsm": "xlsx",
     ".qrels": "qrels",
     ".trec": "run",
     ".run": "run",
@@ -46,11 +76,22 @@ SUFFIXES = {
 }
 QRELS = ("query", "iteration", "document", "grade")
 RUN = ("query", "q0", "document", "rank", "score", "tag")
+ZIP = b"PK\x03\x04"
+UNREADABLE = {
+    b"%PDF": ("a PDF file", EXPORT_AS_CSV),
+    b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "save it as .xlsx or as CSV"),
+    b"\x1f\x8b": ("compressed with gzip, but its name does not end in .gz", "rename it"),
+    b"\x89PNG": ("an image", EXPORT_AS_CSV),
+    b"\xff\xd8\xff": ("an image", EXPORT_AS_CSV),
+}
+"""Descriptions of formats that are not read, and fixes, by the first bytes of a file."""
+HEAD_BYTES = 1 << 20
+"""Number of bytes in which the first lines of a file are looked for."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a named format knows beyond its columns' names."""
+    """Columns and answers that a named format defines."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     gold_columns: Mapping[str, str] = field(default_factory=dict)
@@ -65,14 +106,12 @@ LAYOUTS: Mapping[str, Layout] = {
     ),
     "crowd-kit": Layout({"document": "task", "assessor": "worker", "grade": "label"}),
 }
-PLATFORMS = ("label-studio", "toloka", "mturk", "quepid", "opensearch")
-FORMATS = (*dict.fromkeys(SUFFIXES.values()), *LAYOUTS, *PLATFORMS)
 
 
 class TrecRF10Source(DelimitedSource):
     """The crowd judgments of the TREC 2010 Relevance Feedback track, as published.
 
-    Its `gold` is -1 where NIST did not judge, and -2 for planted broken links, which are honeypots: the right
+    The column `gold` is -1 where NIST did not judge, and -2 for planted broken links, which are honeypots: the right
     answer is 'broken link'.
     """
 
@@ -81,10 +120,10 @@ class TrecRF10Source(DelimitedSource):
         if "gold" not in self.names:
             raise InputError("there is no column 'gold'", source=self.name, fix="use the file as it is published")
         self.names = [*self.names, "planted"]
-        self._with_gold = np.empty(0, np.int64)
+        self._rows_with_gold = np.empty(0, np.int64)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """Return the columns named; with `gold`, rows without a NIST grade are left out and counted."""
+        """Return the columns `names`; with `gold`, rows without a NIST grade are left out and counted."""
         in_file = [name for name in names if name != "planted"]
         table = super().read([*dict.fromkeys((*in_file, "gold"))], bad_rows)
         gold = pc.utf8_trim_whitespace(table["gold"])
@@ -93,93 +132,175 @@ class TrecRF10Source(DelimitedSource):
             return table.append_column("planted", planted).select(list(names))
         if "gold" not in names:
             return table.select(in_file)
-        self._with_gold = np.flatnonzero(np.asarray(pc.not_equal(gold, "-1")))
-        bad_rows.leave_out("no gold grade", len(table) - len(self._with_gold))
-        return table.take(pa.array(self._with_gold))
+        self._rows_with_gold = np.flatnonzero(np.asarray(pc.not_equal(gold, "-1")))
+        bad_rows.leave_out("no gold grade", len(table) - len(self._rows_with_gold))
+        return table.take(pa.array(self._rows_with_gold))
 
     def place(self, row: int) -> str:
-        """The row and its line in the file, where only rows with gold were read too."""
-        return super().place(int(self._with_gold[row]) if len(self._with_gold) else row)
+        """Return the number of a row and its line in the file."""
+        return super().place(int(self._rows_with_gold[row]) if len(self._rows_with_gold) else row)
 
 
-def format_of(path: str | Path) -> str:
-    """The format that a file's name promises.
+def format_by_suffix(path: str | Path) -> str | None:
+    """Return the format of a file by its suffix, or None if the suffix is unknown.
 
-    >>> format_of("labels.tsv.gz")
-    'tsv'
+    >>> format_by_suffix("labels.tsv.gz"), format_by_suffix("labels.txt")
+    ('tsv', None)
     """
-    suffix = Path(Path(path).name.lower().removesuffix(".gz")).suffix
-    if suffix not in SUFFIXES:
-        raise UsageError(
-            f"Cannot tell the format of {path} by its name; say --format with one of: {', '.join(FORMATS)}."
-        )
-    return SUFFIXES[suffix]
+    return SUFFIXES.get(Path(Path(path).name.lower().removesuffix(".gz")).suffix)
+
+
+def detect_format(path: str | Path) -> str | None:
+    """Return the format of a file by its suffix and content, or None if neither shows it."""
+    suffix = format_by_suffix(path)
+    with opened(path, text=False) as stream:
+        head = stream.read(4)
+    if head == ZIP:
+        return "xlsx"
+    if suffix in ("parquet", "xlsx", "jsonl") or (suffix is None and head == b"PAR1"):
+        return suffix or "parquet"
+    content = _format_by_content(path)
+    # Files of qrels and runs have many suffixes: qrels.train.tsv, dl19.txt, bm25.trec.
+    decisive = ("jsonl",) if suffix == "json" else ("qrels", "run", "letor")
+    return content if suffix is None or content in decisive else suffix
+
+
+def _format_by_content(path: str | Path) -> str | None:
+    """Return the format of a text file by its first lines with content."""
+    with opened(path) as stream:
+        head = codecs.getincrementaldecoder("utf-8-sig")().decode(stream.read(HEAD_BYTES))
+    first, second, *_ = [*filter(None, map(str.strip, head.split("\n"))), "", ""]
+    words = first.split()
+    if len(words) > 1 and words[1].startswith("qid:"):
+        return "letor"
+    if first.startswith(("[", "{")):
+        return "jsonl" if first.endswith("}") and second.startswith("{") else "json"
+    if len(words) == 4 and _is_iteration(words[1]) and _is_whole(words[3]) and "," not in first:
+        return "qrels"
+    if len(words) == 6 and _is_iteration(words[1]) and _is_whole(words[3]) and "," not in first:
+        return "run"
+    return _table_format(first)
+
+
+def _table_format(header: str) -> str | None:
+    """Return the format of a table by its header, if at least two columns have known names."""
+    if header.split("\t") == ["topicID", "workerID", "docID", "gold", "label"]:
+        return "trec-rf10"
+    known = {name for role, aliases in ALIASES.items() for name in (role, *aliases)}
+    cells = [cell.strip(' "').casefold() for cell in re.split(f"[{''.join(SEPARATORS)}]", header)]
+    if len(known.intersection(cells)) < 2 and not any(marker in header for marker in (TOLOKA, MTURK)):
+        return None
+    return "tsv" if "\t" in header else "csv"
+
+
+def _is_iteration(word: str) -> bool:
+    """Return whether a word is the unused second column of qrels and runs."""
+    return word.upper() == "Q0" or _is_whole(word)
+
+
+def _is_whole(word: str) -> bool:
+    return word.removeprefix("-").isdecimal()
 
 
 def open_source(
-    what: Any, format: str | None = None, separator: str | None = None, max_bytes: int | str | None = None
+    what: Any,
+    format: str | None = None,
+    separator: str | None = None,
+    max_bytes: int | str | None = None,
+    *,
+    books: bool = True,
 ) -> tuple[Source, Layout]:
-    """Open a path or a DataFrame; return the source and what its format knows of it.
+    """Open a file or a DataFrame.
 
-    A file of more than `max_bytes` bytes, when unpacked, is refused before it is parsed.
+    Args:
+        what: a path or a DataFrame.
+        format: name of the format; by default it is detected.
+        separator: separator of a text file.
+        max_bytes: maximum size of the decompressed file.
+        books: whether a table can be a book of Quepid, whose header a table of features or scores can have too.
+
+    Returns:
+        The source and the layout of its format.
+
+    Raises:
+        InputError: the file cannot be read.
+        UsageError: a parameter is invalid.
+
     """
     if format is not None:
         require_one_of("format", format, FORMATS)
-    layout = LAYOUTS.get(format or "", Layout())
     if not isinstance(what, str | Path):
         if not frames.is_frame(what):
-            raise UsageError(f"A path or a DataFrame was expected, not {type(what).__name__}.")
+            raise UsageError(f"A path or a DataFrame is required, not {type(what).__name__}.")
         if format not in (None, "crowd-kit"):
-            raise UsageError(f"--format {format} says how to read a file; leave it out for a DataFrame.")
-        return FrameSource(what), layout
+            raise UsageError("is for files; leave it out for a DataFrame", parameter="format")
+        return FrameSource(what), LAYOUTS.get(format or "", Layout())
     limit = parse_bytes(max_bytes)
     path = local_path(what)
-    check_size(path, limit)  # before its format is looked for: what is not there has none, and a folder has none either
-    if format in (None, "crowd-kit"):
-        format = _format_told(path)
-    return _file_source(path, format, _one_character(separator), limit), layout
+    check_size(path, limit)  # first, because it reports a missing file
+    _refuse_unreadable(path, format)
+    detected = detect_format(path) if format in (None, "crowd-kit") else format
+    if detected is None:
+        raise InputError(
+            "neither its name nor its content shows the format",
+            source=str(path),
+            kind="unknown-format",
+            fix=Fix(f"give the format ({', '.join(FORMATS)}) with {{}}", "format", "csv"),
+        )
+    source = _file_source(path, detected, _checked_separator(separator), limit, books)
+    return source, LAYOUTS.get(format or detected, Layout())
 
 
-def _format_told(path: str | Path) -> str:
-    """The format by the file's name, or, where that does not tell, by what is in it."""
-    try:
-        return format_of(path)
-    except UsageError:
-        found = looks_like(path)
-        if found is None:
-            raise
-        return found
+def _refuse_unreadable(path: Path, format: str | None) -> None:
+    """Raise InputError if a file is empty or its first bytes are those of an unsupported or of another format."""
+    with opened(path, text=False) as stream:
+        head = stream.read(4)
+    if not head:
+        raise no_rows(str(path))
+    for signature, (description, fix) in UNREADABLE.items():
+        if head.startswith(signature):
+            raise InputError(f"it is {description}", source=str(path), kind="other-format", fix=fix)
+    if head == ZIP and format not in (None, "xlsx"):
+        problem, fixes = "it is an Excel workbook or another ZIP archive", Fix("give {}", "format", "xlsx")
+        raise InputError(problem, source=str(path), kind="other-format", fix=fixes)
 
 
-def _one_character(separator: str | None) -> str | None:
-    separator = "\t" if separator == "\\t" else separator  # as a shell hands it over
+def _checked_separator(separator: str | None) -> str | None:
+    separator = "\t" if separator == "\\t" else separator  # shells pass a tab this way
     if separator is not None and (len(separator) != 1 or not separator.isascii() or separator in '"\r\n\0'):
-        raise UsageError(f"--separator takes one character such as ; or \\t, not {separator!r}.")
+        problem = f"must be one character such as ; or \\t, not {shown(separator)}"
+        raise UsageError(problem, parameter="separator")
     return separator
 
 
-def _delimited(path: Path, format: str, separator: str) -> Source:
-    """Separated text; the export of a platform is known by its header."""
-    plain = DelimitedSource(path, separator)
-    kinds = {"toloka": TolokaSource, "mturk": MTurkSource, "quepid": QuepidSource}
-    platform = platform_of(plain)
-    if format in kinds and platform != format:
+def _delimited_source(path: Path, format: str, separator: str | None, books: bool) -> Source:
+    """Open separated text; exports of platforms are recognized by their header."""
+    table = DelimitedSource(path, separator, "\t" if format in ("tsv", "toloka") else ",")
+    platform = platform_of(table)
+    if format in TABLES and platform != format:
         raise InputError(
-            f"it is not an export of {format}: its columns are others",
-            source=plain.name,
-            fix="leave --format out, or say --format csv",
+            f"it is not an export of {format}: its columns differ",
+            source=table.name,
+            kind="other-format",
+            fix=Fix("leave the format out, or give {}", "format", "csv"),
         )
-    return plain if platform is None else kinds[platform](path, separator)
+    if platform is None or (platform == "quepid" and not books):
+        return table
+    return TABLES[platform](path, table.separator)
 
 
-def _file_source(path: Path, format: str, separator: str | None, max_bytes: int) -> Source:
+def _file_source(path: Path, format: str, separator: str | None, max_bytes: int, books: bool) -> Source:
     match format:
         case "csv" | "tsv" | "quepid" | "mturk" | "toloka":
-            return _delimited(path, format, separator or ("\t" if format in ("tsv", "toloka") else ","))
+            return _delimited_source(path, format, separator, books)
+        case "doccano":
+            return JsonSource(path) if _format_by_content(path) == "json" else JsonLinesSource(path)
         case "json" | "label-studio" | "opensearch":
             return JsonSource(path)
         case "parquet":
             return ParquetSource(path, max_bytes)
+        case "xlsx":
+            return ExcelSource(path, max_bytes)
         case "jsonl":
             return JsonLinesSource(path)
         case "trec-rf10":

@@ -1,4 +1,4 @@
-"""LETOR / svmlight text: `grade qid:7 1:0.5 2:3 # docid = GX008-86`."""
+"""LETOR (svmlight) files: `grade qid:7 1:0.5 2:3 # docid = GX008-86`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ LARGEST_POSITION = 2**31 - 1
 
 
 class LetorSource(Source):
-    """Documents with features; a document without a `docid` comment is known by its number within its query."""
+    """Documents with features; the id of a document without a `docid` comment is its number within its query."""
+
+    has_assessor_column = False
 
     def __init__(self, path: str | Path) -> None:
         self.path, self.name = Path(path), str(path)
@@ -32,14 +34,14 @@ class LetorSource(Source):
         self._sizes, self._positions, self._values = array("q"), array("q"), array("d")
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """Return the columns named; `features` returns the features afterwards."""
+        """Return the columns `names`; call `features` afterwards for the features."""
         columns: dict[str, list[str]] = {"query": [], "document": [], "grade": []}
         self._lines, self._sizes, self._positions, self._values = [], array("q"), array("q"), array("d")
         seen: dict[str, int] = {}
         with opened(self.path) as stream:
             for number, line in lines_of(stream, self.name):
                 if not line.isascii():
-                    line.decode()  # refuses what is not UTF-8
+                    line.decode()  # raises an error if it is not UTF-8
                 text, _, comment = line.partition(b"#")
                 words = text.split()  # at ASCII white space: an id may hold any other
                 if not words:
@@ -63,10 +65,13 @@ class LetorSource(Source):
         return pa.table({name: pa.array(columns[name], pa.string()) for name in names})
 
     def features(self, max_bytes: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-        """Return the features that `read` found: the matrix (n_documents, n_features) and the names of its columns.
+        """Return the feature matrix (n_documents, n_features) and the names of its columns, after `read`.
 
-        There is a column for each position that a line names, and no other; what a line does not name is 0, as the
-        format defines it. A matrix of more than `max_bytes` bytes is refused.
+        There is one column per position that occurs. Features that a line omits are 0, as the format defines it.
+
+        Raises:
+            InputError: the matrix would take more than `max_bytes` bytes.
+
         """
         positions, column = np.unique(np.asarray(self._positions), return_inverse=True)
         if len(self._sizes) * len(positions) * BYTES_PER_NUMBER > max_bytes:
@@ -77,16 +82,16 @@ class LetorSource(Source):
         return matrix, tuple(f"f{position}" for position in positions.tolist())
 
     def _malformed(self, number: int, problem: str) -> InputError:
-        remedy = "a line reads: 2 qid:10 1:0.5 2:0.1 # docid = name"
-        return InputError(problem, source=self.name, place=f"line {number}", fix=remedy)
+        fix = "write it as in: 2 qid:10 1:0.5 2:0.1 # docid = name"
+        return InputError(problem, source=self.name, place=f"line {number}", fix=fix)
 
     def place(self, row: int) -> str:
-        """The line of a row."""
+        """Return the line of a row in the file."""
         return f"line {self._lines[row]}"
 
 
 def is_position(name: str) -> bool:
-    """Return whether a feature is named by its position, as those of LETOR files are.
+    """Return whether a feature name is a LETOR position.
 
     >>> is_position("f46"), is_position("bm25")
     (True, False)
@@ -95,7 +100,7 @@ def is_position(name: str) -> bool:
 
 
 def position(name: str) -> int:
-    """Return the position that is the name of a LETOR feature.
+    """Return the position of a LETOR feature by its name.
 
     >>> position("f46")
     46
@@ -115,12 +120,12 @@ def _features(words: list[bytes]) -> tuple[list[int], list[float]]:
     try:
         positions, values = [int(pair[0]) for pair in pairs], [float(pair[2]) for pair in pairs]
     except ValueError:
-        raise ValueError(_why_not(words)) from None
-    sound = all(1 <= position <= LARGEST_POSITION for position in positions) and all(map(_finite, values))
-    if not sound or any(b"_" in word for word in words):  # Python's numbers may have underscores
-        raise ValueError(_why_not(words))
+        raise ValueError(_feature_problem(words)) from None
+    valid = all(1 <= position <= LARGEST_POSITION for position in positions) and all(map(_finite, values))
+    if not valid or any(b"_" in word for word in words):  # Python's numbers may have underscores
+        raise ValueError(_feature_problem(words))
     if len(set(positions)) < len(positions):
-        raise ValueError("a feature stands twice")
+        raise ValueError("a feature occurs twice")
     return positions, values
 
 
@@ -128,7 +133,7 @@ def _finite(value: float) -> bool:
     return abs(value) != np.inf
 
 
-def _why_not(words: list[bytes]) -> str:
+def _feature_problem(words: list[bytes]) -> str:
     """Describe the first word that is not a feature."""
     bad = next(word for word in words if not _is_feature(word))
     return f"{shown(bad.decode())} is not a feature (position:number, positions from 1)"

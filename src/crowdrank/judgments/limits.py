@@ -1,4 +1,4 @@
-"""Limits on what a reader takes from one file, so that a damaged or hostile file cannot use up the memory."""
+"""Limits on the size of files, so that a damaged or hostile file cannot exhaust the memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from decimal import Decimal
 from functools import partial
 from typing import BinaryIO
 
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import Fix, InputError, UsageError, shown
 
 MAX_BYTES = 16 << 30
 """Default maximum number of decompressed bytes that are read from one file: 16 GiB."""
 LONGEST_ROW = 1 << 26
-"""Maximum length of one row of text: 64 MiB. A longer one usually has a quote that is opened and never closed."""
+"""Maximum length of one row of text: 64 MiB. A longer row usually has a quote that is never closed."""
 LARGEST_RATIO = 1032
-"""Maximum number of bytes that one byte of a gzip file can hold (the format's own limit)."""
+"""Maximum compression ratio of gzip (a limit of the format)."""
 BYTES_PER_NUMBER = 8
 CHUNK = 1 << 20
 UNITS = {
@@ -38,7 +38,7 @@ _default: ContextVar[int] = ContextVar("max_bytes", default=MAX_BYTES)
 
 @contextmanager
 def default_limit(size: str | int | None) -> Iterator[None]:
-    """Set the limit of all readers in the block that are not given one; None leaves it as it is."""
+    """Set the default limit of all readers in the block; None leaves it unchanged."""
     token = _default.set(parse_bytes(size))
     try:
         yield
@@ -58,15 +58,16 @@ def parse_bytes(size: str | int | None) -> int:
     unit = match[2].upper() if match else ""
     n_bytes = int(Decimal(match[1]) * UNITS[unit]) if match and unit in UNITS else 0
     if n_bytes < 1:
-        raise UsageError(f"--max-bytes must be a positive size such as 500MB, 2GB or 4096, not '{size}'.")
+        problem = f"must be a positive size such as 500MB, 2GB or 4096, not {shown(size)}"
+        raise UsageError(problem, parameter="max_bytes")
     return n_bytes
 
 
 def require_size(stream: BinaryIO, size: int, packed: bool, max_bytes: int, source: str) -> None:
-    """Refuse a file of more than `max_bytes` bytes; a packed one is unpacked in pieces that are not kept.
+    """Raise InputError if a file has more than `max_bytes` bytes; a compressed one is decompressed in small chunks.
 
     Args:
-        stream: the file's bytes, decompressed.
+        stream: the decompressed bytes of the file.
         size: the size of the file on disk.
         packed: whether the file is compressed with gzip.
         max_bytes: the limit.
@@ -79,20 +80,17 @@ def require_size(stream: BinaryIO, size: int, packed: bool, max_bytes: int, sour
     elif packed:
         return
     if size > max_bytes:
-        raise too_large(source, f"{'unpacked, ' if packed else ''}it", max_bytes)
+        raise too_large(source, f"{'decompressed, ' if packed else ''}it", max_bytes)
 
 
 def too_large(source: str, what: str, max_bytes: int) -> InputError:
-    """Return the error for something that would take more than `max_bytes`."""
-    return InputError(
-        f"{what} takes more than {max_bytes:,} bytes",
-        source=source,
-        fix="if it is the right file, raise the limit with --max-bytes, as in --max-bytes 32GB",
-    )
+    """Return the error for data that would take more than `max_bytes` bytes."""
+    fix = Fix("if it is the right file, raise the limit with {}", "max_bytes", "32GB")
+    return InputError(f"{what} takes more than {max_bytes:,} bytes", source=source, kind="too-large", fix=fix)
 
 
 def lines_of(stream: BinaryIO, source: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the bytes of each line, without a byte order mark; a line that is too long is refused."""
+    """Yield the number and the bytes of each line, without a byte order mark; raise InputError at an overlong line."""
     for number, line in enumerate(iter(partial(stream.readline, LONGEST_ROW), b""), start=1):
         if len(line) == LONGEST_ROW and not line.endswith(b"\n"):
             raise too_long(source, f"line {number}")
@@ -100,6 +98,6 @@ def lines_of(stream: BinaryIO, source: str) -> Iterator[tuple[int, bytes]]:
 
 
 def too_long(source: str, place: str) -> InputError:
-    """Return the error for a line that is longer than any row."""
+    """Return the error for a line that exceeds the maximum length."""
     problem = f"the line is longer than {LONGEST_ROW >> 20} MiB"
-    return InputError(problem, source=source, place=place, fix="check that it is a text file in the format named")
+    return InputError(problem, source=source, place=place, fix="check that it is a text file in the right format")

@@ -1,13 +1,14 @@
-"""Reading judgments, expert grades, features and runs from files or DataFrames."""
+"""Read judgments, expert grades, features and runs from files or DataFrames."""
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,120 +16,178 @@ from numpy.typing import NDArray
 
 from crowdrank._base import require_one_of
 from crowdrank._text import counted
-from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.errors import DataWarning, Fix, InputError, Location, Message, UsageError, shown
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import ALIASES, GOLD_ALIASES, parse_map, resolve
-from crowdrank.judgments.encode import Columns, EncodeOptions, answer, as_floats, encode_part
-from crowdrank.judgments.formats import Layout, open_source
+from crowdrank.judgments.columns import ALIASES, GOLD_ALIASES, GRADE_LIKE, TEXT_LIKE, listed, parse_map, resolve
+from crowdrank.judgments.encode import EncodeOptions, answer, as_floats, encode_part
+from crowdrank.judgments.formats import Format, Layout
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.letor import LetorSource
+from crowdrank.judgments.inputs import RoleTable, TableLike, constant_column, join_columns, open_input, read_roles
+from crowdrank.judgments.letor import LetorSource, is_position, position
 from crowdrank.judgments.limits import BYTES_PER_NUMBER, lines_of, parse_bytes, too_large
 from crowdrank.judgments.merge import merge_parts
-from crowdrank.judgments.platforms import JsonSource
 from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sources import Source, check_size, no_rows, opened
 from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments
 
 OPTIONAL = ("query", "family", "time", "duration", "cost", "honeypot")
+Repeats = Literal["last", "first", "keep", "error"]
+OnBadRows = Literal["error", "skip"]
+GoldUnjudgeableAs = Literal["lowest", "drop"]
+JudgmentsLike: TypeAlias = "Judgments | TableLike"
+"""Judgments, or anything that `read_judgments` reads."""
+FeaturesLike: TypeAlias = "Features | TableLike"
+"""Features, or anything that `read_features` reads."""
 
 
 def read_judgments(
-    source: Any,
+    source: TableLike,
     *,
-    format: str | None = None,
+    format: Format | None = None,
     columns: str | Mapping[str, str] | None = None,
     separator: str | None = None,
     grades: str | Sequence[object] | None = None,
     scales: str | Path | None = None,
     unjudgeable: str | int | Sequence[object] | None = None,
-    repeats: str = "last",
+    repeats: Repeats = "last",
     exclude: str | Path | Collection[object] | None = None,
     family_pattern: str | None = None,
-    on_bad_rows: str = "error",
+    assessor_name: str | None = None,
+    on_bad_rows: OnBadRows = "error",
     max_bytes: int | str | None = None,
 ) -> Judgments:
-    """Judgments from a file or a DataFrame.
-
-    Args:
-        source: a path (CSV, TSV, Parquet, JSON Lines, qrels; gzip of each; exports of Label Studio, Toloka, MTurk,
-            Quepid and OpenSearch, which are recognized) or a DataFrame (pandas, polars, pyarrow).
-        format: the format, where neither suffix nor content tells it: `trec-rf10`, `crowd-kit`, `qrels`, ...
-        columns: which column plays which role, as in `query=topicID,document=docID,assessor=workerID,grade=label`.
-            Names that the field uses (qid, docid, worker, label, ...) are known.
-        separator: what separates the cells of a text file, where it is not the comma or tab that the suffix says.
-        grades: the scale: `0-4`, or names from least to most relevant (`Bad,Fair,Good`). By default the whole
-            numbers that occur.
-        scales: a CSV file that gives a scale per assessor or group of assessors.
-        unjudgeable: answers that mean 'cannot judge'. They are kept apart; a model uses them as it is told.
-        repeats: which of several judgments of one assessor on one document holds: `last`, `first`, all of them
-            (`keep`), or none (`error`).
-        exclude: assessors to leave out: ids, or a file with one id a line.
-        family_pattern: a regular expression whose first group, matched from the start of an assessor's id, is the
-            family, where there is no column for it: `(.*)_p[0-9]+` for judges called model_p7.
-        on_bad_rows: `error`, or `skip` to leave unusable rows out and count them in `.report`.
-        max_bytes: the largest file to read, in bytes when unpacked; a number, or as in `500MB` or `2GB`.
+    """Read judgments from files or a DataFrame.
 
     Ids are compared exactly: white space, case and Unicode forms count. Every row that is read and not used is counted
-    in `.report`, by reason.
+    in `.report` by reason; `.report.columns` has the column that was read for each role.
+
+    Args:
+        source: a path, a folder, a glob pattern such as `labels/*.csv`, a list of them, or a DataFrame (pandas, polars,
+            pyarrow, ...). Files are CSV, TSV, Parquet, JSON Lines, JSON, Excel, qrels, or gzip of each, and exports of
+            doccano, Label Studio, Toloka, MTurk, Quepid and OpenSearch. The rows of several files are one table, in the
+            order of the files.
+        format: the format, if neither suffix nor content shows it.
+        columns: the column for each role, as in `query=topicID,document=docID,assessor=workerID,grade=label`. Common
+            names (qid, docid, worker, label, ...) are recognized.
+        separator: separator of the cells of a text file; by default it is detected.
+        grades: the scale: `0-4`, or names from least to most relevant (`Bad,Fair,Good`). By default the whole
+            numbers that occur.
+        scales: a CSV file with a scale per assessor or family of assessors.
+        unjudgeable: answers that mean 'cannot judge'. They are not grades; models have a parameter for their use.
+        repeats: which of several judgments of one assessor on one document is used: `last`, `first`, all of them
+            (`keep`), or none (`error`).
+        exclude: ids of assessors to leave out, or a file with one id per line.
+        family_pattern: a regular expression whose first group, matched from the start of an assessor's id, is the
+            family, if there is no column for it: `(.*)_p[0-9]+` for judges called model_p7.
+        assessor_name: the assessor of files without a column for it. By default, the name of each such file without
+            its suffix.
+        on_bad_rows: `error`, or `skip` to leave unusable rows out and count them in `.report`.
+        max_bytes: maximum size of a file in bytes when decompressed: a number, or as in `500MB` or `2GB`.
+
+    Returns:
+        The judgments.
+
+    Raises:
+        InputError: a file cannot be read, or a row cannot be used.
+        UsageError: a parameter is invalid.
 
     >>> import pandas as pd
     >>> read_judgments(pd.DataFrame({"task": [1, 1, 2], "worker": ["a", "b", "a"], "label": [0, 1, 1]}))
     <Judgments: 3 judgments of 2 documents in 1 query by 2 assessors, grades 0,1>
 
     """
-    opened_source, layout = open_source(source, format, separator, max_bytes)
+    files = open_input(source, format, separator, max_bytes)
     bad_rows = BadRows(on_bad_rows)
-    mapped = {**layout.columns, **parse_map(columns)}
-    needed = ["document", "grade"] if format_has_no_assessor(opened_source) else ["document", "assessor", "grade"]
-    found, cells = _columns(opened_source, needed, OPTIONAL, mapped, ALIASES, bad_rows)
-    if "assessor" not in cells:
-        cells["assessor"] = _constant(opened_source.name.rsplit("/", 1)[-1], len(cells["grade"]))
+    table = read_roles(
+        files,
+        bad_rows,
+        required=["document", "grade"],
+        optional=OPTIONAL,
+        columns=columns,
+        layout_columns=files.layout.columns,
+        assessor_name=assessor_name,
+        needs_assessor=True,
+    )
     options = EncodeOptions(
         scale=Scale.parse(grades) if grades is not None else None,
         scale_rules=ScaleRules.read(scales) if scales is not None else None,
-        unjudgeable=unjudgeable_answers(unjudgeable, layout),
+        unjudgeable=unjudgeable_answers(unjudgeable, files.layout),
         repeats=repeats,
         exclude=tuple(excluded_ids(exclude)),
         family_pattern=family_regex(family_pattern),
         on_bad_rows=on_bad_rows,
     )
-    return merge_parts([encode_part(cells, Origin(opened_source, found), options, bad_rows)], options)
+    part = encode_part(table.cells, Origin(table.source, table.columns), options, bad_rows)
+    return _with_columns(merge_parts([part], options), table)
+
+
+def _with_columns(judgments: Judgments, table: RoleTable) -> Judgments:
+    """Return the judgments with the columns and notes of reading in their report."""
+    notes = (*judgments.report.notes, *table.notes)
+    return replace(judgments, report=replace(judgments.report, columns=table.columns, notes=notes))
 
 
 def read_gold(
-    source: Any,
+    source: TableLike,
     *,
-    format: str | None = None,
+    format: Format | None = None,
     columns: str | Mapping[str, str] | None = None,
     separator: str | None = None,
     grades: str | Sequence[object] | None = None,
     unjudgeable: str | int | Sequence[object] | None = None,
-    unjudgeable_as: str = "lowest",
-    on_bad_rows: str = "error",
+    unjudgeable_as: GoldUnjudgeableAs = "lowest",
+    on_bad_rows: OnBadRows = "error",
     max_bytes: int | str | None = None,
 ) -> Gold:
-    """Expert grades from a file (qrels, LETOR, CSV, Parquet, ...) or a DataFrame; arguments as in `read_judgments`.
+    """Read expert grades from files (qrels, LETOR, CSV, Parquet, ...) or a DataFrame.
+
+    Args:
+        source: files or a DataFrame, as in `read_judgments`.
+        format: the format, if neither suffix nor content shows it.
+        columns: the column for each role, as in `query=topicID,document=docID,grade=gold`.
+        separator: separator of the cells of a text file; by default it is detected.
+        grades: the scale: `0-4`, or names from least to most relevant. By default the whole numbers that occur.
+        unjudgeable: answers that mean 'cannot judge'.
+        unjudgeable_as: use them as the lowest grade (`lowest`) or not at all (`drop`).
+        on_bad_rows: `error`, or `skip` to leave unusable rows out and count them in `.report`.
+        max_bytes: maximum size of a file in bytes when decompressed.
+
+    Returns:
+        The expert grades.
+
+    Raises:
+        InputError: a file cannot be read, a row cannot be used, or a document has two grades.
+        UsageError: a parameter is invalid.
 
     >>> import pandas as pd
     >>> read_gold(pd.DataFrame({"qid": [7, 7], "docid": ["a", "b"], "truth": [2, 0]}))
     <Gold: 2 documents in 1 query, grades 0-2>
+
     """
     require_one_of("unjudgeable_as", unjudgeable_as, ("lowest", "drop"))
-    opened_source, layout = open_source(source, format, separator, max_bytes)
+    files = open_input(source, format, separator, max_bytes)
     bad_rows = BadRows(on_bad_rows)
-    mapped = {**layout.gold_columns, **parse_map(columns)}
-    found, cells = _columns(opened_source, ["document", "grade"], ["query"], mapped, GOLD_ALIASES, bad_rows)
-    cells["assessor"] = _constant("gold", len(cells["grade"]))
+    table = read_roles(
+        files,
+        bad_rows,
+        required=["document", "grade"],
+        optional=["query"],
+        columns=columns,
+        layout_columns=files.layout.gold_columns,
+        aliases=GOLD_ALIASES,
+    )
     options = EncodeOptions(
         scale=Scale.parse(grades) if grades is not None else None,
-        unjudgeable=unjudgeable_answers(unjudgeable, layout),
+        unjudgeable=unjudgeable_answers(unjudgeable, files.layout),
         repeats="keep",
         on_bad_rows=on_bad_rows,
     )
-    judged = merge_parts([encode_part(cells, Origin(opened_source, found), options, bad_rows)], options)
-    _refuse_contradictions(judged, opened_source.name)
+    cells = {**table.cells, "assessor": constant_column("gold", len(table.cells["grade"]))}
+    part = encode_part(cells, Origin(table.source, table.columns), options, bad_rows)
+    judged = _with_columns(merge_parts([part], options), table)
+    _refuse_contradictions(judged, table.source.name)
     used = judged.with_unjudgeable(unjudgeable_as)
     skipped = Counter(judged.report.skipped) + Counter({"cannot judge": len(judged) - len(used)})
     report = replace(judged.report, skipped=dict(skipped), repeats=len(used) - used.n_items)
@@ -137,164 +196,248 @@ def read_gold(
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Feature matrix with the query and the document of each row."""
+    """Feature matrix with the query and the document of each row.
 
-    query: pa.Array  # (n,) ids
-    document: pa.Array  # (n,) ids
-    matrix: NDArray[np.float64]  # (n, n_features)
+    Attributes:
+        query: query ids (n,).
+        document: document ids (n,).
+        matrix: features (n, n_features).
+        names: names of the features.
+        grade: expert grades (n,), if the file has them.
+        zeros_omitted: whether a feature without a column is 0, as in LETOR files.
+        columns: name of the column that was read for each role.
+        notes: columns that are not used as features.
+
+    """
+
+    query: pa.Array
+    document: pa.Array
+    matrix: NDArray[np.float64]
     names: tuple[str, ...]
-    grade: NDArray[np.float64] | None = None  # (n,) where the file gives one
-    zeros_omitted: bool = False  # whether a feature without a column is 0, as in LETOR files
+    grade: NDArray[np.float64] | None = None
+    zeros_omitted: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[Message, ...] = ()
 
     def __repr__(self) -> str:
         documents, queries = counted(len(self.query), "document"), counted(len(self.query.unique()), "query")
         return f"<Features: {documents} in {queries}, {counted(len(self.names), 'feature')}>"
 
     def take(self, rows: NDArray[np.int64]) -> Features:
-        """Only these rows, in this order.
+        """Return the features of `rows`, in this order.
 
         >>> import pandas as pd
-        >>> known = read_features(pd.DataFrame({"query": [1, 1], "document": ["a", "b"], "bm25": [3.5, 1.0]}))
-        >>> known.take(np.array([1])).document.to_pylist()
+        >>> features = read_features(pd.DataFrame({"query": [1, 1], "document": ["a", "b"], "bm25": [3.5, 1.0]}))
+        >>> features.take(np.array([1])).document.to_pylist()
         ['b']
         """
-        at, grade = pa.array(rows), None if self.grade is None else self.grade[rows]
-        return replace(
-            self, query=self.query.take(at), document=self.document.take(at), matrix=self.matrix[rows], grade=grade
-        )
+        positions, grade = pa.array(rows), None if self.grade is None else self.grade[rows]
+        query, document = self.query.take(positions), self.document.take(positions)
+        return replace(self, query=query, document=document, matrix=self.matrix[rows], grade=grade)
 
     def on_columns(self, names: Sequence[str]) -> Features:
-        """Return the features in the columns `names`, with zeros in those that are not there.
+        """Return the features `names`, with zeros for those that are missing.
 
         >>> import pandas as pd
-        >>> known = read_features(pd.DataFrame({"document": ["a"], "f1": [3.5], "f9": [1.0]}))
-        >>> known.on_columns(("f1", "f2")).matrix
+        >>> features = read_features(pd.DataFrame({"document": ["a"], "f1": [3.5], "f9": [1.0]}))
+        >>> features.on_columns(("f1", "f2")).matrix
         array([[3.5, 0. ]])
         """
         if tuple(names) == self.names:
             return self
-        place = {name: number for number, name in enumerate(self.names)}
+        position_of = {name: number for number, name in enumerate(self.names)}
         limit = parse_bytes(None)
         if len(self.matrix) * len(names) * BYTES_PER_NUMBER > limit:
             raise too_large("", f"a table of {len(self.matrix):,} documents and {len(names):,} features", limit)
-        there = [number for number, name in enumerate(names) if name in place]
+        present = [number for number, name in enumerate(names) if name in position_of]
         matrix = np.zeros((len(self.matrix), len(names)))
-        matrix[:, there] = self.matrix[:, [place[names[number]] for number in there]]
+        matrix[:, present] = self.matrix[:, [position_of[names[number]] for number in present]]
         return replace(self, matrix=matrix, names=tuple(names))
 
 
 def read_features(
-    source: Any,
+    source: TableLike,
     *,
-    format: str | None = None,
+    format: Format | None = None,
     columns: str | Mapping[str, str] | None = None,
     separator: str | None = None,
     max_bytes: int | str | None = None,
 ) -> Features:
-    """Features from a LETOR/svmlight file, or from a table whose further columns are all numbers.
+    """Read features from LETOR (svmlight) files, or from tables whose other columns are all numbers.
 
-    A LETOR feature is named by its position (f1, f2, ...); there is a column for each position that the file names.
-    Neither the file, when unpacked, nor the matrix may take more than `max_bytes` bytes.
+    LETOR features are named by their positions (f1, f2, ...); there is a column for each position that occurs. In a
+    table, the columns of query, document and grade are not features. Neither are other columns that look like a grade
+    (`target`, `y`, `label`, ...), which raise a `DataWarning`, nor texts of the query or the document; see `.notes`.
+
+    Args:
+        source: files or a DataFrame, as in `read_judgments`.
+        format: the format, if neither suffix nor content shows it.
+        columns: the column for each role, as in `query=topicID,document=docID`.
+        separator: separator of the cells of a text file; by default it is detected.
+        max_bytes: maximum size in bytes of a file when decompressed, and of the matrix.
+
+    Returns:
+        The features.
+
+    Raises:
+        InputError: a file cannot be read, or a feature is not a number.
 
     >>> import pandas as pd
     >>> read_features(pd.DataFrame({"query": [1, 1], "document": ["a", "b"], "bm25": [3.5, 1.0]}))
     <Features: 2 documents in 1 query, 1 feature>
+
     """
-    opened_source, _ = open_source(source, format, separator, max_bytes)
-    if isinstance(opened_source, LetorSource):
-        table = opened_source.read(opened_source.names, BadRows())
-        matrix, names = opened_source.features(parse_bytes(max_bytes))
+    files = open_input(source, format, separator, max_bytes, books=False)
+    parts = [_read_part(one, parse_map(columns), parse_bytes(max_bytes)) for one in files.sources]
+    features = _stacked(parts, [one.name for one in files.sources])
+    features = replace(features, notes=(*files.notes, *features.notes))
+    for note in features.notes:
+        if note.severity == "warning":
+            warnings.warn(DataWarning(note), stacklevel=2)
+    return features
+
+
+def _read_part(source: Source, mapped: Mapping[str, str], max_bytes: int) -> Features:
+    """Read the features of one file."""
+    if isinstance(source, LetorSource):
+        table = source.read(source.names, BadRows())
+        matrix, names = source.features(max_bytes)
         query, document = (table[role].combine_chunks() for role in ("query", "document"))
-        expert = _floats(table["grade"], "grade", opened_source)
-        return Features(query, document, matrix, names, expert, zeros_omitted=True)
-    found = resolve(
-        opened_source.names,
-        source=opened_source.name,
+        return Features(query, document, matrix, names, _floats(table["grade"], "grade", source), zeros_omitted=True)
+    roles = resolve(
+        source.names,
+        source=source.name,
         required=["document"],
         optional=["query", "grade"],
-        mapped=parse_map(columns),
+        mapped=mapped,
         aliases=GOLD_ALIASES,
     )
-    names = tuple(name for name in opened_source.names if name not in found.values())
+    table = _rows(source, source.names)
+    names, notes = _feature_names(table, roles, source)
     if not names:
-        raise InputError("there is no feature column", source=opened_source.name, fix="add one number a column")
-    table = _rows(opened_source, opened_source.names)
-    matrix = np.column_stack([_floats(table[name], name, opened_source) for name in names])
-    grade = _floats(table[found["grade"]], found["grade"], opened_source) if "grade" in found else None
-    query, document = _pairs(table, found, opened_source)
-    return Features(query, document, matrix, names, grade)
+        raise InputError("there is no feature column", source=source.name, fix="add a column of numbers per feature")
+    matrix = np.column_stack([_feature(table[name], name, source) for name in names])
+    grade = _floats(table[roles["grade"]], roles["grade"], source) if "grade" in roles else None
+    query, document = _pairs(table, roles, source)
+    return Features(query, document, matrix, names, grade, columns=roles, notes=notes)
+
+
+def _feature_names(
+    table: pa.Table, roles: Mapping[str, str], source: Source
+) -> tuple[tuple[str, ...], tuple[Message, ...]]:
+    """Return the names of the feature columns, and notes about the columns that are left out."""
+    others = [name for name in table.column_names if name not in roles.values()]
+    grades = [name for name in others if name.casefold() in GRADE_LIKE]
+    texts = [name for name in others if name.casefold() in TEXT_LIKE and as_floats(table[name]) is None]
+    notes, location = [], Location(source.name)
+    if "grade" in roles:
+        problem = f"the column {shown(roles['grade'])} is read as the expert grade, not as a feature"
+        notes.append(Message(problem, "grade-among-features", "note", location))
+    if grades:
+        problem = f"not used as features, because their names are those of grades: {listed(grades)}"
+        fixes = (Fix("if they are features, rename them"), Fix("read one as the expert grade with {}", "columns"))
+        notes.append(Message(problem, "grade-like-features", "warning", location, fixes))
+    if texts:
+        problem = f"not used as features, because they hold text: {listed(texts)}"
+        notes.append(Message(problem, "text-columns", "note", location))
+    return tuple(name for name in others if name not in (*grades, *texts)), tuple(notes)
+
+
+def _feature(column: pa.ChunkedArray, name: str, source: Source) -> NDArray[np.float64]:
+    fixes = ["features are numbers: encode text as numbers, for example one column per value", "remove the column"]
+    return _floats(column, name, source, fixes)
+
+
+def _stacked(parts: Sequence[Features], sources: Sequence[str]) -> Features:
+    """Return the rows of all parts, in order."""
+    if len(parts) == 1:
+        return parts[0]
+    names = list(dict.fromkeys(name for part in parts for name in part.names))
+    if all(map(is_position, names)):
+        names.sort(key=position)
+    for part, source in zip(parts, sources, strict=True):
+        missing = [name for name in names if name not in part.names]
+        if missing and not part.zeros_omitted:
+            problem = f"it has no column for the features {listed(missing)}, which other files have"
+            raise InputError(problem, source=source, kind="no-column", fix="give every file the same columns")
+    pairs = [{"query": pa.chunked_array([part.query]), "document": pa.chunked_array([part.document])} for part in parts]
+    ids_of = {role: column.combine_chunks() for role, column in join_columns(pairs, ("query", "document")).items()}
+    grades = [np.full(len(part.matrix), np.nan) if part.grade is None else part.grade for part in parts]
+    return Features(
+        ids_of["query"],
+        ids_of["document"],
+        np.concatenate([part.on_columns(names).matrix for part in parts]),
+        tuple(names),
+        None if all(part.grade is None for part in parts) else np.concatenate(grades),
+        all(part.zeros_omitted for part in parts),
+        parts[0].columns,
+        tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+    )
 
 
 def read_run(
-    source: Any,
+    source: TableLike,
     *,
-    format: str | None = None,
+    format: Format | None = None,
     columns: str | Mapping[str, str] | None = None,
     separator: str | None = None,
     scale: Scale | None = None,
     max_bytes: int | str | None = None,
 ) -> Any:
-    """A ranking to score: a consensus, a table of scores, or a TREC run file, as a DataFrame.
+    """Read a ranking: a consensus, a table of scores, or a TREC run.
 
-    The columns are query, document, score and, where the file has one, grade: a number, or a name on `scale`.
+    Args:
+        source: files or a DataFrame, as in `read_judgments`.
+        format: the format, if neither suffix nor content shows it.
+        columns: the column for each role, as in `query=topicID,document=docID,score=bm25`.
+        separator: separator of the cells of a text file; by default it is detected.
+        scale: the scale of named grades.
+        max_bytes: maximum size of a file in bytes when decompressed.
+
+    Returns:
+        A DataFrame with the columns query, document, score and, if the file has one, grade as a number.
+
+    Raises:
+        InputError: a file cannot be read, or a score is not a number.
 
     >>> import pandas as pd
     >>> read_run(pd.DataFrame({"qid": ["q"], "docid": ["d"], "relevance": [1.5]}))
       query document  score
     0     q        d    1.5
+
     """
-    opened_source, _ = open_source(source, format, separator, max_bytes)
-    mapped = parse_map(columns)
-    found = resolve(
-        opened_source.names,
-        source=opened_source.name,
+    files = open_input(source, format, separator, max_bytes, books=False)
+    aliases = {**ALIASES, "grade": ()}
+    table = read_roles(
+        files,
+        BadRows(),
         required=["document", "score"],
         optional=["query", "grade"],
-        mapped=mapped,
-        aliases={**ALIASES, "grade": ()},
+        columns=columns,
+        aliases=aliases,
     )
-    table = _rows(opened_source, list(dict.fromkeys(found.values())))
-    query, document = _pairs(table, found, opened_source)
-    score = _floats(table[found["score"]], found["score"], opened_source, blanks=False)
+    rows = pa.table(table.cells)
+    if not len(rows):
+        raise no_rows(table.source.name)
+    query, document = _pairs(rows, {role: role for role in rows.column_names}, table.source, table.columns)
+    score = _floats(rows["score"], table.columns["score"], table.source, blanks=False)
     out = {"query": query, "document": document, "score": pa.array(score)}
-    grade = _grade_values(table[found["grade"]], opened_source, found["grade"], scale) if "grade" in found else None
-    if grade is not None:
-        out["grade"] = pa.array(grade)
-    return frames.from_arrow(pa.table(out), opened_source.backend)
+    if "grade" in table.cells:
+        grade = _grade_values(rows["grade"], table.source, table.columns["grade"], scale)
+        out |= {} if grade is None else {"grade": pa.array(grade)}
+    return frames.from_arrow(pa.table(out), table.source.backend)
 
 
 def _grade_values(
     column: pa.ChunkedArray, source: Source, name: str, scale: Scale | None
 ) -> NDArray[np.float64] | None:
-    """Grades as numbers: as they are, or what names on a scale are worth; None where they are neither."""
-    if _numeric_text(column):
+    """Return grades as numbers, names by their values on the scale, or None if a name is not on it."""
+    if as_floats(column) is not None:
         return _floats(column, name, source)
     codes = [None if scale is None else scale.code(value) for value in column.to_pylist()]
     if scale is None or any(code is None for code in codes):
         return None
     return np.array([scale.values[code] for code in codes if code is not None])
-
-
-def format_has_no_assessor(source: Source) -> bool:
-    """Whether a format has no place for the assessor, so that the file as a whole is one."""
-    if isinstance(source, JsonSource):
-        return not source.has_assessor
-    return isinstance(source, LetorSource) or source.names[:2] == ["query", "iteration"]
-
-
-def _columns(
-    source: Source,
-    required: Sequence[str],
-    optional: Sequence[str],
-    mapped: Mapping[str, str],
-    aliases: Mapping[str, tuple[str, ...]],
-    bad_rows: BadRows,
-) -> tuple[dict[str, str], Columns]:
-    found = resolve(
-        source.names, source=source.name, required=required, optional=optional, mapped=mapped, aliases=aliases
-    )
-    table = source.read(list(dict.fromkeys(found.values())), bad_rows)
-    return found, {role: table[name] for role, name in found.items()}
 
 
 def _rows(source: Source, names: list[str]) -> pa.Table:
@@ -304,29 +447,26 @@ def _rows(source: Source, names: list[str]) -> pa.Table:
     return table
 
 
-def _pairs(table: pa.Table, found: Mapping[str, str], source: Source) -> tuple[pa.Array, pa.Array]:
-    """The query and the document of each row; an id that is missing is refused."""
+def _pairs(
+    table: pa.Table, roles: Mapping[str, str], source: Source, shown_names: Mapping[str, str] | None = None
+) -> tuple[pa.Array, pa.Array]:
+    """Return the query and the document of each row; raise InputError if an id is missing."""
     columns: list[pa.Array] = []
     for role in ("query", "document"):
-        if role not in found:
+        if role not in roles:
             columns.append(pa.array([NO_QUERY] * len(table)))
             continue
-        codes, names = ids.encode(table[found[role]])
+        codes, names = ids.encode(table[roles[role]])
         if (codes < 0).any():
             place = source.place(int(np.argmax(codes < 0)))
-            problem, column = f"the {role} is missing", found[role]
-            raise InputError(problem, source=source.name, place=place, column=column, fix="fill it in")
+            column = (shown_names or roles)[role]
+            raise InputError(f"the {role} is missing", source=source.name, place=place, column=column, fix="fill it in")
         columns.append(names.take(pa.array(codes)))
     return columns[0], columns[1]
 
 
-def _constant(value: str, n: int) -> pa.ChunkedArray:
-    codes = pa.array(np.zeros(n, np.int32))
-    return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, pa.array([value]))])
-
-
 def unjudgeable_answers(unjudgeable: object, layout: Layout | None = None) -> frozenset[str]:
-    """The answers that mean 'cannot judge', as they are compared: told, or as the format has it."""
+    """Return the answers that mean 'cannot judge', normalized for comparison; by default those of the layout."""
     if unjudgeable is None:
         return frozenset(() if layout is None else layout.unjudgeable)
     if isinstance(unjudgeable, str):
@@ -335,17 +475,18 @@ def unjudgeable_answers(unjudgeable: object, layout: Layout | None = None) -> fr
 
 
 def family_regex(text: str | None) -> re.Pattern[str] | None:
-    """The regular expression of families."""
+    """Return the compiled pattern of families."""
     if text is None:
         return None
     try:
         return re.compile(text)
     except re.error as problem:
-        raise UsageError(f"--family-pattern cannot read '{text}' ({problem}); write a regular expression.") from problem
+        text = f"is {shown(text)}, which is not a regular expression ({problem})"
+        raise UsageError(text, parameter="family_pattern") from problem
 
 
 def excluded_ids(exclude: str | Path | Collection[object] | None) -> Collection[str]:
-    """Return the ids of the assessors to leave out: as they are, or from a file with one exact id per line."""
+    """Return the ids of the assessors to leave out; a file has one id per line."""
     if isinstance(exclude, str | Path):
         check_size(exclude)
         with opened(exclude) as stream:
@@ -355,6 +496,7 @@ def excluded_ids(exclude: str | Path | Collection[object] | None) -> Collection[
 
 
 def _refuse_contradictions(judged: Judgments, source: str) -> None:
+    """Raise InputError if a document has two different expert grades."""
     highest = np.maximum.reduceat(judged.grade, judged.offsets[:-1])
     lowest = np.minimum.reduceat(judged.grade, judged.offsets[:-1])
     if (highest == lowest).all():
@@ -367,17 +509,15 @@ def _refuse_contradictions(judged: Judgments, source: str) -> None:
     raise InputError(
         f"the document {shown(document)} of query {shown(query)} has the grades {names[0]} and {names[1]}",
         source=source,
+        kind="contradictory-grades",
         fix="leave one grade for each document",
     )
 
 
-def _numeric_text(column: pa.ChunkedArray) -> bool:
-    """Whether a grade column holds numbers; named grades cannot be compared as numbers."""
-    return as_floats(column) is not None
-
-
-def _floats(column: pa.ChunkedArray, name: str, source: Source, *, blanks: bool = True) -> NDArray[np.float64]:
-    """A column as numbers, a blank as NaN where it may be one; the first cell that will not do is named."""
+def _floats(
+    column: pa.ChunkedArray, name: str, source: Source, fixes: Sequence[str] = ("write a number",), blanks: bool = True
+) -> NDArray[np.float64]:
+    """Return a column as numbers, blanks as NaN if allowed; raise InputError at the first cell that is not a number."""
     values = as_floats(column)
     if values is not None:
         bad = np.isinf(values) if blanks else ~np.isfinite(values)
@@ -388,10 +528,13 @@ def _floats(column: pa.ChunkedArray, name: str, source: Source, *, blanks: bool 
         cells = (pa.chunked_array([column.slice(row, 1).combine_chunks()]) for row in range(len(column)))
         row = next((row for row, cell in enumerate(cells) if as_floats(cell) is None), 0)
     cell = column[row].as_py()
+    if isinstance(cell, str) and re.fullmatch(r"\s*[+-]?\d+,\d+\s*", cell):
+        fixes = ["write decimals with a point"]
     raise InputError(
         "the cell is empty" if cell is None or cell == "" else f"{shown(cell)} is not a number",
         source=source.name,
         place=source.place(row),
         column=name,
-        fix="write a number",
+        kind="not-a-number",
+        fix=fixes,
     )

@@ -1,4 +1,4 @@
-"""Grade scales: which answers there are, in order, and what each is worth."""
+"""Grade scales: the possible grades in order, and their values."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import refuse_doubled
+from crowdrank.judgments.columns import refuse_duplicates
 from crowdrank.judgments.sources import DelimitedSource, check_size
 
 MOST_GRADES = 101
-"""A scale longer than a 0-100 slider is a mistake in the data, not a scale."""
+"""Maximum number of grades: those of a slider from 0 to 100."""
+MOST_WILDCARDS = 100
+"""Maximum number of wildcards in a pattern; matching takes time quadratic in it."""
+GIVE_COMMON_SCALE = Fix("give the common scale with {}", "grades")
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,11 @@ class Scale:
     def __post_init__(self) -> None:
         if not 2 <= len(self.names) <= MOST_GRADES:
             listed = f" ({shown(str(self))[1:-1]})" if self.names else ""
-            raise UsageError(f"A scale needs 2 to {MOST_GRADES} grades, not {len(self.names)}{listed}.")
+            raise _invalid(f"must have 2 to {MOST_GRADES} grades, not {len(self.names)}{listed}")
         if len({name.casefold() for name in self.names}) < len(self.names) or len(set(self.values)) < len(self.values):
-            raise UsageError(f"The scale {self} names a grade twice; name each grade once.")
+            raise _invalid(f"must have each grade once, not {self}")
         if list(self.values) != sorted(self.values):
-            raise UsageError(f"The scale {self} is not in order; give the grades from least to most relevant.")
+            raise _invalid(f"must be in order from least to most relevant, not {self}")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -57,18 +60,16 @@ class Scale:
 
     @property
     def numeric(self) -> bool:
-        """Whether the grades are whole numbers (rather than names)."""
+        """Whether the grades are whole numbers and not names."""
         return whole_number(self.names[0]) is not None
 
     @classmethod
     def parse(cls, text: str | Iterable[object]) -> Scale:
-        """A scale from `0-3`, `1,2,3`, or names from least to most relevant (`Bad,Fair,Good`; `|` separates too)."""
+        """Return a scale from `0-3`, `1,2,3`, or names from least to most relevant (`Bad,Fair,Good` or `Bad|Good`)."""
         if isinstance(text, str):
             span = re.fullmatch(r"\s*(\d{1,9})\s*(?:-|\.\.)\s*(\d{1,9})\s*", text, re.ASCII)
             if span and int(span[1]) > int(span[2]):
-                raise UsageError(
-                    f"The scale {text.strip()} is not in order; give the grades from least to most relevant."
-                )
+                raise _invalid(f"must be in order from least to most relevant, not {text.strip()}")
             names = (
                 [str(grade) for grade in range(int(span[1]), min(int(span[2]), int(span[1]) + 2 * MOST_GRADES) + 1)]
                 if span
@@ -81,23 +82,25 @@ class Scale:
             return cls(tuple(names), tuple(float(number) for number in numbers if number is not None))
         if any(number is not None for number in numbers) or any(not name for name in names):
             listed = shown(",".join(names))
-            raise UsageError(f"The scale {listed} mixes names, numbers or blanks; use 0-3, 1,2,3 or Bad,Fair,Good.")
+            raise _invalid(f"must not mix names, numbers and blanks ({listed}); use 0-3, 1,2,3 or Bad,Fair,Good")
         return cls(tuple(names), tuple(float(position) for position in range(len(names))))
 
     @classmethod
     def spanning(cls, numbers: Iterable[int]) -> Scale:
-        """The scale of whole numbers that holds all of `numbers`: from 0, or from 1 where 0 never occurs.
+        """Return the scale of whole numbers up to the highest of `numbers`, from 0, or from 1 if 0 does not occur.
 
         >>> str(Scale.spanning([3, 0, 2]))
         '0-3'
         """
         seen = set(numbers)
         lowest = 0 if 0 in seen or not seen else 1
-        highest = min(max(max(seen, default=1), lowest + 1), lowest + 2 * MOST_GRADES)  # more are refused anyway
+        highest = min(
+            max(max(seen, default=1), lowest + 1), lowest + 2 * MOST_GRADES
+        )  # longer scales are invalid anyway
         return cls.parse(map(str, range(lowest, highest + 1)))
 
     def code(self, value: Any) -> int | None:
-        """The position of a grade on the scale, or None where it is not on it."""
+        """Return the position of a grade on the scale, or None if it is not on it."""
         number = whole_number(value)
         if self.numeric:
             return self.values.index(number) if number is not None and number in self.values else None
@@ -108,8 +111,12 @@ class Scale:
         return folded.index(name.casefold()) if name.casefold() in folded else None
 
 
+def _invalid(problem: str) -> UsageError:
+    return UsageError(problem, parameter="grades", kind="invalid-scale")
+
+
 def whole_number(value: Any) -> int | None:
-    """The whole number that a cell holds (7, 7.0, '7', ' 7.0'), or None.
+    """Return the whole number in a cell (7, 7.0, '7', ' 7.0'), or None.
 
     >>> [whole_number(value) for value in ("3", 3.0, "-2", "2.5", "x", None)]
     [3, 3, -2, None, None, None]
@@ -124,13 +131,9 @@ def whole_number(value: Any) -> int | None:
     return None
 
 
-MOST_WILDCARDS = 100
-"""Maximum number of wildcards in a pattern; matching takes time quadratic in it."""
-
-
 @dataclass(frozen=True)
 class ScaleRule:
-    """Assessors whose id (or family) matches use this scale."""
+    """The scale of the assessors whose id or family matches a pattern."""
 
     role: str  # "assessor" or "family"
     pattern: str
@@ -140,10 +143,10 @@ class ScaleRule:
 
 @dataclass(frozen=True)
 class ScaleRules:
-    """The rules of a scales file; the first that matches an assessor holds.
+    """The rules of a scales file; the first that matches an assessor applies.
 
     A scales file has the columns `assessor` or `family` (an id, or a pattern such as `gpt-*`), `grades` (`0-4` or
-    `Bad|Fair|Good`) and, where grades shall meet on one scale, `maps_to` (for each grade the common grade: `0|0|1|2`).
+    `Bad|Fair|Good`) and, to map all grades to one scale, `maps_to` (the common grade of each grade: `0|0|1|2`).
     """
 
     source: str
@@ -154,13 +157,13 @@ class ScaleRules:
         """Read a scales file (CSV)."""
         check_size(path)
         source = DelimitedSource(path)
-        refuse_doubled(source.names, source.name)
+        refuse_duplicates(source.names, source.name)
         roles = [name for name in ("assessor", "family") if name in source.names]
         if not roles or "grades" not in source.names:
             raise InputError(
                 f"there is no column '{'grades' if roles else 'assessor'}'",
                 source=source.name,
-                fix="a scales file has the columns assessor (or family), grades and, where wanted, maps_to",
+                fix="a scales file has the columns assessor (or family), grades and, optionally, maps_to",
             )
         names = [name for name in (*roles, "grades", "maps_to") if name in source.names]
         rows = source.read(names, BadRows()).to_pylist()
@@ -168,20 +171,20 @@ class ScaleRules:
 
     @staticmethod
     def _rule(source: DelimitedSource, roles: Sequence[str], number: int, row: dict[str, str]) -> ScaleRule:
-        def error(problem: str, column: str, remedy: str) -> InputError:
-            return InputError(problem, source=source.name, place=source.place(number), column=column, fix=remedy)
+        def error(problem: str, column: str, fix: str) -> InputError:
+            return InputError(problem, source=source.name, place=source.place(number), column=column, fix=fix)
 
-        # Where there are both columns, a row fills in one of them.
+        # If there are both columns, a row has a cell in one of them.
         role = next((role for role in roles if row[role].strip()), roles[0])
         if not row[role].strip():
-            raise error(f"the {role} is missing", role, "name one, or write * for all")
+            raise error(f"the {role} is missing", role, "give one, or write * for all")
         if sum(row[role].count(wildcard) for wildcard in "*?[") > MOST_WILDCARDS:
             raise error(f"a pattern has more than {MOST_WILDCARDS} wildcards", role, "write fewer of * ? [")
         try:
             scale = Scale.parse(row["grades"])
         except UsageError as problem:
-            remedy = "write it from least to most relevant, as in 0-4 or Bad|Fair|Good"
-            raise error(f"{shown(row['grades'])} is not a scale", "grades", remedy) from problem
+            fix = "write it from least to most relevant, as in 0-4 or Bad|Fair|Good"
+            raise error(f"{shown(row['grades'])} is not a scale", "grades", fix) from problem
         maps_to = tuple(part.strip() for part in (row.get("maps_to") or "").replace(",", "|").split("|"))
         if maps_to == ("",):
             return ScaleRule(role, row[role], scale, None)
@@ -200,16 +203,27 @@ class ScaleRules:
         family: NDArray[np.int32] | None,
         common: Scale | None,
     ) -> tuple[tuple[Scale, ...], tuple[tuple[int, ...] | None, ...], Scale | None, NDArray[np.int8]]:
-        """The scales, their maps to the common one, the common one, and which scale each assessor uses."""
-        named = [str(name) for name in assessors.to_pylist()]
-        of_family = [""] * len(named)
+        """Assign a scale to each assessor.
+
+        Args:
+            assessors: ids (n,).
+            families: ids of families.
+            family: family code of each assessor (n,), -1 for none.
+            common: the common scale, if it is given.
+
+        Returns:
+            The scales in use, their maps to the common scale, the common scale, and the scale of each assessor (n,).
+
+        """
+        assessor_ids = [str(name) for name in assessors.to_pylist()]
+        family_ids = [""] * len(assessor_ids)
         if families is not None and family is not None:
-            of_family = [str(families[int(code)].as_py()) if code >= 0 else "" for code in family]
-        rule_of = np.array([self._match(*pair) for pair in zip(named, of_family, strict=True)])
-        used = [self.rules[number] for number in np.unique(rule_of)]
+            family_ids = [str(families[int(code)].as_py()) if code >= 0 else "" for code in family]
+        rule_of = [self.rules[self._match(*pair)] for pair in zip(assessor_ids, family_ids, strict=True)]
         common = common or self._common()
-        kinds = list(dict.fromkeys((rule.scale, rule.maps_to) for rule in used))
-        kind_of = [kinds.index((self.rules[number].scale, self.rules[number].maps_to)) for number in rule_of]
+        used = set(rule_of)
+        kinds = list(dict.fromkeys((rule.scale, rule.maps_to) for rule in self.rules if rule in used))
+        kind_of = [kinds.index((rule.scale, rule.maps_to)) for rule in rule_of]
         maps = tuple(self._codes(scale, maps_to, common) for scale, maps_to in kinds)
         return tuple(scale for scale, _ in kinds), maps, common, np.array(kind_of, dtype=np.int8)
 
@@ -224,7 +238,7 @@ class ScaleRules:
         )
 
     def _common(self) -> Scale | None:
-        """The scale that the maps speak of: of names in the order of the longest map, or of the numbers they hold."""
+        """Return the scale that grades are mapped to: the names in order of the longest map, or the numbers."""
         mapped = [rule.maps_to for rule in self.rules if rule.maps_to]
         if not mapped:
             return None
@@ -237,7 +251,7 @@ class ScaleRules:
                 f"the grades mapped to ({shown(','.join(grades))}) are not a scale",
                 source=self.source,
                 column="maps_to",
-                fix="give the common scale with --grades",
+                fix=GIVE_COMMON_SCALE,
             ) from problem
 
     def _codes(self, scale: Scale, maps_to: tuple[str, ...] | None, common: Scale | None) -> tuple[int, ...] | None:
@@ -246,10 +260,10 @@ class ScaleRules:
         codes = tuple(self._common_code(grade, common) for grade in maps_to or scale.names)
         if list(codes) != sorted(codes):
             raise InputError(
-                f"the map {'|'.join(maps_to or ())} of the scale {scale} runs down on the common scale {common}",
+                f"the map {'|'.join(maps_to or ())} of the scale {scale} decreases on the common scale {common}",
                 source=self.source,
                 column="maps_to",
-                fix="map higher grades to higher ones, or give the common scale in order with --grades",
+                fix=["map higher grades to higher ones", Fix("give the common scale in order with {}", "grades")],
             )
         return codes
 
@@ -260,6 +274,6 @@ class ScaleRules:
                 f"{shown(grade)} is not on the common scale {common}",
                 source=self.source,
                 column="maps_to",
-                fix="give the common scale with --grades",
+                fix=GIVE_COMMON_SCALE,
             )
         return code

@@ -1,11 +1,12 @@
-"""Where rows come from: text, Parquet, JSON Lines, DataFrames. A source knows its columns and where a row stands.
+"""Tables of text, Parquet, JSON Lines files and DataFrames, and how files are opened.
 
-A source reads only the columns asked for. Cells of text files stay text: what a grade or an id is,
-is decided in one place for every source (`encode.py`).
+A source reads only the requested columns. Cells of text files stay text: `encode.py` decides for every source what a
+grade or an id is.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -29,36 +30,40 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from crowdrank.errors import InputError, shown
+from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.columns import ID_NAMES
 from crowdrank.judgments.limits import LONGEST_ROW as LONGEST_ROW
 from crowdrank.judgments.limits import MAX_BYTES, lines_of, require_size, too_large, too_long
 
 DICTIONARY_BYTES_PER_ROW = 0.1
-"""A dictionary of more bytes than this for each row of a Parquet file is one of many ids."""
-
-GUESSED_SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
+"""Maximum size of a Parquet dictionary, per row, for which a column is read as codes."""
+SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 BLOCK = 1 << 20
 BYTES_PER_CODE = 4
 LARGEST_EXACT = 2**53
-"""From here on a floating-point number no longer holds every whole number."""
+"""Largest number up to which a float64 holds every whole number."""
+NOT_LABELED = "not labeled"
+SKIP_BAD_ROWS = Fix("leave such rows out with {}", "on_bad_rows", "skip")
+EXPORT_AS_CSV = "export the table as CSV, or as an Excel workbook (.xlsx)"
 
 
 class Source(ABC):
-    """Named columns of rows."""
+    """A table that can be read column by column."""
 
-    name: str
-    backend = "pandas"
-    names: list[str]
-    units: Mapping[str, str] = MappingProxyType({})  # of durations and costs, where the format says them
+    name: str  # path, for messages
+    backend = "pandas"  # DataFrame library of results
+    names: list[str]  # of the columns
+    units: Mapping[str, str] = MappingProxyType({})  # of durations and costs, if the format defines them
+    has_assessor_column = True  # whether the format can have one
 
     @abstractmethod
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """The columns named; lines that cannot be split are refused or counted as `bad_rows` says."""
+        """Return the columns `names`; `bad_rows` refuses or counts malformed lines."""
 
     def place(self, row: int) -> str:
-        """Where a row of the table that `read` returned stands, for a person."""
+        """Return the place in the file of a row of the table that `read` returned."""
         return f"row {row + 1}"
 
 
@@ -78,35 +83,50 @@ class FrameSource(Source):
         self.names = frames.column_names(frame)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """The columns named, as Arrow."""
+        """Return the columns `names` as Arrow columns."""
         frame = frames.collected(self.frame, list(names))
         columns = {name: frames.column_to_arrow(frame, name) for name in names}
         return pa.table({name: frames.as_cells(column, self.name, name) for name, column in columns.items()})
 
 
 class DelimitedSource(Source):
-    """Comma-, tab- or otherwise separated text with a header line."""
+    """Text with a header line whose cells are separated by a character.
 
-    def __init__(self, path: str | Path, separator: str = ",") -> None:
-        self.path, self.separator = Path(path), separator
-        self.name = str(path)
-        with opened(path) as stream:
-            self.names = next(self._records(stream, errors="strict"), (0, []))[1]
+    Args:
+        path: the file.
+        separator: the separator; by default, the one that the header uses.
+        expected: the separator of a header that could be split at several.
+
+    """
+
+    def __init__(self, path: str | Path, separator: str | None = None, expected: str = ",") -> None:
+        self.path, self.name = Path(path), str(path)
+        self.separator = separator or self._detect_separator(expected)
+        self.names = self._header(self.separator)
         if not self.names:
             raise no_rows(self.name)
         if any("\0" in name for name in self.names):
-            raise InputError("the text is not UTF-8 (is it UTF-16?)", source=self.name, fix="save it as UTF-8")
+            raise InputError("it is not a text file", source=self.name, kind="other-format", fix=EXPORT_AS_CSV)
         self._refuse_wrong_separator()
         self._last = self.names[-1]
-        self._left_out = np.empty(0, dtype=np.int64)
+        self._skipped_records = np.empty(0, dtype=np.int64)
+
+    def _header(self, separator: str) -> list[str]:
+        with opened(self.path) as stream:
+            return next(self._records(stream, separator, errors="strict"), (0, []))[1]
+
+    def _detect_separator(self, expected: str) -> str:
+        """Return `expected` if it separates the header, or else the separator that gives the most columns."""
+        n_columns = {separator: len(self._header(separator)) for separator in (expected, *SEPARATORS)}
+        return expected if n_columns[expected] > 1 else max(n_columns, key=lambda separator: n_columns[separator])
 
     def _records(
-        self, stream: BinaryIO, errors: str = "replace", after: Sequence[str] = ()
+        self, stream: BinaryIO, separator: str, errors: str = "replace", after: Sequence[str] = ()
     ) -> Iterator[tuple[int, list[str]]]:
-        """Each record that is not blank with the line it starts on; slow, for the header and for error messages."""
+        """Yield each non-blank record with its first line number; slow, for the header and for error messages."""
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors=errors, newline="")
         limit = csv.field_size_limit(LONGEST_ROW)
-        reader = csv.reader(chain(self._text_lines(text), after), delimiter=self.separator)
+        reader = csv.reader(chain(self._text_lines(text), after), delimiter=separator)
         line = 1
         try:
             for record in reader:
@@ -124,38 +144,38 @@ class DelimitedSource(Source):
             yield line
 
     def _refuse_wrong_separator(self) -> None:
-        others = [other for other in GUESSED_SEPARATORS if other != self.separator and other in self.names[0]]
+        others = [other for other in SEPARATORS if other != self.separator and other in self.names[0]]
         if len(self.names) == 1 and others:
             raise InputError(
-                f"the header {shown(self.names[0])} is one column when split at {self._spoken()}",
+                f"the header {shown(self.names[0])} is one column when split at {self._separator_name()}",
                 source=self.name,
-                fix=f"it looks separated by {GUESSED_SEPARATORS[others[0]]}: use --separator {others[0]!r}",
+                kind="wrong-separator",
+                fix=Fix(f"it looks separated by {SEPARATORS[others[0]]}: use {{}}", "separator", others[0]),
             )
 
-    def _spoken(self) -> str:
-        return GUESSED_SEPARATORS.get(self.separator, repr(self.separator))
+    def _separator_name(self) -> str:
+        return SEPARATORS.get(self.separator, repr(self.separator))
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """The columns named, every cell as text."""
+        """Return the columns `names`, every cell as text."""
         # The last column shows whether a quote is left open: it then holds the rest of the file.
-        asked = list(dict.fromkeys((*names, self._last)))
-        table, malformed = self._parse(asked)
+        table, malformed = self._parse(list(dict.fromkeys((*names, self._last))))
         last = table[self._last][-1].as_py() if len(table) else ""
         if malformed.has_newline or _has_newline(last):
             self._refuse_open_quote()
         if malformed.first is not None:
             bad_rows.malformed(self._malformed(malformed.first), len(malformed.numbers))
-            self._left_out = np.asarray(malformed.numbers) - 2
+            self._skipped_records = np.asarray(malformed.numbers) - 2
         return table.select(list(names))
 
     def _parse(self, names: list[str]) -> tuple[pa.Table, _MalformedRows]:
-        """Return the rows with as many cells as the header, and what is known of the others."""
+        """Return the rows with as many cells as the header, and information about the others."""
         malformed = _MalformedRows()
-        # Only the sequential parser knows numbers of rows; and Arrow's threads are never given a function to hold: they
-        # may let go of it when the interpreter is gone, and that aborts the process.
+        # Only the sequential parser counts rows. Arrow's threads never get a Python function: they may release it after
+        # the interpreter has ended, which aborts the process.
         for counting, block in ((False, BLOCK), (True, BLOCK), (True, LONGEST_ROW)):
             if counting and block == BLOCK and (place := _first_undecodable(self.path)):  # Arrow prints a traceback
-                raise _not_utf8_at(self.path, place)
+                raise _not_utf8(self.path, place)
             malformed = _MalformedRows()
             table = self._parsed(names, malformed.add if counting else None, block)
             if table is not None:
@@ -163,7 +183,7 @@ class DelimitedSource(Source):
         raise _open_quote(self.name, "")
 
     def _parsed(self, names: list[str], at_malformed: Any, block: int) -> pa.Table | None:
-        """The table; none where a row has other cells than the header and nobody takes note, or is above the block."""
+        """Return the table, or None if a row is malformed and there is no handler, or if it is longer than a block."""
         with arrow_file(self.path) as file:
             try:
                 return pyarrow.csv.read_csv(
@@ -182,32 +202,36 @@ class DelimitedSource(Source):
                 raise
 
     def _refuse_open_quote(self) -> None:
-        """Refuse a file whose last record only ends because the file does: what else it swallowed is unknown."""
+        """Raise InputError if a quote is open at the end of the file."""
         with opened(self.path) as stream:
-            for number, (line, cells) in enumerate(self._records(stream, after=["end"])):
+            for number, (line, cells) in enumerate(self._records(stream, self.separator, after=["end"])):
                 last, open_quote = f"row {number} (line {line})", cells != ["end"]
         if open_quote:
             raise _open_quote(self.name, last)
 
     def _malformed(self, row: Any) -> InputError:
-        spread = ", close a quote that runs on over lines" if _has_newline(row.text) else ""
+        quote = ", close a quote that spans lines" if _has_newline(row.text) else ""
         return InputError(
             f"{_there_are(row.actual_columns, 'cell')} where the header has {row.expected_columns}",
             source=self.name,
             place=self._place_of_record(row.number - 2),
-            fix=f"mend the line{spread}, check the separator ({self._spoken()}), or use --on-bad-rows skip",
+            fix=[
+                f"correct the line{quote}",
+                Fix(f"if cells are not separated by {self._separator_name()}, give {{}}", "separator"),
+                SKIP_BAD_ROWS,
+            ],
         )
 
     def place(self, row: int) -> str:
-        """The row, counted from 1 below the header, and its line in the file."""
+        """Return the number of a row, counted from 1 below the header, and its line in the file."""
         record = row
-        for left_out in self._left_out:
-            record += int(left_out <= record)
+        for skipped in self._skipped_records:
+            record += int(skipped <= record)
         return self._place_of_record(record)
 
     def _place_of_record(self, record: int) -> str:
         with opened(self.path) as stream:
-            for position, (line, _) in enumerate(self._records(stream)):
+            for position, (line, _) in enumerate(self._records(stream, self.separator)):
                 if position == record + 1:
                     return f"row {record + 1} (line {line})"
         return f"row {record + 1}"
@@ -215,14 +239,14 @@ class DelimitedSource(Source):
 
 @dataclass
 class _MalformedRows:
-    """The rows whose number of cells is not that of the header; only the first is kept as a whole."""
+    """Rows with another number of cells than the header; only the first is stored as a whole."""
 
     first: Any = None
     numbers: array[int] = field(default_factory=lambda: array("q"))
     has_newline: bool = False
 
     def add(self, row: Any) -> str:
-        """Take note of a row, and tell Arrow to skip it."""
+        """Add a row; return Arrow's answer that it is to be skipped."""
         if self.first is None:
             self.first = row
         self.numbers.append(row.number)
@@ -250,10 +274,10 @@ class ParquetSource(Source):
 
     @staticmethod
     def _coded_columns(about: pyarrow.parquet.FileMetaData, names: Sequence[str]) -> list[str]:
-        """Columns of text that the file holds as codes of few ids: these are read as codes.
+        """Return the text columns that are read as dictionary codes: those with few distinct ids.
 
-        A column with many ids would have a large dictionary for every group of rows: joining them costs more than
-        coding its text anew.
+        A column with many ids has a large dictionary for every group of rows; merging them costs more than encoding the
+        text.
         """
         coded = set(names)
         places = [place for place in range(about.num_columns) if about.schema.column(place).path in coded]
@@ -267,11 +291,11 @@ class ParquetSource(Source):
         return sorted(coded)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """Return the columns named."""
+        """Return the columns `names`."""
         with self._seekable() as file:
             whole = pyarrow.parquet.ParquetFile(file, pre_buffer=True)
             require_parquet_rows(whole.metadata, names, self.max_bytes, self.name)
-            # Asked for the metadata of a damaged column Arrow ends the process; asked for a row it says what is wrong.
+            # Reading the metadata of a damaged column aborts the process; reading a row raises an error first.
             next(whole.iter_batches(batch_size=1, columns=list(names)), None)
             require_parquet_size(whole.metadata, names, self.max_bytes, self.name)
             coded = self._coded_columns(whole.metadata, names)
@@ -284,7 +308,7 @@ class ParquetSource(Source):
 def require_parquet_rows(
     about: pyarrow.parquet.FileMetaData, names: Sequence[str], max_bytes: int, source: str
 ) -> None:
-    """Refuse a Parquet file whose numbers of rows contradict each other, or are too many to read."""
+    """Raise InputError if the row counts of a Parquet file contradict each other or exceed the limit."""
     rows = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
     if sum(rows) != about.num_rows or min(rows, default=0) < 0:
         raise damaged_rows(source)
@@ -295,33 +319,33 @@ def require_parquet_rows(
 def require_parquet_size(
     about: pyarrow.parquet.FileMetaData, names: Sequence[str], max_bytes: int, source: str
 ) -> None:
-    """Refuse a Parquet file whose columns `names` take more than `max_bytes` when unpacked."""
+    """Raise InputError if the columns `names` of a Parquet file take more than `max_bytes` decompressed."""
     asked = set(names)
     places = [place for place in range(about.num_columns) if about.schema.column(place).path in asked]
     groups = range(about.num_row_groups)
     sizes = [about.row_group(group).column(place).total_uncompressed_size for group in groups for place in places]
     if sum(sizes) > max_bytes:
-        raise too_large(source, "unpacked, it", max_bytes)
+        raise too_large(source, "decompressed, it", max_bytes)
 
 
 def damaged_rows(source: str) -> InputError:
-    """Return the error for a Parquet file whose rows are not those that its footer announces."""
-    problem = "it does not hold the rows that its footer announces"
-    return InputError(problem, source=source, fix="it is damaged: fetch or write it again")
+    """Return the error for a Parquet file with other rows than its footer states."""
+    problem = "it does not hold the rows that its footer states"
+    return InputError(problem, source=source, kind="damaged", fix="it is damaged: download or write it again")
 
 
 class JsonLinesSource(Source):
-    """One JSON object a line."""
+    """Text with one JSON object per line; a list of labels, as doccano exports it, is read as its only label."""
 
     def __init__(self, path: str | Path) -> None:
         self.path, self.name = Path(path), str(path)
         self._lines: list[int] = []
         with opened(path) as stream:
-            # Every line is asked for its keys: where a value is blank, writers leave its key out.
+            # All lines are scanned for keys: writers leave out the key of a blank value.
             self.names = list(dict.fromkeys(key for _, row in self._objects(stream, BadRows("skip")) for key in row))
         if not self.names:
             with opened(path) as stream:
-                _ = list(self._objects(stream, BadRows()))  # says what is wrong with the first line
+                _ = list(self._objects(stream, BadRows()))  # raises the error of the first line
             raise no_rows(self.name)
 
     def _objects(self, stream: BinaryIO, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -333,18 +357,21 @@ class JsonLinesSource(Source):
             if value is not None:
                 yield number, value
             else:
-                remedy = "mend it, or use --on-bad-rows skip"
-                bad_rows.malformed(InputError(problem, source=self.name, place=f"line {number}", fix=remedy))
+                fixes = ("correct it", SKIP_BAD_ROWS)
+                bad_rows.malformed(InputError(problem, source=self.name, place=f"line {number}", fix=fixes))
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """The columns named; a key that a line lacks is a missing value."""
+        """Return the columns `names`; a missing key is a missing value."""
         self._lines = []
         columns: dict[str, list[Any]] = {name: [] for name in names}
         with opened(self.path) as stream:
-            for number, value in self._objects(stream, bad_rows):
+            for number, row in self._objects(stream, bad_rows):
+                if is_unlabeled(row, names):
+                    bad_rows.leave_out(NOT_LABELED, 1)
+                    continue
                 self._lines.append(number)
-                for name in names:
-                    columns[name].append(value.get(name))
+                for name, column in columns.items():
+                    column.append(only_label(name, row.get(name)))
         return pa.table({name: self._column(name, cells) for name, cells in columns.items()})
 
     def _column(self, name: str, cells: list[Any]) -> pa.Array:
@@ -353,29 +380,52 @@ class JsonLinesSource(Source):
             if cell is None:
                 continue
             if kind_of_json(cell) not in (kind or kind_of_json(cell), ""):
-                raise self._no_cell(row, name, cell, "has another type than the values before it")
+                raise self._unusable(row, name, cell, "has another type than the values before it")
             kind = kind_of_json(cell)
             if not kind:
-                raise self._no_cell(row, name, cell, "is no cell")
+                raise self._unusable(row, name, cell, "is a list or an object")
         if any(type(cell) is float for cell in cells):
             inexact = [row for row, cell in enumerate(cells) if type(cell) is int and not _is_exact(cell)]
             if inexact:
-                reason = "cannot be kept exactly in a column that also has numbers with a decimal point"
-                raise self._no_cell(inexact[0], name, cells[inexact[0]], reason, "write the column as text")
+                problem = "cannot be stored exactly in a column that also has numbers with a decimal point"
+                raise self._unusable(inexact[0], name, cells[inexact[0]], problem, "write the column as text")
         try:
             return _json_column(cells)
         except UnicodeEncodeError as problem:
             row = next(row for row, cell in enumerate(cells) if cell is not None and not is_text(cell))
-            raise self._no_cell(row, name, cells[row], "is no text") from problem
+            raise self._unusable(row, name, cells[row], "is not text") from problem
 
-    def _no_cell(
-        self, row: int, name: str, cell: Any, problem: str, remedy: str = "make the column all text or all numbers"
+    def _unusable(
+        self, row: int, name: str, cell: Any, problem: str, fix: str = "make the column all text or all numbers"
     ) -> InputError:
-        return InputError(f"{shown(cell)} {problem}", source=self.name, place=self.place(row), column=name, fix=remedy)
+        return InputError(f"{shown(cell)} {problem}", source=self.name, place=self.place(row), column=name, fix=fix)
 
     def place(self, row: int) -> str:
-        """The row and its line in the file."""
+        """Return the number of a row and its line in the file."""
         return f"row {row + 1} (line {self._lines[row]})"
+
+
+def is_unlabeled(row: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Return whether an object has an empty list of labels in one of the columns `names`.
+
+    >>> is_unlabeled({"label": []}, ["label"]), is_unlabeled({"label": ["2"], "Comments": []}, ["label"])
+    (True, False)
+    """
+    return any(row.get(name) == [] for name in names if name.casefold() not in ID_NAMES)
+
+
+def only_label(column: str, value: Any) -> Any:
+    """Return the label in a list of labels, as doccano exports them; different labels are joined by `|`.
+
+    >>> [only_label("label", value) for value in (["2"], [[0, 5, "2"]], ["1", "2"], "2")]
+    ['2', '2', '1|2', '2']
+    """
+    if not isinstance(value, list) or column.casefold() in ID_NAMES:
+        return value
+    labels = [one[2] if isinstance(one, list) and len(one) == 3 else one for one in value]  # [start, end, label]
+    if not all(isinstance(label, str | int | float) for label in labels):
+        return value
+    return labels[0] if len(set(labels)) == 1 else "|".join(map(str, dict.fromkeys(labels)))
 
 
 def _json_object(text: str) -> tuple[dict[str, Any] | None, str]:
@@ -385,7 +435,7 @@ def _json_object(text: str) -> tuple[dict[str, Any] | None, str]:
         return None, f"{shown(text)} is not JSON"
     if not isinstance(value, dict):
         return None, "the line is JSON but not an object"
-    # Only an escape can bring a lone surrogate into a text.
+    # A lone surrogate can only come from an escape.
     unusable = next((key for key in value if not is_text(key)), None) if "\\u" in text else None
     return (value, "") if unusable is None else (None, f"the key {shown(unusable)} is not text")
 
@@ -395,12 +445,25 @@ def kind_of_json(cell: Any) -> str:
     return {str: "text", bool: "truth", int: "number", float: "number"}.get(type(cell), "")
 
 
+def text_cell(value: Any) -> str | None:
+    """Return a JSON or Excel value as text, or None for a list, an object, null and NaN.
+
+    >>> text_cell(1), text_cell(1.0), text_cell(0.5), text_cell("1 "), text_cell([1])
+    ('1', '1', '0.5', '1 ', None)
+    """
+    if value is None or isinstance(value, list | dict) or value != value:
+        return None
+    if isinstance(value, float) and value.is_integer() and abs(value) < LARGEST_EXACT:
+        return str(int(value))
+    return str(value)
+
+
 def _is_exact(number: int) -> bool:
     return abs(number) <= LARGEST_EXACT or (abs(number) < 10**300 and int(float(number)) == number)
 
 
 def _json_column(cells: list[Any]) -> pa.Array:
-    """Cells of one kind as Arrow; whole numbers too large for its integers are ids, which text keeps exact."""
+    """Return cells of one kind as an Arrow array; whole numbers that int64 cannot hold become text."""
     if all(cell is None or type(cell) is int for cell in cells):
         fits = all(cell is None or abs(cell) < 2**63 for cell in cells)
         return pa.array(cells if fits else [None if cell is None else str(cell) for cell in cells])
@@ -410,7 +473,7 @@ def _json_column(cells: list[Any]) -> pa.Array:
 
 
 def is_text(cell: str) -> bool:
-    """Return whether a text can be written as UTF-8: it has no lone surrogate."""
+    """Return whether a text can be encoded as UTF-8, that is, has no lone surrogate."""
     if cell.isascii():
         return True
     try:
@@ -421,14 +484,16 @@ def is_text(cell: str) -> bool:
 
 
 class WhitespaceSource(Source):
-    """Lines of a fixed number of words and no header: TREC qrels and run files."""
+    """Lines of a fixed number of words without a header: TREC qrels and run files."""
+
+    has_assessor_column = False
 
     def __init__(self, path: str | Path, names: Sequence[str]) -> None:
         self.path, self.name, self.names = Path(path), str(path), list(names)
         self._lines: list[int] = []
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """The columns named, every cell as text."""
+        """Return the columns `names`, every cell as text."""
         rows, self._lines = [], []
         with opened(self.path) as stream:
             for number, line in lines_of(stream, self.name):
@@ -445,14 +510,14 @@ class WhitespaceSource(Source):
 
     def _malformed(self, number: int, words: list[str]) -> InputError:
         return InputError(
-            f"{_there_are(len(words), 'word')} where {len(self.names)} belong",
+            f"{_there_are(len(words), 'word')} where {len(self.names)} are expected",
             source=self.name,
             place=f"line {number}",
-            fix=f"a line reads: {' '.join(self.names)}",
+            fix=f"a line has the words: {' '.join(self.names)}",
         )
 
     def place(self, row: int) -> str:
-        """The row and its line in the file."""
+        """Return the line of a row in the file."""
         return f"line {self._lines[row]}"
 
 
@@ -461,17 +526,17 @@ def _there_are(number: int, noun: str) -> str:
 
 
 def no_rows(name: str) -> InputError:
-    """What is said of a file or frame with no row in it."""
-    return InputError("there are no rows", source=name, fix="check that it is the one you mean")
+    """Return the error for a file or frame without rows."""
+    return InputError("there are no rows", source=name, kind="no-rows", fix="check that it is the right one")
 
 
 def _open_quote(name: str, place: str) -> InputError:
-    remedy = "close it, or write it twice inside a quoted cell"
-    return InputError("a quote is opened and never closed", source=name, place=place, fix=remedy)
+    fix = "close it, or write it twice inside a quoted cell"
+    return InputError("a quote is opened and never closed", source=name, place=place, fix=fix)
 
 
 def local_path(path: str | Path) -> Path:
-    """Return the path that an address of this machine names; other addresses stay as they are.
+    """Return the path of a `file:` address; other addresses are returned unchanged.
 
     >>> str(local_path("file:///data/a.csv")), str(local_path(Path("file:///data/a.csv"))), str(local_path("a.csv"))
     ('/data/a.csv', '/data/a.csv', 'a.csv')
@@ -483,14 +548,14 @@ def local_path(path: str | Path) -> Path:
 
 
 def check_size(path: str | Path, max_bytes: int = MAX_BYTES) -> None:
-    """Refuse a file that holds more than `max_bytes` bytes when unpacked."""
-    with opened(path) as stream:
+    """Raise InputError if a file has more than `max_bytes` bytes when decompressed."""
+    with opened(path, text=False) as stream:
         size = local_path(path).stat().st_size
         require_size(stream, size, _is_packed(path), max_bytes, str(path))
 
 
 def _is_path(path: Path) -> bool:
-    """Return whether the system can have a file of this name."""
+    """Return whether a file can have this name."""
     try:
         return b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:
@@ -503,71 +568,74 @@ def _is_packed(path: str | Path) -> bool:
 
 @contextmanager
 def arrow_file(path: str | Path, *, text: bool = True) -> Iterator[pa.NativeFile]:
-    """As `opened`, for Arrow, whose threads may hold a file for longer than the interpreter lives: none of Python's."""
-    with opened(path, text=text), pa.OSFile(os.fsencode(local_path(path))) as file:
-        yield pa.CompressedInputStream(file, "gzip") if _is_packed(path) else file
+    """Open a file for Arrow, without a Python object: its threads may outlive the interpreter."""
+    with opened(path, text=text) as stream, pa.OSFile(os.fsencode(local_path(path))) as file:
+        if isinstance(stream, io.BytesIO):
+            yield pa.BufferReader(stream.getvalue())
+        else:
+            yield pa.CompressedInputStream(file, "gzip") if _is_packed(path) else file
+
+
+def utf16_encoding(head: bytes) -> str | None:
+    """Return the encoding of UTF-16 text by its first four bytes: a byte order mark, or zeros in every second byte.
+
+    >>> [utf16_encoding("a,b".encode(encoding)[:4]) for encoding in ("utf-16", "utf-16-be", "utf-8")]
+    ['utf-16', 'utf-16-be', None]
+    """
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    zeros = [byte == 0 for byte in head[:4]]
+    patterns = {"utf-16-le": [False, True, False, True], "utf-16-be": [True, False, True, False]}
+    return next((encoding for encoding, pattern in patterns.items() if zeros == pattern), None)
 
 
 @contextmanager
 def opened(path: str | Path, *, text: bool = True) -> Iterator[BinaryIO]:
-    """Open a file's bytes, unpacked where the name ends in .gz; every problem with the file is an `InputError`."""
+    """Open the decompressed bytes of a file, UTF-16 text as UTF-8; every problem with it is an `InputError`."""
     path = local_path(path)
     if not _is_path(path):
-        raise InputError("there is no such file", source=repr(str(path)), fix="check the path")
+        raise InputError("there is no such file", source=repr(str(path)), kind="no-file", fix="check the path")
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             problem = "this is a pipe or a device, which cannot be read twice"
-            raise InputError(problem, source=str(path), fix="save what it holds as a file first")
-        if _is_packed(path):
-            with gzip.open(path) as packed:
-                yield cast(BinaryIO, packed)
-        else:
-            with path.open("rb") as stream:
-                yield stream
+            raise InputError(problem, source=str(path), fix="save its content as a file first")
+        with gzip.open(path) if _is_packed(path) else path.open("rb") as stream:
+            encoding = utf16_encoding(stream.peek(4)[:4]) if text else None
+            yield cast(BinaryIO, stream) if encoding is None else io.BytesIO(stream.read().decode(encoding).encode())
     except InputError:
         raise
-    except (FileNotFoundError, NotADirectoryError) as problem:
-        raise InputError("there is no such file", source=str(path), fix="check the path") from problem
-    except IsADirectoryError as problem:
-        raise InputError("this is a folder", source=str(path), fix="name the file in it") from problem
-    except PermissionError as problem:
-        raise InputError("it may not be read", source=str(path), fix="check its permissions") from problem
-    except UnicodeDecodeError as problem:
-        raise _not_utf8(path, text) from problem
-    except pa.ArrowInvalid as problem:
-        raise _arrow_problem(path, problem, text) from problem
-    except (OSError, EOFError, zlib.error, csv.Error, pa.ArrowException) as problem:
-        raise InputError(
-            f"it cannot be read ({_reason(getattr(problem, 'strerror', None) or problem)})",
-            source=str(path),
-            fix="it may be cut off or damaged: fetch it again",
-        ) from problem
-    except MemoryError as problem:
-        remedy = "use a machine with more memory, or fetch it again if it is damaged"
-        raise InputError("the memory is too small for it", source=str(path), fix=remedy) from problem
+    except (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, MemoryError, pa.ArrowException) as problem:
+        raise _unreadable(path, problem, text) from problem
 
 
-def _arrow_problem(path: Path, problem: Exception, text: bool) -> InputError:
-    reason = _reason(problem)
-    if "UTF8" in reason:
-        return _not_utf8(path, text)
-    if "Empty CSV" in reason:
-        return no_rows(str(path))
-    return InputError(
-        f"it cannot be read ({reason})", source=str(path), fix="it may be cut off, damaged or of another format"
-    )
+def _unreadable(path: Path, problem: Exception, text: bool) -> InputError:
+    """Return the error for a file that cannot be opened or parsed."""
+    reason = str(getattr(problem, "strerror", None) or problem).split("\n")[0].rstrip(".")[:160]
+    match problem:
+        case FileNotFoundError() | NotADirectoryError():
+            return InputError("there is no such file", source=str(path), kind="no-file", fix="check the path")
+        case IsADirectoryError():
+            return InputError("this is a folder", source=str(path), kind="folder", fix="give a file in it")
+        case PermissionError():
+            return InputError("it may not be read", source=str(path), fix="check its permissions")
+        case UnicodeDecodeError() if problem.encoding.startswith("utf-16"):
+            return InputError("the text is not valid UTF-16", source=str(path), kind="encoding", fix="save it as UTF-8")
+        case UnicodeDecodeError():
+            return _not_utf8(path, _first_undecodable(path) if text else "")
+        case pa.ArrowInvalid() if "UTF8" in reason:
+            return _not_utf8(path, _first_undecodable(path) if text else "")
+        case pa.ArrowInvalid() if "Empty CSV" in reason:
+            return no_rows(str(path))
+        case MemoryError():
+            fix = "use a machine with more memory, or download it again if it is damaged"
+            return InputError("there is not enough memory to read it", source=str(path), fix=fix)
+    fix = "it may be truncated, damaged or in another format"
+    return InputError(f"it cannot be read ({reason})", source=str(path), kind="damaged", fix=fix)
 
 
-def _reason(problem: object) -> str:
-    return str(problem).split("\n")[0].rstrip(".")[:160]
-
-
-def _not_utf8(path: Path, text: bool) -> InputError:
-    return _not_utf8_at(path, _first_undecodable(path) if text else "")
-
-
-def _not_utf8_at(path: Path, place: str) -> InputError:
-    return InputError("the text is not UTF-8", source=str(path), place=place, fix="save it as UTF-8")
+def _not_utf8(path: Path, place: str) -> InputError:
+    problem = "the text is neither UTF-8 nor UTF-16"
+    return InputError(problem, source=str(path), place=place, kind="encoding", fix="save it as UTF-8")
 
 
 def _first_undecodable(path: Path) -> str:

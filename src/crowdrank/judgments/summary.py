@@ -1,9 +1,9 @@
-"""A look at judgments before anything is done with them: what is in them, what is wrong, what to know."""
+"""Summarize judgments: facts, rows that cannot be used, and notes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any
@@ -12,40 +12,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._text import counted
+from crowdrank.errors import Fix, Message
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments
 
-MANY = 20
-"""From this many judgments on, one single answer is a habit."""
+MIN_JUDGMENTS = 20
+"""Minimum number of judgments of an assessor who is reported for giving one answer only."""
+RARE = 0.001
+"""Share of judgments below which a grade is reported as rare."""
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """Facts, problems (rows that cannot be used) and remarks (things to know)."""
+    """Facts about an input, and messages about its problems."""
 
     facts: dict[str, str]
-    problems: list[str]
-    remarks: list[str]
+    messages: tuple[Message, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """The same, ready for JSON."""
-        return asdict(self)
+    @property
+    def problems(self) -> list[Message]:
+        """Messages about data that cannot be used."""
+        return [message for message in self.messages if message.severity == "error"]
+
+    @property
+    def remarks(self) -> list[Message]:
+        """Warnings and notes."""
+        return [message for message in self.messages if message.severity != "error"]
 
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """What is counted of judgments; of shards, it adds up."""
+    """Counts of judgments; those of shards can be added.
 
-    sizes: NDArray[np.int64]  # (most + 1,) how many items have 0, 1, 2, ... judgments
-    answers: NDArray[np.int64]  # (n_assessors, n_grades + 1) how often each gave each code, 'cannot judge' first
+    Attributes:
+        sizes: number of items with 0, 1, 2, ... judgments.
+        answers: number of answers of each assessor (n_assessors, n_grades + 1), 'cannot judge' first.
+
+    """
+
+    sizes: NDArray[np.int64]
+    answers: NDArray[np.int64]
 
     @classmethod
     def of(cls, judgments: Judgments) -> Tally:
-        """The counts of judgments in memory."""
+        """Return the counts of judgments in memory."""
         n_answers = max(len(scale) for scale in judgments.scales) + 1
-        use = judgments.assessor.astype(np.int64) * n_answers + (judgments.grade - UNJUDGEABLE)
-        answers = np.bincount(use, minlength=judgments.n_assessors * n_answers).reshape(-1, n_answers)
+        cell = judgments.assessor.astype(np.int64) * n_answers + (judgments.grade - UNJUDGEABLE)
+        answers = np.bincount(cell, minlength=judgments.n_assessors * n_answers).reshape(-1, n_answers)
         return cls(np.bincount(np.diff(judgments.offsets)), answers)
 
     def __add__(self, other: Tally) -> Tally:
@@ -56,7 +70,7 @@ class Tally:
 
 
 def inspect(judgments: Judgments | ShardedJudgments) -> Inspection:
-    """Look over judgments that were read with `on_bad_rows="skip"`; those on disk, a shard at a time.
+    """Return facts and messages about judgments that were read with `on_bad_rows="skip"`.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -68,7 +82,8 @@ def inspect(judgments: Judgments | ShardedJudgments) -> Inspection:
     else:
         shards = (Tally.of(judgments.load(place, ids=False)) for place in range(len(judgments.shards)))
         tally, extras = reduce(add, shards), {}
-    return Inspection({**_facts(judgments, tally), **extras}, _problems(judgments), _remarks(judgments, tally))
+    messages = (*_bad_rows(judgments), *_notes(judgments, tally), *judgments.report.notes)
+    return Inspection({**_facts(judgments, tally), **extras}, messages)
 
 
 def _facts(judgments: Judgments | ShardedJudgments, tally: Tally) -> dict[str, str]:
@@ -82,11 +97,11 @@ def _facts(judgments: Judgments | ShardedJudgments, tally: Tally) -> dict[str, s
         "judgments per document": _spread(tally.sizes),
         "judgments per assessor": _spread(per_assessor),
     }
+    if judgments.report.columns:
+        facts["columns"] = column_text(judgments.report.columns)
     for number, scale in enumerate(judgments.scales):
-        counts = _grade_counts(judgments, tally, number)
-        shares = counts / max(counts.sum(), 1)
-        listed = ", ".join(f"{name}: {share:.1%}" for name, share in zip(scale.names, shares, strict=True))
-        facts["grades" if len(judgments.scales) == 1 else f"grades, scale {scale}"] = listed
+        name = "grades" if len(judgments.scales) == 1 else f"grades, scale {scale}"
+        facts[name] = grade_shares(scale, _grade_counts(judgments, tally, number))
     if judgments.n_unjudgeable:
         facts["cannot judge"] = f"{judgments.n_unjudgeable:,} ({judgments.n_unjudgeable / len(judgments):.1%})"
     if judgments.families is not None:
@@ -94,25 +109,44 @@ def _facts(judgments: Judgments | ShardedJudgments, tally: Tally) -> dict[str, s
     return facts
 
 
+def column_text(columns: Mapping[str, str]) -> str:
+    """Return the column of each role as text.
+
+    >>> column_text({"query": "qid", "grade": "label"})
+    'query = qid, grade = label'
+    """
+    return ", ".join(f"{role} = {column}" for role, column in columns.items())
+
+
+def grade_shares(scale: Scale, counts: NDArray[np.int64]) -> str:
+    """Return the share of each grade as text.
+
+    >>> grade_shares(Scale.parse("0-2"), np.array([2, 1, 1]))
+    '0: 50.0%, 1: 25.0%, 2: 25.0%'
+    """
+    shares = counts / max(counts.sum(), 1)
+    return ", ".join(f"{name}: {share:.1%}" for name, share in zip(scale.names, shares, strict=True))
+
+
 def _grade_counts(judgments: Judgments | ShardedJudgments, tally: Tally, scale: int) -> NDArray[np.int64]:
-    """How often each grade of a scale was given."""
-    mine = tally.answers[judgments.assessor_scale == scale].sum(axis=0)
-    counts: NDArray[np.int64] = mine[1 : len(judgments.scales[scale]) + 1]
+    """Return the number of judgments with each grade of a scale."""
+    answers = tally.answers[judgments.assessor_scale == scale].sum(axis=0)
+    counts: NDArray[np.int64] = answers[1 : len(judgments.scales[scale]) + 1]
     return counts
 
 
-def _spread(how_many: NDArray[np.int64]) -> str:
-    """The least, the most and the median, where `how_many` have 0, 1, 2, ..."""
-    below = np.cumsum(how_many)
+def _spread(counts: NDArray[np.int64]) -> str:
+    """Return minimum, maximum and median of values; `counts` are the numbers of values 0, 1, 2, ..."""
+    below = np.cumsum(counts)
     low, middle, high = (int(np.searchsorted(below, round(q * (below[-1] - 1)), "right")) for q in (0, 0.5, 1))
     return f"{low} to {high:,}, median {middle}"
 
 
 def _extra(name: str, column: NDArray[Any], judgments: Judgments) -> str:
     if name == "honeypot":
-        planted = column != NO_HONEYPOT
-        right = judgments.grade[planted] == column[planted]
-        return f"{counted(int(planted.sum()), 'judgment')}, {right.mean():.1%} right" if planted.any() else "none"
+        is_honeypot = column != NO_HONEYPOT
+        right = judgments.grade[is_honeypot] == column[is_honeypot]
+        return f"{counted(len(right), 'judgment')}, {right.mean():.1%} right" if len(right) else "none"
     missing = np.isnat(column) if name == "time" else np.isnan(column)
     known = column[~missing]
     if not len(known):
@@ -122,98 +156,87 @@ def _extra(name: str, column: NDArray[Any], judgments: Judgments) -> str:
     return f"total {known.sum():,.2f}, median {np.median(known):,.2f}"
 
 
-def _problems(judgments: Judgments | ShardedJudgments) -> list[str]:
-    """Describe the bad rows; rows that the format marks as not to be used are remarks instead."""
+def _bad_rows(judgments: Judgments | ShardedJudgments) -> Iterator[Message]:
+    """Yield a message for each reason: an error for bad rows, a note for rows that the format marks as unused."""
     report = judgments.report
-    return [
-        f"{counted(n, 'row')} ({reason}), the first: {report.examples[reason]}"
-        for reason, n in report.skipped.items()
-        if reason in report.examples
-    ]
+    for reason, n in report.skipped.items():
+        if reason in report.examples:
+            example = str(report.examples[reason]).removesuffix(".")
+            yield Message(f"{counted(n, 'row')} cannot be used ({reason}), the first: {example}", "bad-rows")
+        else:
+            yield _note("rows-left-out", f"{counted(n, 'row')} left out ({reason})")
 
 
-def _remarks(judgments: Judgments | ShardedJudgments, tally: Tally) -> list[str]:
+def _note(kind: str, problem: str, fix: Fix | None = None) -> Message:
+    return Message(problem, kind, "note", fixes=() if fix is None else (fix,))
+
+
+def _notes(judgments: Judgments | ShardedJudgments, tally: Tally) -> Iterator[Message]:
     report = judgments.report
-    remarks = [
-        f"{counted(n, 'row')} left out ({reason})."
-        for reason, n in report.skipped.items()
-        if reason not in report.examples
-    ]
     if report.repeats:
-        remarks.append(
-            f"{counted(report.repeats, 'repeated judgment')} of an assessor on the same document; the last one holds "
-            f"(--repeats)."
-        )
+        problem = f"{counted(report.repeats, 'repeated judgment')} of an assessor on the same document"
+        yield _note("repeats", problem, Fix("choose which one is used with {}", "repeats", "last"))
     if report.excluded:
-        remarks.append(f"{counted(report.excluded, 'judgment')} of excluded assessors left out.")
-    alone = int(tally.sizes[1])
-    if alone:
-        remarks.append(f"{counted(alone, 'document')} of {judgments.n_items:,} with a single judgment.")
-    remarks += _remarks_on_assessors(tally)
+        yield _note("excluded", f"{counted(report.excluded, 'judgment')} of excluded assessors left out")
+    if tally.sizes[1]:
+        single = counted(int(tally.sizes[1]), "document")
+        yield _note("single-judgments", f"{single} of {judgments.n_items:,} with a single judgment")
+    yield from _assessor_notes(tally)
     if len(judgments.scales) == 1:
-        remarks += _remarks_on_scale(judgments.scales[0], _grade_counts(judgments, tally, 0), not report.guessed)
-    if len(judgments.scales) > 1 and not judgments.maps_to_one_scale:
-        remarks.append("the scales differ and have no map to one scale: votes and Dawid-Skene will refuse them.")
-    return remarks
+        yield from _scale_notes(judgments.scales[0], _grade_counts(judgments, tally, 0), report.guessed)
+    elif not judgments.maps_to_one_scale:
+        problem = "the scales differ and have no map to one scale, so votes and Dawid-Skene cannot use them"
+        yield _note("scales-differ", problem, Fix("add the column maps_to to the scales file"))
 
 
-def _remarks_on_scale(scale: Scale, counts: NDArray[np.int64], told: bool) -> list[str]:
-    """Grades that nobody gave, or hardly anyone."""
-    seen = [name for name, count in zip(scale.names, counts, strict=True) if count]
-    never = [name for name, count in zip(scale.names, counts, strict=True) if not count]
-    rare = [name for name, count in zip(scale.names, counts, strict=True) if 0 < count < 0.001 * counts.sum()]
-    remarks = []
-    if never and told:
-        remarks.append(f"nobody gave {', '.join(never)}, of the scale {scale}.")
-    elif never and seen:
-        remarks.append(guessed_scale(scale, seen, never))
+def _scale_notes(scale: Scale, counts: NDArray[np.int64], inferred: bool) -> Iterator[Message]:
+    """Yield notes about grades that do not or hardly occur."""
+    names = np.array(scale.names, object)
+    unused, rare = names[counts == 0].tolist(), names[(counts > 0) & (counts < RARE * counts.sum())].tolist()
+    if unused and not inferred:
+        yield _note("unused-grades", f"the grades {', '.join(unused)} of the scale {scale} do not occur")
+    elif unused and counts.any():
+        yield inferred_scale(scale, counts)
     if rare:
-        remarks.append(
-            f"fewer than 0.1% of the judgments are {', '.join(rare)}; if the scale does not hold them, give it with "
-            f"--grades."
-        )
-    return remarks
+        problem = f"fewer than {RARE:.1%} of the judgments are {', '.join(rare)}"
+        yield _note("rare-grades", problem, Fix("if they are not on the scale, give it with {}", "grades"))
 
 
-def guessed_scale(scale: Scale, seen: Sequence[str], never: Sequence[str]) -> str:
-    """What is said of a scale that was read off grades which leave it open.
+def inferred_scale(scale: Scale, counts: NDArray[np.int64]) -> Message:
+    """Return the note about a scale that was inferred from grades which do not cover it.
 
-    >>> guessed_scale(Scale.parse("1-2"), ["2"], ["1"])
-    'the only grade is 2: the scale is not known and taken as 1,2; give it, as in --grades 0-2.'
+    >>> print(inferred_scale(Scale.parse("1-2"), np.array([0, 7])))
+    the only grade is 2, so the scale is not known and 1,2 is assumed; give it with grades='0-2'.
     """
-    if len(seen) > 1:
-        return (
-            f"nobody gave {', '.join(never)}: the scale is taken as {scale}, up to the highest grade given; if it is "
-            f"another, give it with --grades."
-        )
-    told = f"--grades 0-{max(int(scale.values[-1]), 1)}"
-    return f"the only grade is {seen[0]}: the scale is not known and taken as {scale}; give it, as in {told}."
+    names = np.array(scale.names, object)
+    used, unused = names[counts > 0].tolist(), names[counts == 0].tolist()
+    if len(used) == 1:
+        problem = f"the only grade is {used[0]}, so the scale is not known and {scale} is assumed"
+        return _note("inferred-scale", problem, Fix("give it with {}", "grades", f"0-{max(int(scale.values[-1]), 1)}"))
+    problem = f"the grades {', '.join(unused)} do not occur; the scale {scale} is assumed, up to the highest grade"
+    return _note("inferred-scale", problem, Fix("if it is another, give it with {}", "grades"))
 
 
-def scale_in_doubt(judgments: Judgments) -> str | None:
-    """What is said of a scale that was read off the grades, where some of its grades were never given: 7 may be a slip.
+def scale_in_doubt(judgments: Judgments) -> Message | None:
+    """Return the note about a scale that was inferred from grades which do not cover it, if there is one.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
-    >>> scale_in_doubt(read_judgments(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]})))
-    'the only grade is 1: the scale is not known and taken as 1,2; give it, as in --grades 0-2.'
+    >>> print(scale_in_doubt(read_judgments(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]}))))
+    the only grade is 1, so the scale is not known and 1,2 is assumed; give it with grades='0-2'.
     """
     if len(judgments.scales) > 1 or not judgments.report.guessed:
         return None
-    scale, given = judgments.scale, np.bincount(judgments.grade - UNJUDGEABLE, minlength=len(judgments.scale) + 1)[1:]
-    names = np.array(scale.names, object)
-    seen, never = names[given > 0].tolist(), names[given == 0].tolist()
-    return guessed_scale(scale, seen, never) if never and seen else None
+    counts = np.bincount(judgments.grade - UNJUDGEABLE, minlength=len(judgments.scale) + 1)[1:]
+    return inferred_scale(judgments.scale, counts) if counts.any() and not counts.all() else None
 
 
-def _remarks_on_assessors(tally: Tally) -> list[str]:
-    per_grade = tally.answers
-    total = per_grade.sum(axis=1)
-    stuck = int(((per_grade.max(axis=1) == total) & (total >= MANY)).sum())
+def _assessor_notes(tally: Tally) -> Iterator[Message]:
+    total = tally.answers.sum(axis=1)
     once = int((total == 1).sum())
-    remarks = []
+    constant = int(((tally.answers.max(axis=1) == total) & (total >= MIN_JUDGMENTS)).sum())
     if once:
-        remarks.append(f"{counted(once, 'assessor')} with a single judgment.")
-    if stuck:
-        remarks.append(f"{counted(stuck, 'assessor')} with {MANY} judgments or more and one single answer.")
-    return remarks
+        yield _note("assessors-with-one-judgment", f"{counted(once, 'assessor')} with a single judgment")
+    if constant:
+        problem = f"{counted(constant, 'assessor')} with {MIN_JUDGMENTS} judgments or more and only one answer"
+        yield _note("constant-assessors", problem)

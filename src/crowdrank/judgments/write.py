@@ -1,62 +1,80 @@
-"""Writing tables, by suffix, so that a file is whole or not there."""
+"""Write tables in the format of the suffix; a file is written completely or not at all."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
 from crowdrank._files import check_output_file, write_file
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, shown
+from crowdrank.judgments.scale import whole_number
+
+if TYPE_CHECKING:
+    from crowdrank.judgments.table import Judgments
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
+QRELS = ".qrels"
+QRELS_COLUMNS = ("query", "document", "grade")
 FORMULA = "[=+\\-@\t\r\n＝＋－＠]"
-"""The first character of what spreadsheet programs run as a formula (OWASP, CSV Injection)."""
+"""Regular expression of the first character of spreadsheet formulas (OWASP, CSV Injection)."""
+WHITE_SPACE = r"[ \t\n\v\f\r]"
 
 
-def check_output(path: str | Path) -> None:
-    """Refuse a path that cannot be written to, before any work is done.
+def check_output(path: str | Path, *, allow_qrels: bool = False) -> None:
+    """Raise an error if a table cannot be written to a path; call it before any work is done.
 
     >>> check_output("out.xlsx")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: Cannot write out.xlsx: its name ends in none of .csv, .tsv, .parquet, .jsonl (or these
     with .gz).
     """
-    if _suffix(path) not in SUFFIXES:
-        raise UsageError(f"Cannot write {path}: its name ends in none of {', '.join(SUFFIXES)} (or these with .gz).")
+    suffixes = (*SUFFIXES, *([QRELS] if allow_qrels else []))
+    if _suffix(path) not in suffixes:
+        raise UsageError(f"Cannot write {path}: its name ends in none of {', '.join(suffixes)} (or these with .gz).")
     check_output_file(path)
 
 
-def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
-    """Refuse tables that cannot be written, or that would replace an input or each other."""
-    for path in outputs.values():
+def check_outputs(
+    outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = (), *, qrels: Collection[str] = ()
+) -> None:
+    """Raise an error if tables cannot be written, or would replace an input or each other.
+
+    Args:
+        outputs: paths by the options that give them.
+        inputs: paths that are read.
+        qrels: options of `outputs` that can be qrels.
+
+    """
+    for option, path in outputs.items():
         if path is not None:
-            check_output(path)
+            check_output(path, allow_qrels=option in qrels)
     check_distinct(outputs, inputs)
 
 
 def check_distinct(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
-    """Refuse outputs that would replace an input or each other.
+    """Raise an error if outputs would replace an input or each other.
 
     >>> check_distinct({"-o": Path("a.csv")}, [Path("a.csv")])
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: -o names a.csv, which is read; choose another name.
+    crowdrank.errors.UsageError: -o names a.csv, which is an input; choose another name.
     """
     read = {path.resolve() for path in inputs if path is not None}
     for option, path in outputs.items():
         if path is not None and path.resolve() in read:
-            raise UsageError(f"{option} names {path}, which is read; choose another name.")
-    named = [path.resolve() for path in outputs.values() if path is not None]
-    if len(set(named)) < len(named):
+            raise UsageError(f"{option} names {path}, which is an input; choose another name.")
+    resolved = [path.resolve() for path in outputs.values() if path is not None]
+    if len(set(resolved)) < len(resolved):
         raise UsageError(f"{' and '.join(outputs)} name the same file; choose another name for one.")
 
 
@@ -64,24 +82,41 @@ def _suffix(path: str | Path) -> str:
     return Path(Path(path).name.lower().removesuffix(".gz")).suffix
 
 
+def is_qrels(path: str | Path | None) -> bool:
+    """Return whether a path is written as qrels.
+
+    >>> is_qrels("labels.qrels.gz"), is_qrels("labels.csv"), is_qrels(None)
+    (True, False, False)
+    """
+    return path is not None and _suffix(path) == QRELS
+
+
 def write_table(table: pa.Table, path: str | Path, *, csv_safe: bool = False) -> None:
-    r"""Write a table as CSV, TSV, Parquet or JSON Lines, compressed if the name ends in .gz.
+    r"""Write a table as CSV, TSV, Parquet, JSON Lines or qrels, compressed if the name ends in .gz.
 
     Args:
-        table: the table.
-        path: the file; its suffix names the format.
-        csv_safe: in CSV and TSV, put `'` before text that a spreadsheet program would run as a formula. It changes
-            ids, so a file that programs read back must be written without it.
+        table: the table. Qrels need the columns query, document and grade.
+        path: the file; its suffix gives the format.
+        csv_safe: in CSV and TSV, put `'` before text that a spreadsheet program would run as a formula. This changes
+            ids, so leave it out for files that programs read.
+
+    Raises:
+        UsageError: the suffix is unknown, or the table cannot be written as qrels.
+        OutputError: the file cannot be written.
 
     >>> import tempfile
     >>> out = Path(tempfile.mkdtemp()) / "a.jsonl"
     >>> write_table(pa.table({"a": [1]}), out)
     >>> out.read_text()
     '{"a": 1}\n'
+
     """
-    check_output(path)
+    check_output(path, allow_qrels=set(QRELS_COLUMNS) <= set(table.column_names))
+    lines = qrels_lines(table) if is_qrels(path) else []
     with write_file(path) as draft, _opened(draft, packed=Path(path).suffix.lower() == ".gz") as stream:
         match _suffix(path):
+            case ".qrels":
+                stream.writelines(lines)
             case ".parquet":
                 pyarrow.parquet.write_table(table, stream)
             case ".jsonl":
@@ -91,12 +126,53 @@ def write_table(table: pa.Table, path: str | Path, *, csv_safe: bool = False) ->
                 options = pyarrow.csv.WriteOptions(
                     delimiter="\t" if suffix == ".tsv" else ",", quoting_style="needed", quoting_header="needed"
                 )
-                plain = _undictionaried(table)
-                pyarrow.csv.write_csv(_without_formulas(plain) if csv_safe else plain, stream, options)
+                decoded = _decoded(table)
+                pyarrow.csv.write_csv(_without_formulas(decoded) if csv_safe else decoded, stream, options)
 
 
-def _undictionaried(table: pa.Table) -> pa.Table:
-    """The table with its dictionary-coded columns spelt out, which CSV needs."""
+def qrels_lines(table: pa.Table) -> list[bytes]:
+    r"""Return the lines of qrels; rows without a grade are left out.
+
+    Args:
+        table: the columns query, document and grade.
+
+    Raises:
+        UsageError: a grade is not a whole number, or an id holds white space.
+
+    >>> qrels_lines(pa.table({"query": ["q"], "document": ["d"], "grade": [2.0]}))
+    [b'q 0 d 2\n']
+
+    """
+    table = table.filter(pc.is_valid(table["grade"]))
+    ids = [_qrels_ids(table[name], name) for name in ("query", "document")]
+    grades = [whole_number(grade) for grade in table["grade"].to_pylist()]
+    if None in grades:
+        grade = shown(table["grade"][grades.index(None)].as_py())
+        fix = "write .csv, or give the judgments grades that are numbers"
+        raise UsageError(f"Qrels need whole numbers as grades, not {grade}; {fix}.", kind="not-qrels")
+    return [f"{query} 0 {document} {grade}\n".encode() for query, document, grade in zip(*ids, grades, strict=True)]
+
+
+def check_qrels(judgments: Judgments) -> None:
+    """Raise UsageError if a consensus of judgments cannot be written as qrels."""
+    for name, column in (("query", judgments.queries), ("document", judgments.documents)):
+        _qrels_ids(pa.chunked_array([column]), name)
+    labels = judgments.labels or judgments.main_scale.names
+    qrels_lines(pa.table({"query": ["q"] * len(labels), "document": ["d"] * len(labels), "grade": list(labels)}))
+
+
+def _qrels_ids(column: pa.ChunkedArray, name: str) -> list[str]:
+    texts = pc.cast(column, pa.string())
+    spaced = np.asarray(pc.match_substring_regex(texts, WHITE_SPACE))
+    if spaced.any():
+        text = shown(texts[int(np.argmax(spaced))].as_py())
+        raise UsageError(f"Qrels cannot hold the {name} {text}, which has white space; write .csv.", kind="not-qrels")
+    ids: list[str] = texts.to_pylist()
+    return ids
+
+
+def _decoded(table: pa.Table) -> pa.Table:
+    """Return the table with dictionary-encoded columns as plain columns, which CSV needs."""
     kinds = {field.name: field.type for field in table.schema if pa.types.is_dictionary(field.type)}
     for name, kind in kinds.items():
         table = table.set_column(table.column_names.index(name), name, table[name].cast(kind.value_type))
@@ -107,17 +183,17 @@ def _without_formulas(table: pa.Table) -> pa.Table:
     """Return the table with `'` before every text and column name that begins like a formula."""
     for position, field in enumerate(table.schema):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            text = pyarrow.compute.replace_substring_regex(table.column(position), rf"\A({FORMULA})", r"'\1")
+            text = pc.replace_substring_regex(table.column(position), rf"\A({FORMULA})", r"'\1")
             table = table.set_column(position, field.name, text)
     return table.rename_columns([f"'{name}" if re.match(FORMULA, name) else name for name in table.column_names])
 
 
 def _nan_as_null(table: pa.Table) -> pa.Table:
-    """The table with null for what is no number, which JSON has no word for."""
+    """Return the table with null for NaN and infinity, which JSON lacks."""
     for position, field in enumerate(table.schema):
         if pa.types.is_floating(field.type):
             column = table.column(position)
-            number = pyarrow.compute.if_else(pyarrow.compute.is_finite(column), column, pa.scalar(None, field.type))
+            number = pc.if_else(pc.is_finite(column), column, pa.scalar(None, field.type))
             table = table.set_column(position, field.name, number)
     return table
 
@@ -128,6 +204,6 @@ def _opened(path: Path, *, packed: bool) -> Iterator[IO[Any]]:
         if not packed:
             yield stream
             return
-        # Neither time nor name inside the file: the same table makes the same bytes.
-        with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as zipped:
-            yield zipped  # type: ignore[misc]
+        # Without time and name in the file, the same table gives the same bytes.
+        with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as compressed:
+            yield compressed  # type: ignore[misc]

@@ -114,7 +114,7 @@ def gather(
     gold = None if expert is None else expert if isinstance(expert, Gold) else read_gold(expert)
     pair_positions(known.query, known.document, known.query[:1], known.document[:1], "the features")  # refuses doubles
     doubt = scale_in_doubt(table)
-    notes = [] if doubt is None else [f"Of the judgments, {doubt}"]
+    notes = [] if doubt is None else [f"Of the judgments: {doubt}"]
     notes += [
         f"{counted(n, 'row')} of the judgments left out ({reason})." for reason, n in table.report.skipped.items()
     ]

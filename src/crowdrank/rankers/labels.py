@@ -94,7 +94,7 @@ def read_labels(
     numbers = "relevance" in opened.names and not {"grade", "label", "gold"} & set(opened.names)
     if len(shares) < 2 and not numbers:
         name = str(source) if isinstance(source, str | Path) else opened.name
-        return of_gold(read_gold(source, format=format, columns=columns, grades=grades), name)
+        return of_gold(read_gold(source, format=format, columns=columns, grades=grades), name)  # type: ignore[arg-type]
     mapped = parse_map(columns)
     asked = ["document"] if shares else ["document", "score"]
     found = resolve(

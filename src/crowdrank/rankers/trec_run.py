@@ -96,7 +96,7 @@ def _refuse_spaces(columns: dict[str, list[object]]) -> None:
 
 def join_features(paths: list[Path], format: str | None = None, columns: str | None = None) -> Features:
     """Join the features of several files; LETOR files need not name the same features."""
-    parts = [read_features(path, format=format, columns=columns) for path in paths]
+    parts = [read_features(path, format=format, columns=columns) for path in paths]  # type: ignore[arg-type]
     names = _shared_names(parts)
     for path, part in zip(paths, parts, strict=True):
         if part.names != names and not (part.zeros_omitted and set(part.names) <= set(names)):

@@ -1,0 +1,71 @@
+"""`crowdrank validate` and qrels of `aggregate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crowdrank import read_gold
+from terminal import Run, crowdrank
+
+LABELS = "query;document;assessor;grade\nq;a;x;0\nq;b;x;4\nq;a;y;1\nq;b;y;4\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    (tmp_path / "labels.csv").write_text(LABELS)
+    (tmp_path / "gold.txt").write_text("q 0 a 1\nq 0 b 5\n")
+    (tmp_path / "f.csv").write_text("query_id,query,docid,bm25,target\nq,how to,a,1.5,1\nq,how to,b,0.5,0\n")
+    (tmp_path / "bm25.trec").write_text("q 0 a 1 2.5 bm25\nq 0 b 2 1.5 bm25\n")
+    return lambda *words, **more: crowdrank(*words, cwd=tmp_path, **more)
+
+
+def test_validate_reads_all_inputs(run: Run) -> None:
+    words = ("--gold", "gold.txt", "--features", "f.csv", "--run", "bm25.trec", "--run", "bm25.trec")
+    done = run("validate", "labels.csv", *words)
+    assert done.returncode == 0, done.stderr
+    assert "query = query, document = document, assessor = assessor, grade = grade" in done.stdout
+    assert "Warning: f.csv: not used as features, because their names are those of grades: 'target'" in done.stdout
+    assert "Warning: the expert grades are on the scale 1-5 and the judgments on 0-4" in done.stdout
+    assert "--grades 1-5" in done.stdout
+    report = json.loads(run("validate", "-j", "labels.csv", *words, "--json").stdout)
+    assert list(report["inputs"]) == ["judgments", "gold", "features", "run 1", "run 2"]
+    assert [message["kind"] for message in report["fit"]] == ["scales-differ"]
+
+
+def test_validate_fails_if_something_cannot_be_used(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "other.qrels").write_text("q 0 A 1\n")
+    done = run("validate", "labels.csv", "--gold", "other.qrels")
+    assert done.returncode == 2
+    assert "Error: no document of the expert grades occurs in the judgments" in done.stdout
+    assert "'A' and 'a'" in done.stdout
+    missing = run("validate", "labels.csv", "--features", "none.csv")
+    assert missing.returncode == 2
+    assert missing.stderr == "Error: none.csv: there is no such file; check the path.\n"
+    assert run("validate").returncode == 2
+
+
+def test_the_assessor_of_a_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "ann.csv").write_text("query,docid,label\nq,a,1\nq,b,0\n")
+    done = run("validate", "ann.csv")
+    assert "the name of the file, 'ann', is used; give another with --assessor-name" in done.stdout
+    assert "--assessor-name" not in run("validate", "ann.csv", "--assessor-name", "bob").stdout
+    both = run("validate", "ann.csv", "labels.csv", "--json")
+    assert json.loads(both.stdout)["inputs"]["judgments"]["facts"]["assessors"] == "3"
+
+
+def test_aggregate_writes_qrels(run: Run, tmp_path: Path) -> None:
+    done = run("aggregate", "labels.csv", "-m", "majority", "-o", "out.qrels.gz")
+    assert done.returncode == 0, done.stderr
+    assert read_gold(tmp_path / "out.qrels.gz").frame["grade"].tolist() == [1, 4]
+    (tmp_path / "names.csv").write_text(LABELS.replace(";0", ";bad").replace(";1", ";bad").replace(";4", ";good"))
+    named = run("aggregate", "names.csv", "--grades", "bad,good", "-m", "majority", "-o", "named.qrels")
+    assert (named.returncode, "whole numbers as grades" in named.stderr) == (2, True)
+    (tmp_path / "spaces.csv").write_text(LABELS.replace(";a;", ";a b;"))
+    spaces = run("aggregate", "spaces.csv", "-m", "majority", "-o", "spaces.qrels")
+    assert (spaces.returncode, "the document 'a b', which has white space" in spaces.stderr) == (2, True)
+    assessors = run("aggregate", "labels.csv", "-m", "majority", "--assessors", "who.qrels")
+    assert assessors.returncode == 2
+    assert not list(tmp_path.glob("[nsw]*.qrels"))

@@ -1,0 +1,371 @@
+"""Files as users have them: exports, workbooks, encodings, separators, several files."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+import zipfile
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crowdrank import Judgments, read_features, read_gold, read_judgments, read_run
+from crowdrank.errors import DataWarning, Fix, InputError, UsageError
+
+ROWS = [["query", "document", "assessor", "grade"], ["q1", "a", "ann", "2"], ["q1", "b", "bob", "0"]]
+READ = [("q1", "a", "ann", 2), ("q1", "b", "bob", 0)]
+
+
+def rows(judgments: Judgments) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in judgments.to_arrow().to_pylist()]
+
+
+def text(separator: str = ",") -> str:
+    return "".join(separator.join(row) + "\n" for row in ROWS)
+
+
+def put(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def workbook(table: list[list[Any]], **sheets: list[list[Any]]) -> bytes:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in table:
+        book.active.append(row)
+    for name, more in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in more:
+            sheet.append(row)
+    out = io.BytesIO()
+    book.save(out)
+    return out.getvalue()
+
+
+# Encodings and separators.
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.json", "a.csv.gz"])
+def test_encodings(encoding: str, name: str, tmp_path: Path) -> None:
+    objects = [dict(zip(ROWS[0], row, strict=True)) for row in ROWS[1:]]
+    content = {
+        "a.jsonl": "".join(json.dumps(one) + "\n" for one in objects),
+        "a.json": json.dumps(objects),
+        "a.tsv": text("\t"),
+    }.get(name, text())
+    raw = content.encode(encoding)
+    if encoding == "utf-16-be":
+        raw = b"\xfe\xff" + raw
+    path = put(tmp_path / name, gzip.compress(raw) if name.endswith(".gz") else raw)
+    assert rows(read_judgments(path)) == READ
+
+
+def test_invalid_utf_16(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.csv", text().encode("utf-16") + b"\x00\xd8")
+    with pytest.raises(InputError) as caught:
+        read_judgments(path)
+    assert caught.value.kind == "encoding"
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.txt"])
+def test_separators_are_detected(separator: str, name: str, tmp_path: Path) -> None:
+    assert rows(read_judgments(put(tmp_path / name, text(separator)))) == READ
+
+
+def test_a_separator_in_quotes_and_one_that_is_given(tmp_path: Path) -> None:
+    quoted = put(tmp_path / "a.csv", '"query;x";docid;grade\n"q,1;2";a;1\n')
+    judgments = read_judgments(quoted, columns="query=query;x")
+    assert rows(judgments) == [("q,1;2", "a", "a", 1)]
+    with pytest.raises(InputError) as caught:
+        read_judgments(put(tmp_path / "b.csv", text(";")), separator=",")
+    assert caught.value.fix is not None
+    assert (caught.value.kind, caught.value.fix.parameter, caught.value.fix.value) == (
+        "wrong-separator",
+        "separator",
+        ";",
+    )
+
+
+@pytest.mark.parametrize("name", ["dl19.txt", "qrels.dev.tsv", "a.trec", "a.qrels", "qrels"])
+@pytest.mark.parametrize("iteration", ["0", "Q0", "q0"])
+def test_qrels_are_recognized_by_content(name: str, iteration: str, tmp_path: Path) -> None:
+    path = put(tmp_path / name, f"1 {iteration} a 2\n1 {iteration} b 0\n".replace(" ", "\t" if ".tsv" in name else " "))
+    assert read_gold(path).frame.to_numpy().tolist() == [["1", "a", 2], ["1", "b", 0]]
+
+
+@pytest.mark.parametrize("name", ["bm25.txt", "bm25.trec", "bm25.run", "bm25"])
+@pytest.mark.parametrize("iteration", ["0", "Q0"])
+def test_runs_are_recognized_by_content(name: str, iteration: str, tmp_path: Path) -> None:
+    path = put(tmp_path / name, f"1 {iteration} a 1 9.5 bm25\n1 {iteration} b 2 8.5 bm25\n")
+    assert read_run(path)["score"].tolist() == [9.5, 8.5]
+
+
+def test_scores_and_features_are_not_taken_for_a_book_of_raters(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.csv", "query,docid,score\nq,a,1.5\nq,b,0.5\n")
+    assert read_run(path)["score"].tolist() == [1.5, 0.5]
+    assert read_features(path).names == ("score",)
+
+
+# doccano.
+
+
+@pytest.mark.parametrize(
+    ("labels", "grade"),
+    [(["2"], 2), ([2], 2), ("2", 2), ([[0, 5, "2"]], 2), (["2", "2"], 2)],
+)
+@pytest.mark.parametrize("key", ["label", "labels", "cats"])
+def test_doccano(labels: Any, grade: int, key: str, tmp_path: Path) -> None:
+    export = [
+        {"id": 1, "text": "long text", "query": "how to", "query_id": 7, "passage_id": 31, key: labels, "Comments": []},
+        {"id": 2, "text": "more", "query": "how to", "query_id": 7, "passage_id": 32, key: [], "Comments": []},
+    ]
+    path = put(tmp_path / "ann.jsonl", "".join(json.dumps(one) + "\n" for one in export))
+    judgments = read_judgments(path)
+    assert rows(judgments) == [(7, 31, "ann", grade)]
+    assert judgments.report.columns == {"query": "query_id", "document": "passage_id", "grade": key}
+    assert judgments.report.skipped == {"not labeled": 1}
+    assert [note.kind for note in judgments.report.notes] == ["assessor-from-file-name"]
+    whole = read_judgments(put(tmp_path / "ann.json", json.dumps(export)))
+    assert rows(whole) == [("7", "31", "ann", grade)]
+    assert whole.report.skipped == {"not labeled": 1}
+
+
+def test_several_labels_of_one_example_are_not_a_grade(tmp_path: Path) -> None:
+    path = put(tmp_path / "ann.jsonl", '{"doc_id": 1, "label": ["1", "2"]}\n{"doc_id": 2, "label": ["2"]}\n')
+    with pytest.raises(InputError, match=r"'1\|2'"):
+        read_judgments(path)
+
+
+# Columns.
+
+
+def test_an_id_column_is_preferred_to_a_text_column(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.csv", "query,qid,document,docno,worker,worker_id,label\nhow,1,text,d1,Ann,w1,2\n")
+    judgments = read_judgments(path)
+    assert rows(judgments) == [("1", "d1", "w1", 2)]
+    assert judgments.report.columns == {
+        "query": "qid",
+        "document": "docno",
+        "assessor": "worker_id",
+        "grade": "label",
+    }
+    own = read_judgments(path, columns="query=query,document=document")
+    assert rows(own) == [("how", "text", "w1", 2)]
+
+
+def test_columns_of_several_files_are_reported(tmp_path: Path) -> None:
+    put(tmp_path / "a.csv", "qid,docid,worker,label\n1,a,x,1\n")
+    put(tmp_path / "b.csv", "topic,docid,judge,grade\n1,a,y,0\n")
+    columns = read_judgments(tmp_path).report.columns
+    assert columns == {
+        "query": "qid or topic",
+        "document": "docid",
+        "assessor": "worker or judge",
+        "grade": "label or grade",
+    }
+
+
+# Assessors without a column.
+
+
+def test_the_file_name_is_the_assessor(tmp_path: Path) -> None:
+    path = put(tmp_path / "ann.lee.csv.gz", gzip.compress(b"query,docid,grade\nq,a,1\nq,b,0\n"))
+    judgments = read_judgments(path)
+    assert judgments.assessors.to_pylist() == ["ann.lee"]
+    (note,) = judgments.report.notes
+    assert (note.severity, note.kind, note.location.source) == ("note", "assessor-from-file-name", str(path))
+    assert read_judgments(path, assessor_name="bob").assessors.to_pylist() == ["bob"]
+    assert read_judgments(path, assessor_name="bob").report.notes == ()
+
+
+def test_documents_that_occur_twice_need_an_assessor(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.csv", "query,docid,coder,grade\nq,a,x,1\nq,a,y,0\n")
+    with pytest.raises(InputError) as caught:
+        read_judgments(path)
+    assert [fix.parameter for fix in caught.value.fixes] == ["columns", "assessor_name"]
+    assert read_judgments(path, columns="assessor=coder").assessors.to_pylist() == ["x", "y"]
+    assert len(read_judgments(path, assessor_name="x", repeats="keep")) == 2
+
+
+# Several files.
+
+
+def test_lists_folders_and_patterns(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "ann.csv", "qid;docid;grade\nq;a;1\nq;7;0\n")
+    put(tmp_path / "in" / "bob.jsonl", '{"qid": "q", "docid": 7, "label": [2]}\n')
+    put(tmp_path / "in" / "sub" / "carl.txt", "q 0 a 1\n")
+    put(tmp_path / "in" / ".hidden.csv", "x\n")
+    put(tmp_path / "in" / "README.md", "Labels of three people.\n")
+    expected = [("q", "a", "ann", 1), ("q", "a", "carl", 1), ("q", "7", "ann", 0), ("q", "7", "bob", 2)]
+    folder = read_judgments(tmp_path / "in")
+    assert rows(folder) == expected
+    assert "files-not-read" in [note.kind for note in folder.report.notes]
+    sources: tuple[list[str | Path], ...] = (
+        [tmp_path / "in" / "ann.csv", tmp_path / "in" / "bob.jsonl", tmp_path / "in" / "sub" / "carl.txt"],
+        [str(tmp_path / "in" / "*.csv"), tmp_path / "in" / "*.jsonl", tmp_path / "in" / "sub"],
+    )
+    for source in sources:
+        assert rows(read_judgments(source)) == expected
+    assert len(read_judgments(str(tmp_path / "in" / "**" / "*.txt"))) == 1
+    with pytest.raises(InputError) as caught:
+        read_judgments(tmp_path / "in" / "*.tsv")
+    assert caught.value.kind == "no-file"
+
+
+def test_later_files_replace_earlier_judgments(tmp_path: Path) -> None:
+    first, second = put(tmp_path / "a.csv", text()), put(tmp_path / "b.csv", text().replace(",2", ",1"))
+    assert rows(read_judgments([first, second]))[0] == ("q1", "a", "ann", 1)
+    assert rows(read_judgments([second, first]))[0] == ("q1", "a", "ann", 2)
+    judgments = read_judgments([first, second])
+    assert (judgments.report.rows, judgments.report.repeats) == (4, 2)
+    with pytest.raises(InputError) as caught:
+        read_judgments([first, second], repeats="error")
+    assert f"{first}, row 1 (line 2) and {second}, row 1 (line 2)" in caught.value.problem
+
+
+def test_locations_name_the_file(tmp_path: Path) -> None:
+    good, bad = put(tmp_path / "a.csv", text()), put(tmp_path / "b.csv", text().replace(",0", ",bad"))
+    with pytest.raises(InputError) as caught:
+        read_judgments([good, bad])
+    assert f"{bad}, row 2 (line 3), column 'grade'" in str(caught.value)
+    skipping = read_judgments([good, bad], on_bad_rows="skip")
+    assert f"{bad}, row 2 (line 3)" in str(skipping.report.examples["grade off the scale"])
+    with pytest.raises(InputError) as caught:
+        read_judgments([good, put(tmp_path / "c.csv", "")])
+    assert caught.value.location.source == str(tmp_path / "c.csv")
+
+
+def test_ids_of_parquet_and_text_are_one(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"query": [1, 1], "document": [7.0, None], "assessor": ["x", "x"], "grade": [1, 0]})
+    frame.iloc[:1].to_parquet(tmp_path / "a.parquet")
+    put(tmp_path / "b.csv", "query,document,assessor,grade\n1,7,y,0\n")
+    assert rows(read_judgments(tmp_path)) == [("1", "7", "x", 1), ("1", "7", "y", 0)]
+
+
+def test_an_empty_list_and_other_objects(tmp_path: Path) -> None:
+    for nothing in ([], None, 7, [7]):
+        with pytest.raises(UsageError):
+            read_judgments(nothing)  # type: ignore[arg-type]
+
+
+def test_grades_features_and_runs_of_several_files(tmp_path: Path) -> None:
+    gold = [put(tmp_path / f"{name}.qrels", f"{name} 0 d 1\n") for name in "ab"]
+    assert len(read_gold(gold)) == 2
+    runs = [put(tmp_path / f"{name}.run", f"{name} Q0 d 1 2.5 x\n") for name in "ab"]
+    assert read_run(runs)["query"].tolist() == ["a", "b"]
+    letor = [put(tmp_path / "a.letor", "1 qid:1 2:5\n"), put(tmp_path / "b.letor", "0 qid:2 1:3 10:1\n")]
+    features = read_features(letor)
+    assert features.names == ("f1", "f2", "f10")
+    assert features.matrix.tolist() == [[0, 5, 0], [3, 0, 1]]
+    tables = [put(tmp_path / "a.csv", "document,x,y1\na,1,2\n"), put(tmp_path / "b.csv", "document,y1,x\nb,4,3\n")]
+    assert read_features(tables).matrix.tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(InputError) as caught:
+        read_features([tables[0], put(tmp_path / "c.csv", "document,x\nc,1\n")])
+    assert (caught.value.kind, caught.value.location.source) == ("no-column", str(tmp_path / "c.csv"))
+
+
+# Features.
+
+
+def test_columns_that_are_not_features(tmp_path: Path) -> None:
+    path = put(tmp_path / "f.csv", "qid,query,docid,bm25,target,y,nist_grade\nq,how,a,1.5,1,1,2\nq,how,b,0.5,0,0,0\n")
+    with pytest.warns(DataWarning) as caught:
+        features = read_features(path)
+    assert features.names == ("bm25",)
+    assert features.grade is not None
+    assert features.grade.tolist() == [2, 0]
+    assert features.columns == {"query": "qid", "document": "docid", "grade": "nist_grade"}
+    kinds = {note.kind: note.severity for note in features.notes}
+    assert kinds == {"grade-among-features": "note", "grade-like-features": "warning", "text-columns": "note"}
+    warning = caught[0].message
+    assert isinstance(warning, DataWarning)
+    assert warning.kind == "grade-like-features"
+
+
+@pytest.mark.parametrize(("cell", "words"), [("acme", "encode text as numbers"), ("0,5", "decimals with a point")])
+def test_a_feature_that_is_not_a_number(cell: str, words: str, tmp_path: Path) -> None:
+    path = put(tmp_path / "f.csv", f"document;brand\na;1\nb;{cell}\n")
+    with pytest.raises(InputError) as caught:
+        read_features(path)
+    assert (caught.value.kind, caught.value.location.column) == ("not-a-number", "brand")
+    assert any(words in fix.text for fix in caught.value.fixes)
+
+
+# Excel.
+
+
+def test_a_workbook(tmp_path: Path) -> None:
+    table: list[list[Any]] = [
+        [],
+        ["topic", "docid", "worker", "label", "time", None],
+        [1, "007", "ann", 2, datetime(2024, 5, 31, 10, 15)],
+        [],
+        [1, 123456789012345, "bob", 0.0, None],
+        [2.0, 8, "bob", "1", None],
+    ]
+    path = put(tmp_path / "a.xlsx", workbook(table, more=[["query"], ["other"]]))
+    judgments = read_judgments(path)
+    read = [row[:4] for row in rows(judgments)]
+    assert read == [("1", "007", "ann", 2), ("1", "123456789012345", "bob", 0), ("2", "8", "bob", 1)]
+    assert str(judgments.extras["time"][0]) == "2024-05-31T10:15:00.000000"
+    assert rows(read_judgments(put(tmp_path / "misnamed.csv", path.read_bytes()))) == rows(judgments)
+    assert rows(read_judgments(put(tmp_path / "a.bin", path.read_bytes()), format="xlsx")) == rows(judgments)
+    features = put(tmp_path / "f.xlsx", workbook([["docid", "bm25"], ["a", 1.5], ["b", None]]))
+    assert str(read_features(features).matrix.tolist()) == "[[1.5], [nan]]"
+    assert len(read_gold(put(tmp_path / "g.xlsx", workbook([["docid", "grade"], ["a", 1]])))) == 1
+
+
+def test_errors_about_workbooks(tmp_path: Path) -> None:
+    bad = put(tmp_path / "bad.xlsx", workbook([["docid", "worker", "label"], ["a", "x", 1], [], ["b", "x", "?"]]))
+    with pytest.raises(InputError) as caught:
+        read_judgments(bad)
+    assert (caught.value.location.place, caught.value.location.column) == ("row 2 (row 4 of the sheet)", "label")
+    rounded = put(tmp_path / "rounded.xlsx", workbook([["docid", "worker", "label"], [1.5e17, "x", 1]]))
+    with pytest.raises(InputError, match="more digits than Excel stores"):
+        read_judgments(rounded)
+    empty = put(tmp_path / "empty.xlsx", workbook([]))
+    with pytest.raises(InputError) as caught:
+        read_judgments(empty)
+    assert caught.value.kind == "no-rows"
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("labels.csv", text())
+    for content in (archive.getvalue(), b"PK\x03\x04 and more"):
+        with pytest.raises(InputError) as caught:
+            read_judgments(put(tmp_path / "not.xlsx", content))
+        assert caught.value.kind == "damaged"
+    with pytest.raises(InputError) as caught:
+        read_judgments(put(tmp_path / "not.csv", archive.getvalue()), format="csv")
+    assert caught.value.fix == Fix("give {}", "format", "xlsx")
+
+
+def test_a_workbook_that_is_too_large(tmp_path: Path) -> None:
+    path = put(
+        tmp_path / "a.xlsx", workbook([["docid", "worker", "label"], *(["a" * 20, "x", 1] for _ in range(3000))])
+    )
+    assert path.stat().st_size < 40_000
+    with pytest.raises(InputError) as caught:
+        read_judgments(path, max_bytes=40_000)
+    assert caught.value.kind == "too-large"
+    assert caught.value.fix is not None
+    assert caught.value.fix.parameter == "max_bytes"
+
+
+def test_workbooks_need_openpyxl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(tmp_path / "a.xlsx", workbook(ROWS))
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    readers: list[Callable[..., Any]] = [read_judgments, read_gold, read_features, read_run]
+    for read in readers:
+        with pytest.raises(UsageError) as caught:
+            read(path)
+        assert "pip install 'crowdrank[excel]'" in str(caught.value)

@@ -1,0 +1,117 @@
+"""Validate several inputs together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from crowdrank import read_partitions
+from crowdrank.judgments.validation import ValidationReport, validate
+
+LABELS = pd.DataFrame(
+    {
+        "query": ["1", "1", "1", "2"],
+        "document": ["d1", "d2", "d1", "d1"],
+        "assessor": list("xxyy"),
+        "grade": [0, 4, 1, 2],
+    }
+)
+
+
+def kinds(report: ValidationReport) -> dict[str, str]:
+    return {message.kind: message.severity for message in report.fit}
+
+
+def grades(**columns: Any) -> pd.DataFrame:
+    return pd.DataFrame({"query": ["1", "1"], "document": ["d1", "d2"], "grade": [0, 4], **columns})
+
+
+def test_inputs_that_fit() -> None:
+    features = pd.DataFrame({"query": ["1", "1", "2"], "document": ["d1", "d2", "d1"], "bm25": [1.0, 2.0, 1.5]})
+    run = pd.DataFrame({"query": ["1", "1"], "document": ["d1", "d2"], "score": [1.0, 2.0]})
+    report = validate(LABELS, gold=grades(), features=features, runs=[run, run])
+    assert report.is_valid
+    assert list(report.inputs) == ["judgments", "gold", "features", "run 1", "run 2"]
+    assert report.fit == ()
+    assert report.inputs["judgments"].facts["columns"].startswith("query = query, document = document")
+    assert report.to_dict()["inputs"]["features"]["facts"]["features"] == "1"
+
+
+def test_a_feature_that_is_the_grade() -> None:
+    documents = [f"d{number}" for number in range(12)]
+    values = [number % 3 for number in range(12)]
+    gold = pd.DataFrame({"document": documents, "grade": values})
+    leak = [1 - 2.0 * value for value in values]
+    features = pd.DataFrame({"document": documents, "bm25": range(12), "leak": leak, "flat": 1.0})
+    report = validate(gold=gold, features=features)
+    assert kinds(report) == {"feature-equals-grade": "warning"}
+    assert "'leak'" in report.fit[0].problem
+
+
+@pytest.mark.parametrize("name", ["gold", "features", "run"])
+def test_each_input_alone(name: str, tmp_path: Path) -> None:
+    frames: dict[str, Any] = {
+        "gold": grades(),
+        "features": pd.DataFrame({"document": ["a"], "bm25": [1.0]}),
+        "run": pd.DataFrame({"document": ["a"], "score": [1.0]}),
+    }
+    words = {"runs": [frames[name]]} if name == "run" else {name: frames[name]}
+    report = validate(**words)
+    assert list(report.inputs) == [name]
+    assert report.is_valid
+
+
+def test_nothing_in_common_and_ids_of_another_form() -> None:
+    report = validate(LABELS, gold=grades(query=["01", "01"], document=["D1", " d2"]))
+    assert not report.is_valid
+    assert kinds(report)["nothing-in-common"] == "error"
+    alike = [message for message in report.fit if message.kind == "look-alike-ids"]
+    assert [message.severity for message in alike] == ["warning", "warning"]
+    assert "'01' and '1'" in alike[0].problem
+    assert "'D1' and 'd1'" in alike[1].problem
+
+
+def test_some_in_common() -> None:
+    run = pd.DataFrame({"query": ["1", "1"], "document": ["d1", "z"], "score": [1.0, 2.0]})
+    report = validate(LABELS, runs=[run])
+    assert kinds(report) == {"partial-overlap": "note"}
+    assert "1 of 2 documents of the run (50.0%)" in report.fit[0].problem
+    without = validate(gold=grades(), runs=[run])
+    assert "expert grades" in without.fit[0].problem
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "severity"),
+    [([1, 5], {}, "warning"), ([0, 4], {}, None), ([0, 2], {}, "note"), ([0, 1], {"grades": "0,1"}, "warning")],
+)
+def test_scales(values: list[int], options: dict[str, str], severity: str | None) -> None:
+    report = validate(LABELS, gold=grades(grade=values), gold_options=options)
+    assert kinds(report).get("scales-differ") == severity
+    if severity == "warning":
+        (message,) = (one for one in report.fit if one.kind == "scales-differ")
+        assert message.fixes[1].parameter == "grades"
+
+
+def test_an_input_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    twice = pd.DataFrame({"document": ["a", "a"], "score": [1.0, 2.0]})
+    report = validate(tmp_path / "none.csv", gold=tmp_path / "none.qrels", features=tmp_path / "f.csv", runs=[twice])
+    assert [message.kind for message in report.problems] == ["no-file", "no-file", "no-file", "duplicate-documents"]
+    assert not report.is_valid
+
+
+def test_bad_rows_and_notes_of_features(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("document,assessor,grade\na,x,1\nb,,1\nc,x,bad\n")
+    (tmp_path / "f.csv").write_text("document,bm25,zero,target\na,1,0,1\nb,2,0,0\n")
+    report = validate(tmp_path / "a.csv", features=tmp_path / "f.csv")
+    assert [message.kind for message in report.inputs["judgments"].problems] == ["bad-rows", "bad-rows"]
+    notes = {message.kind: message.severity for message in report.inputs["features"].messages}
+    assert notes == {"grade-like-features": "warning", "constant-features": "note"}
+
+
+def test_judgments_on_disk(tmp_path: Path) -> None:
+    LABELS.to_parquet(tmp_path / "a.parquet")
+    report = validate(read_partitions(tmp_path, on_bad_rows="skip"), gold=grades(document=["d1", "D2"]))
+    assert kinds(report) == {"partial-overlap": "note", "look-alike-ids": "warning"}
