@@ -37,6 +37,7 @@ BASE_MODULES = (
     "_folders",
     "_notebook",
     "_numba",
+    "_options",
     "_progress",
     "_saved",
     "_source",

@@ -10,16 +10,19 @@ import math
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crowdrank import _progress
-from crowdrank._text import visible
+from crowdrank._text import counted, visible
+from crowdrank.cli.messages import render
+from crowdrank.errors import Message
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.text import Text
 
-    from crowdrank.judgments.table import Judgments
+    from crowdrank.judgments.table import ReadReport
 
 
 def never_fail_to_encode() -> None:
@@ -35,12 +38,11 @@ def complain(text: str) -> None:
         refuse(text)
 
 
-def note_unjudged(grades: int) -> None:
-    """Print how many expert grades match no judgment, if any, on standard error."""
-    if grades == 1:
-        complain("Note: 1 expert grade is of a document that nobody judged.")
-    elif grades:
-        complain(f"Note: {grades:,} expert grades are of documents that nobody judged.")
+def show_unjudged(grades: int) -> None:
+    """Print on standard error how many expert grades have no judged document, if any."""
+    if grades:
+        which = "is for a document" if grades == 1 else "are for documents"
+        complain(f"Note: {counted(grades, 'expert grade')} {which} without judgments.")
 
 
 def refuse(text: str) -> None:
@@ -48,11 +50,24 @@ def refuse(text: str) -> None:
     sys.stderr.write(visible(text) + "\n")
 
 
-def note_left_out(judgments: Judgments | None) -> None:
-    """Print how many rows were read and not used, by reason, on standard error."""
-    from crowdrank._text import counted
+def note_text(note: Message | str) -> str:
+    """Return the text of a note, with the options of the command that runs."""
+    return render(note) if isinstance(note, Message) else note
 
-    for reason, number in () if judgments is None else judgments.report.skipped.items():
+
+def show_note(note: Message | str) -> None:
+    """Print a note on standard error."""
+    complain(f"Note: {note_text(note)}")
+
+
+def show_reading(report: ReadReport, files: Sequence[Path]) -> None:
+    """Print on standard error which column was read for which role, notes, and rows that were left out."""
+    if report.columns:
+        columns = ", ".join(f"{role} = {column}" for role, column in report.columns.items())
+        complain(f"Columns of {files[0]}{' and others' if len(files) > 1 else ''}: {columns}.")
+    for note in report.notes:
+        show_note(note)
+    for reason, number in report.skipped.items():
         complain(f"Note: {counted(number, 'row')} left out ({reason}).")
 
 
@@ -68,7 +83,7 @@ def say_json(value: Any) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """The value with null in the place of numbers that JSON does not have."""
+    """Return the value with None in place of NaN and infinity, which JSON lacks."""
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -88,7 +103,7 @@ def show_table(table: pa.Table, title: str = "", first: int = 10, of: int | None
     show_cells(table.column_names, cells, left, title)
     rows = len(table) if of is None else of
     if rows > min(first, len(table)):
-        say(f"... and {rows - min(first, len(table)):,} rows more")
+        say(f"... and {counted(rows - min(first, len(table)), 'more row')}")
 
 
 def show_cells(

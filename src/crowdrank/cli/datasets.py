@@ -7,7 +7,7 @@ from crowdrank.cli.options import AsJson
 
 
 def datasets(json: AsJson = False) -> None:
-    """List the public data sets crowdrank reads, where each comes from, and which are found here."""
+    """List the public data sets that crowdrank reads, where to get them, and which are installed."""
     from rich.text import Text
 
     from crowdrank.judgments.datasets import DATASETS, VARIABLE
@@ -20,5 +20,5 @@ def datasets(json: AsJson = False) -> None:
         say_json(known)
         return
     rows = [[str(d["name"]), "yes" if d["found"] else "no", Text(f"{d['about']}\nfrom {d['origin']}")] for d in known]
-    show_cells(["data set", "found", "what it is"], rows, [True] * 3)
-    say(f"A data set is looked for in the folder of its name under {VARIABLE}.")
+    show_cells(["data set", "found", "description"], rows, [True] * 3)
+    say(f"Data sets are searched in {VARIABLE}, each in the folder of its name.")

@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Annotated
+
 import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.console import say, say_json, show_cells
+from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.cli.partitioned import read_folder
+from crowdrank.judgments.read_options import ReadOptions
 
 
-@o.reads_judgments(without=("on_bad_rows",))
 def validate(
-    judgments: o.JudgmentsFileOrFolder,
-    reading: o.Reading = o.TOLD,
+    judgments: o.JudgmentFilesOrFolder,
+    reading: Annotated[ReadOptions, FieldsOf(ReadOptions, o.READING, without=("on_bad_rows",))],
     json: o.AsJson = False,
 ) -> None:
-    """Say what is in a file or folder of judgments, and what is wrong with it (exit code 2 if rows cannot be used)."""
+    """Check judgments; exit with 2 if rows cannot be used.
+
+    Examples:
+        crowdrank validate labels.csv
+
+    """
     from crowdrank.engine.local import LocalEngine
     from crowdrank.judgments.addresses import is_folder
-    from crowdrank.judgments.read import read_judgments
     from crowdrank.judgments.summary import inspect
 
-    options = {**reading, "on_bad_rows": "skip"}
+    options = replace(reading, on_bad_rows="skip")
     found = inspect(
-        read_folder(judgments, None, LocalEngine(), options)
-        if is_folder(judgments)
-        else read_judgments(judgments, **options)
+        read_folder(judgments[0], None, LocalEngine(), options)
+        if len(judgments) == 1 and is_folder(judgments[0])
+        else o.read_judgment_files(judgments, options)
     )
     if json:
         say_json(found.to_dict())
     else:
         show_cells(
-            ["what", "value"], [[name, value] for name, value in found.facts.items()], [True, True], str(judgments)
+            ["what", "value"], [[name, value] for name, value in found.facts.items()], [True, True], str(judgments[0])
         )
         for problem in found.problems:
             say(f"Wrong: {problem}")
@@ -40,7 +48,7 @@ def validate(
         say(
             "Nothing is wrong."
             if not found.problems
-            else "Mend these rows, or leave them out with aggregate --on-bad-rows skip."
+            else "Fix these rows, or leave them out with aggregate --on-bad-rows skip."
         )
     if found.problems:
         raise typer.Exit(2)

@@ -1,0 +1,77 @@
+"""Options of reading judgments and expert grades, for the command line and TOML files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from crowdrank._options import check_choices, option
+
+FormatName = Literal[
+    "csv",
+    "tsv",
+    "parquet",
+    "jsonl",
+    "json",
+    "qrels",
+    "run",
+    "letor",
+    "trec-rf10",
+    "crowd-kit",
+    "label-studio",
+    "toloka",
+    "mturk",
+    "quepid",
+    "opensearch",
+]
+Repeats = Literal["last", "first", "keep", "error"]
+OnBadRows = Literal["error", "skip"]
+UnjudgeableAs = Literal["lowest", "drop"]
+
+_FORMAT_HELP = "File format; by default detected from the file name and content."
+_COLUMNS_HELP = "Column of each role, such as query=topic,assessor=worker."
+_SEPARATOR_HELP = "Separator between the cells of a text file."
+_GRADES_HELP = "Scale: a range such as 0-4, or names from least to most relevant such as Bad,Fair,Good."
+_UNJUDGEABLE_HELP = "Answers that mean 'cannot judge', separated by commas, such as -2."
+_ON_BAD_ROWS_HELP = "What to do with rows that cannot be used: stop, or skip and count them."
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Options of :func:`crowdrank.read_judgments` as text."""
+
+    format: FormatName | None = option(None, _FORMAT_HELP)
+    columns: str | None = option(None, _COLUMNS_HELP)
+    separator: str | None = option(None, _SEPARATOR_HELP)
+    grades: str | None = option(None, _GRADES_HELP)
+    scales: Path | None = option(
+        None, "CSV file with a scale per assessor or family (columns assessor, grades, maps_to)."
+    )
+    unjudgeable: str | None = option(None, _UNJUDGEABLE_HELP)
+    repeats: Repeats = option("last", "Which of several judgments of one assessor on one document to use.")
+    exclude: Path | None = option(None, "File with the ids of assessors to exclude, one per line.")
+    family_pattern: str | None = option(
+        None, "Regular expression whose first group is the family in an assessor id, such as '(.*)_p'."
+    )
+    on_bad_rows: OnBadRows = option("error", _ON_BAD_ROWS_HELP)
+    max_bytes: str = option("16GiB", "Maximum size of a file, uncompressed, such as 500MB, 2GB or 4096.")
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+
+@dataclass(frozen=True)
+class GoldReadOptions:
+    """Options of :func:`crowdrank.read_gold` as text."""
+
+    format: FormatName | None = option(None, _FORMAT_HELP)
+    columns: str | None = option(None, "Column of each role, such as query=topic,grade=gold.")
+    separator: str | None = option(None, _SEPARATOR_HELP)
+    grades: str | None = option(None, _GRADES_HELP)
+    unjudgeable: str | None = option(None, _UNJUDGEABLE_HELP)
+    unjudgeable_as: UnjudgeableAs = option("lowest", "Use 'cannot judge' answers as the lowest grade, or drop them.")
+    on_bad_rows: OnBadRows = option("error", _ON_BAD_ROWS_HELP)
+
+    def __post_init__(self) -> None:
+        check_choices(self)
