@@ -97,7 +97,7 @@ def test_errors_point_to_a_page_where_a_person_reads(
     assert run(monkeypatch, "aggregate", "labels.csv", "-m", "nonsense") == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("Error: There is no method 'nonsense'")
-    page = "the page 'When something is refused', 'An option' (docs/refused.md in crowdrank's repository)"
+    page = "the page 'Errors and warnings', section 'Options' (docs/refused.md in crowdrank's repository)"
     assert lines[1:] == ([f"Help: crowdrank aggregate --help; {page}"] if person else [])
 
 
@@ -108,7 +108,7 @@ def test_every_error_has_a_page_that_is_there() -> None:
             page = page_for(kind("problem"))
             text = (REPOSITORY / page.file).read_text(encoding="utf-8")
             assert text.startswith(f"# {page.title}\n")
-            assert not page.part or f"\n## {page.part}\n" in text
+            assert not page.section or f"\n## {page.section}\n" in text
     assert set(PAGES) <= set(kinds)
 
 

@@ -119,7 +119,7 @@ def aggregate(
     with computation.open() as engine:
         if table is None:
             table = read_folder(judgments[0], work, engine, reading)
-        folder = {"output": outputs.output} if on_disk else {}
+        folder: dict[str, Any] = {"output": outputs.output} if on_disk else {}
         model.fit(table, gold=grades, engine=engine, progress=True, checkpoint=checkpoint, **folder)
     (replace(outputs, output=None) if on_disk else outputs).write(model, csv_safe=csv_safe)
     _show(_summary(model_options.method, model, table, outputs), model, table, json)

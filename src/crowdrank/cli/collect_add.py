@@ -19,7 +19,7 @@ from crowdrank.judgments.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.collection.judgment_file import JudgmentFile
-    from crowdrank.collection.merge_batch import Step
+    from crowdrank.collection.merge_batch import Added
     from crowdrank.collection.pool import Pool
     from crowdrank.judgments.table import Judgments
 
@@ -92,7 +92,7 @@ class _Merge:
     reading: ReadOptions
     pool: Pool | None
     new: Judgments | None = None
-    steps: list[tuple[str, Step]] = field(default_factory=list)
+    steps: list[tuple[str, Added]] = field(default_factory=list)
     notes: list[Message | str] = field(default_factory=list)
 
     def add(self, batch: Path, options: dict[str, Any]) -> None:

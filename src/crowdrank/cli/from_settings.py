@@ -71,7 +71,7 @@ class FieldsOf:
             kind = str
         default = None if field.default is MISSING else field.default
         info = typer.Option(*field.metadata["flags"], help=about, rich_help_panel=self.panel, **more)
-        annotation = Annotated[kind | None if default is None else kind, info]
+        annotation: Any = Annotated[kind | None if default is None else kind, info]
         return inspect.Parameter(
             self.name(field), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
         )

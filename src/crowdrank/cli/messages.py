@@ -56,7 +56,8 @@ def option_writer(options: Iterable[Any]) -> ParameterText:
         if option is None:
             return _as_setting(name, value) if SETTING in known else None
         if option.param_type_name == "argument":
-            return str(option.human_readable_name) if value is None else quote(str(value))
+            name = (option.metavar or option.name.upper()).removesuffix("...")
+            return name if value is None else quote(str(value))
         flag = max(option.opts, key=len)
         return flag if value is None or option.is_flag else f"{flag} {quote(str(value))}"
 

@@ -142,7 +142,7 @@ class ModelOptions:
     method: str = method_option("gda")
     setting: list[str] = option(
         [],
-        "Parameter of the model, such as -s n_iter=10. Repeatable.",
+        "Parameter of the consensus model, such as -s n_iter=10. Repeatable.",
         "--set",
         "-s",
         metavar="NAME=VALUE",
@@ -214,7 +214,7 @@ class ScoringOptions:
         check_choices(self)
 
     @property
-    def conventions(self) -> dict[str, str]:
+    def conventions(self) -> dict[str, Any]:
         """Arguments of `evaluate` and `compare` other than the measures."""
         return {name: value for name, value in asdict(self).items() if name != "measures"}
 

@@ -77,7 +77,7 @@ def simulate(
     world, seed = simulate_world(**arguments), documents.random_state
     exists = (output / "world.json").exists() and not overwrite
     if exists and not world.is_in(output):
-        fixes = ["name another folder", Fix("replace it with {}", "overwrite")]
+        fixes = (Fix("name another folder"), Fix("replace it with {}", "overwrite"))
         raise UsageError(f"There is another world in {output} already", fix=fixes)
     if not exists:
         world.write(output)

@@ -59,7 +59,7 @@ class RunConfig:
         files = {name: _paths(value, name) for name, value in values[RunFiles].items()}
         for name in ("judgments", "features"):
             if not files.get(name):
-                fixes = [Fix("name them with {}", name), "name them in the TOML file"]
+                fixes = (Fix("name them with {}", name), Fix("name them in the TOML file"))
                 raise UsageError(f"A run needs {name}", kind=f"no-{name}", fix=fixes)
         with parameter_prefix("expert_"):
             expert_reading = GoldReadOptions(**values[GoldReadOptions])
