@@ -209,7 +209,7 @@ def test_an_expert_scale_of_another_kind_is_not_held_against_assessors(world: Wo
 
 
 def test_an_interrupted_run_goes_on_where_it_was(world: World, tmp_path: Path, monkeypatch: Any) -> None:
-    told: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES, "threads": 1}
+    told: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES, "n_jobs": 1}
     real, seen = candidates_module.TrainingView.taught, []
 
     def stopping(self: Any, *words: Any, **more: Any) -> Any:
@@ -637,9 +637,9 @@ def test_several_scales_without_maps_leave_out_what_cannot_take_them(tmp_path: P
         ({"candidates": ["maority"]}, "no candidate 'maority'"),
         ({"candidates": ["expert-only"]}, "learns from the crowd alone"),
         ({"test": 1.0}, "below 1"),
-        ({"folds": 1}, "folds is a whole number from 2 up"),
+        ({"folds": 1}, "folds must be a whole number of at least 2"),
         ({"measure": "Tau"}, "validate_by|measure"),
-        ({"method": "gold"}, "method is one of"),
+        ({"method": "gold"}, "method must be one of"),
         ({"color": 1}, "no setting 'color'"),
         ({"baseline": "zzz"}, "The baseline 'zzz' is no candidate here"),
     ],

@@ -6,12 +6,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_cells, show_note, show_table, show_unjudged
+from crowdrank.cli.console import print_cells, print_json, print_line, print_note, print_table, print_unjudged
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.cli.partitioned import read_folder, require_unset
 from crowdrank.errors import Fix, UsageError
@@ -31,6 +29,18 @@ class AggregateModel(o.ModelOptions):
     """The model of `aggregate`, whose default method is fast."""
 
     method: str = o.method_option("dawid-skene")
+
+
+@dataclass(frozen=True)
+class FitOptions(o.EngineOptions):
+    """Where a model is fitted, and where its state is kept."""
+
+    checkpoint: Path | None = option(
+        None, "Folder for the state of an unfinished fit; the same command resumes from it."
+    )
+    work: Path | None = option(
+        None, "For a folder of judgments: new folder for its shards, to reuse them.", show_default="a temporary folder"
+    )
 
 
 @dataclass(frozen=True)
@@ -74,21 +84,7 @@ def aggregate(
     outputs: Annotated[Outputs, FieldsOf(Outputs, o.OUTPUT)],
     gold: o.MaybeGoldFile = None,
     *,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for the state of an unfinished fit; the same command resumes from it.",
-            rich_help_panel=o.COMPUTATION,
-        ),
-    ] = None,
-    work: Annotated[
-        Path | None,
-        typer.Option(
-            help="For a folder of judgments: new folder for its shards, to reuse them. By default a temporary folder.",
-            rich_help_panel=o.COMPUTATION,
-        ),
-    ] = None,
-    computation: o.Computation,
+    computation: Annotated[FitOptions, FieldsOf(FitOptions, o.COMPUTATION)],
     reading: o.Reading,
     gold_reading: o.GoldReading,
     csv_safe: o.CsvSafe = False,
@@ -107,20 +103,20 @@ def aggregate(
     from crowdrank.judgments.addresses import is_folder
 
     model = model_options.build()
-    if checkpoint is not None:
-        check_output_folder(checkpoint, CHECKPOINT)
+    if computation.checkpoint is not None:
+        check_output_folder(computation.checkpoint, CHECKPOINT)
     on_disk = len(judgments) == 1 and is_folder(judgments[0])
     if on_disk:
         _check_folder(judgments[0], gold, outputs, reading)
     else:
-        _check_files(judgments, gold, outputs, reading, work)
+        _check_files(judgments, gold, outputs, reading, computation.work)
     table: Judgments | ShardedJudgments | None = None if on_disk else _read_files(judgments, reading)
     grades = None if gold is None else o.read_gold_file(gold, gold_reading)
     with computation.open() as engine:
         if table is None:
-            table = read_folder(judgments[0], work, engine, reading)
+            table = read_folder(judgments[0], computation.work, engine, reading)
         folder: dict[str, Any] = {"output": outputs.output} if on_disk else {}
-        model.fit(table, gold=grades, engine=engine, progress=True, checkpoint=checkpoint, **folder)
+        model.fit(table, gold=grades, engine=engine, progress=True, checkpoint=computation.checkpoint, **folder)
     (replace(outputs, output=None) if on_disk else outputs).write(model, csv_safe=csv_safe)
     _show(_summary(model_options.method, model, table, outputs), model, table, json)
 
@@ -163,20 +159,20 @@ def _read_files(judgments: list[Path], reading: ReadOptions) -> Judgments:
 
     table = o.read_judgment_files(judgments, reading)
     if (note := scale_in_doubt(table)) is not None:
-        show_note(note)
+        print_note(note)
     return table
 
 
 def _show(summary: dict[str, Any], model: Aggregator, table: Judgments | ShardedJudgments, json: bool) -> None:
-    show_unjudged(summary["gold_unjudged"])
+    print_unjudged(summary["gold_unjudged"])
     if json:
-        say_json(summary)
+        print_json(summary)
         return
     first = next(model.consensus_.document_parts())
-    show_table(first.select(COLUMNS), of=model.consensus_.n_documents)
+    print_table(first.select(COLUMNS), of=model.consensus_.n_documents)
     if "choice" in summary:
         _show_choice(summary)
-    say(_sentence(summary, table))
+    print_line(_sentence(summary, table))
 
 
 def _summary(method: str, model: Aggregator, table: Judgments | ShardedJudgments, outputs: Outputs) -> dict[str, Any]:
@@ -219,8 +215,8 @@ def _show_choice(summary: dict[str, Any]) -> None:
         [row["method"], *(_score(row[name]) for name in ("ranking", "grades")), row["chosen_for"], row["note"]]
         for row in summary["choice"]
     ]
-    show_cells(names, cells, [True, False, False, True, True], "Log score of held-out judgments")
-    say(summary["reason"])
+    print_cells(names, cells, [True, False, False, True, True], "Log score of held-out judgments")
+    print_line(summary["reason"])
 
 
 def _score(value: float | None) -> str:

@@ -32,7 +32,7 @@ from crowdrank.cli import (
     train,
     validate,
 )
-from crowdrank.cli.console import complain, never_fail_to_encode, refuse
+from crowdrank.cli.console import escape_unencodable, print_error, print_status
 from crowdrank.cli.from_settings import add_command
 from crowdrank.cli.help_links import help_for
 from crowdrank.cli.messages import render
@@ -121,12 +121,12 @@ def options(
 
 def _warn(message: Warning | str, *place: Any, **more: Any) -> None:
     text = render(message.message) if isinstance(message, CrowdrankWarning) else str(message)
-    complain(f"Warning: {' '.join(text.splitlines())}")  # a warning of another package may have several lines
+    print_status(f"Warning: {' '.join(text.splitlines())}")  # a warning of another package may have several lines
 
 
 def _interrupted(problem: KeyboardInterrupt) -> int:
     """Print that the command was interrupted and what it kept; return the exit code."""
-    refuse(" ".join(["Interrupted.", *getattr(problem, "__notes__", [])]))
+    print_error(" ".join(["Interrupted.", *getattr(problem, "__notes__", [])]))
     return TERMINATED if isinstance(problem, Terminated) else INTERRUPTED
 
 
@@ -141,7 +141,7 @@ def main() -> None:
 
 def run_app(app: typer.Typer) -> None:
     """Run an application; an error that the user caused prints one line and exits with 2."""
-    never_fail_to_encode()
+    escape_unencodable()
     warnings.showwarning = _warn
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
@@ -150,13 +150,13 @@ def run_app(app: typer.Typer) -> None:
     except KeyboardInterrupt as problem:  # outside of a command
         sys.exit(_interrupted(problem))
     except CrowdrankError as problem:
-        refuse(f"Error: {render(problem.message)}")
+        print_error(f"Error: {render(problem.message)}")
         if sys.stderr.isatty():  # programs get one line
-            refuse(f"Help: {help_for(problem, sys.argv[1:])}")
+            print_error(f"Help: {help_for(problem, sys.argv[1:])}")
         sys.exit(2)
     except BrokenPipeError:  # the reader of the output has closed it
         sys.stdout = None
         sys.exit(0)
     except OSError as problem:
-        refuse(f"Error: {problem.strerror or problem}: {problem.filename or 'the output'} cannot be used.")
+        print_error(f"Error: {problem.strerror or problem}: {problem.filename or 'the output'} cannot be used.")
         sys.exit(2)

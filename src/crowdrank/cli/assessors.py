@@ -6,11 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_table, show_unjudged
+from crowdrank.cli.console import print_json, print_line, print_table, print_unjudged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,12 +23,7 @@ COLUMNS = ["assessor", "judgments", "informativeness", "slope", "bias", "honeypo
 def assessors(
     judgments: o.JudgmentFiles,
     model: o.Model,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="File for the report: .csv, .tsv, .parquet or .jsonl.", rich_help_panel=o.OUTPUT
-        ),
-    ] = None,
+    output: Annotated[Path | None, o.output_option("File for the report: .csv, .tsv, .parquet or .jsonl.")] = None,
     gold: o.MaybeGoldFile = None,
     *,
     computation: o.Computation,
@@ -58,15 +51,15 @@ def assessors(
         report = assess(estimator.fit(table, gold=grades, engine=engine, progress=True))
     alpha = krippendorff_alpha(table)
     unjudged = 0 if grades is None else grades.n_unjudged(table)
-    show_unjudged(unjudged)
+    print_unjudged(unjudged)
     if output is not None:
         write_table(report.table, output, csv_safe=csv_safe)
     if json:
         counts = {"rows": table.report.rows, "skipped": dict(table.report.skipped), "gold_unjudged": unjudged}
         columns = {"columns": dict(table.report.columns)}
-        say_json({**_summary(model.method, report, alpha, output), **counts, **columns})
+        print_json({**_summary(model.method, report, alpha, output), **counts, **columns})
         return
-    show_table(_shown(report))
+    print_table(_shown(report))
     _show_summary(model.method, report, alpha, output)
 
 
@@ -93,10 +86,10 @@ def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | N
 
 def _show_summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | None) -> None:
     if not report.modeled:
-        say(f"{method} has no model of assessors: informativeness is measured against the votes of the others.")
+        print_line(f"{method} has no model of assessors: informativeness is measured against the votes of the others.")
     flags = ", ".join(
         f"{number:,} {f'flagged {name}' if name else 'not flagged'}" for name, number in report.flags.items()
     )
     written = "" if output is None else f"; written to {output}"
-    say(f"{counted(len(report.table), 'assessor')}: {flags}{written}.")
-    say(f"{alpha}.")
+    print_line(f"{counted(len(report.table), 'assessor')}: {flags}{written}.")
+    print_line(f"{alpha}.")

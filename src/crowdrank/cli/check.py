@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_table
+from crowdrank.cli.console import print_json, print_line, print_table
 
 
 def check(
@@ -26,9 +26,9 @@ def check(
     with computation.open() as engine:
         result = check_model(estimator.fit(table, engine=engine, progress=True), table)
     if json:
-        say_json({**result.to_dict(), "columns": dict(table.report.columns)})
+        print_json({**result.to_dict(), "columns": dict(table.report.columns)})
         return
-    show_table(result.agreement, "Agreement of two judgments of one document")
-    show_table(result.assessors, "Assessors whose use of a grade is most surprising")
+    print_table(result.agreement, "Agreement of two judgments of one document")
+    print_table(result.assessors, "Assessors whose use of a grade is most surprising")
     for sentence in result.sentences:
-        say(sentence)
+        print_line(sentence)

@@ -12,7 +12,7 @@ import typer
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import note_text, say, say_json, show_note
+from crowdrank.cli.console import note_text, print_json, print_line, print_note
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.errors import Fix, Message
 from crowdrank.judgments.read_options import ReadOptions
@@ -33,16 +33,8 @@ def collect_add(
         list[Path],
         typer.Argument(help="Batches of new judgments, in any format.", metavar="NEW...", show_default=False),
     ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="File for all judgments.", rich_help_panel=o.OUTPUT, show_default="JUDGMENTS"
-        ),
-    ] = None,
-    pairs: Annotated[
-        Path | None,
-        typer.Option("--pairs", help="Pool; judgments of other documents are left out.", show_default=False),
-    ] = None,
+    output: Annotated[Path | None, o.output_option("File for all judgments.", show_default="JUDGMENTS")] = None,
+    pairs: Annotated[Path | None, o.path_option("Pool; judgments of other documents are errors.")] = None,
     *,
     reading: Annotated[ReadOptions, FieldsOf(ReadOptions, o.READING, only=READ_FIELDS)],
     batch_reading: Annotated[
@@ -146,12 +138,12 @@ def _show(merged: _Merge, judgments: Path, target: Path, before: Judgments | Non
         batches = [{"batch": name, **{one: getattr(step, one) for one in COUNTS}} for name, step in merged.steps]
         total = 0 if merged.judgments is None else len(merged.judgments)
         counts = {"judgments": total, "output": written, "came_back": was_out - is_out, "out": is_out}
-        say_json({"batches": batches, **counts, "notes": [note_text(note) for note in merged.notes]})
+        print_json({"batches": batches, **counts, "notes": [note_text(note) for note in merged.notes]})
         return
     for note in merged.notes:
-        show_note(note)
+        print_note(note)
     for name, step in merged.steps:
-        say(f"{name}: {step.told()}")
+        print_line(f"{name}: {step.told()}")
     if was_out:
-        say(back_told(was_out, is_out))
-    say(f"Written to {written}." if written is not None else f"{judgments} is unchanged.")
+        print_line(back_told(was_out, is_out))
+    print_line(f"Written to {written}." if written is not None else f"{judgments} is unchanged.")

@@ -10,18 +10,13 @@ import typer
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_table
+from crowdrank.cli.console import print_json, print_line, print_table
 
 
 def collect_disagreements(
     judgments: o.JudgmentFiles,
     top: Annotated[int, typer.Option(help="Number of documents to show.")] = 10,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="File for all such documents.", rich_help_panel=o.OUTPUT, show_default=False
-        ),
-    ] = None,
+    output: Annotated[Path | None, o.output_option("File for all such documents.")] = None,
     *,
     model: c.Model,
     reading: o.Reading,
@@ -44,13 +39,13 @@ def collect_disagreements(
         write_table(documents, output, csv_safe=csv_safe)
     if json:
         listed = {"documents": documents.slice(0, top).to_pylist(), "disagreeing": len(documents)}
-        say_json({**listed, "confusions": confused, "columns": dict(table.report.columns)})
+        print_json({**listed, "confusions": confused, "columns": dict(table.report.columns)})
         return
     if not len(documents):
-        say("No two assessors of a document disagree.")
+        print_line("No two assessors of a document disagree.")
         return
-    show_table(documents, first=top)
+    print_table(documents, first=top)
     pairs = ", ".join(f"{row['grades']} ({row['share']:.0%})" for row in confused[:5])
-    say(f"{counted(len(documents), 'document')} with different grades. Most often confused: {pairs}.")
+    print_line(f"{counted(len(documents), 'document')} with different grades. Most often confused: {pairs}.")
     if output is not None:
-        say(f"Written to {output}.")
+        print_line(f"Written to {output}.")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from crowdrank._options import check_choices, option
+from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_note, show_reading, show_table
+from crowdrank.cli.console import print_json, print_line, print_note, print_reading, print_table
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.errors import Fix, Message, UsageError
 
@@ -36,9 +36,6 @@ class BudgetOptions:
     most: int | None = option(None, "Maximum number of labels per assessor.")
     honeypots: float = option(0.0, "Share of the budget for honeypots.")
 
-    def __post_init__(self) -> None:
-        check_choices(self)
-
     def terms(self, budget: float) -> Budget:
         """Return the budget with its prices and limits."""
         from crowdrank.collection.pool import parse_prices
@@ -57,12 +54,9 @@ class RequestOptions:
         "Format: csv (with assessor, price and reason), or that of a platform: label-studio (.json), toloka (.tsv), "
         "mturk (.csv), quepid (.csv).",
     )
-    csv_safe: bool = option(
-        False, "In CSV and TSV files, put ' before text that a spreadsheet would run as a formula.", "--csv-safe"
-    )
+    csv_safe: bool = option(False, o.CSV_SAFE_HELP, "--csv-safe")
 
     def __post_init__(self) -> None:
-        check_choices(self)
         if self.csv_safe and self.to != "csv":
             problem = f"changes ids, and {self.to} returns them with the answers"
             raise UsageError(problem, parameter="csv_safe", fix="leave it out")
@@ -115,7 +109,7 @@ def collect_next(
     pool = c.read_pool(pairs, asking.assessors, dict(terms.prices), reading.exclude)
     so_far = read_round(judgments, **asdict(reading))
     if so_far is not None:
-        show_reading(so_far.report, [judgments])
+        print_reading(so_far.report, [judgments])
     estimator = model.fit(so_far) if so_far is not None and chosen.takes_model else None
     with nullcontext() if output is None else locked(ledger):
         listed = OutstandingRequests.read(ledger)
@@ -131,7 +125,7 @@ def collect_next(
                     listed.and_then(OutstandingRequests.of(wanted, so_far)).write(ledger)
     if json:
         columns = {} if so_far is None else dict(so_far.report.columns)
-        say_json({"policy": policy, **_summary(wanted, outstanding, output), "columns": columns})
+        print_json({"policy": policy, **_summary(wanted, outstanding, output), "columns": columns})
         return
     _show(wanted, outstanding, output)
 
@@ -153,24 +147,26 @@ def _show(wanted: Requests, outstanding: OutstandingRequests, output: Path | Non
     from crowdrank.collection.merge_batch import costs_told
 
     for note in wanted.notes:
-        show_note(note)
+        print_note(note)
     if not len(wanted):
         reason = outstanding.told() if len(outstanding) else "the policy needs no more labels"
-        say(f"No requests: {reason}.")
+        print_line(f"No requests: {reason}.")
         return
-    show_table(wanted.to_arrow())
+    print_table(wanted.to_arrow())
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in wanted.reasons().items())
     written = "" if output is None else f"; written to {output}"
     unmet = f"; {counted(wanted.unmet, 'more label')} cannot be assigned to anybody" if wanted.unmet else ""
-    say(f"{counted(len(wanted), 'label')} requested: {costs_told(wanted.by_kind())} ({reasons}){unmet}{written}.")
+    print_line(
+        f"{counted(len(wanted), 'label')} requested: {costs_told(wanted.by_kind())} ({reasons}){unmet}{written}."
+    )
     if len(outstanding):
         fix = Fix("request them again with {}", "again")
-        show_note(Message(outstanding.told(), "outstanding-requests", "note", fixes=(fix,)))
+        print_note(Message(outstanding.told(), "outstanding-requests", "note", fixes=(fix,)))
 
 
 def _show_completed(output: Path, *, json: bool) -> None:
     """Print that an interrupted command was completed; new requests at once would replace requests not yet seen."""
     if json:
-        say_json({"completed": True, "output": str(output)})
+        print_json({"completed": True, "output": str(output)})
     else:
-        say(f"Completed the interrupted command: its requests are in {output}. Run the command again for more.")
+        print_line(f"Completed the interrupted command: its requests are in {output}. Run the command again for more.")

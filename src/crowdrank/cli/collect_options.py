@@ -11,9 +11,8 @@ import typer
 
 from crowdrank._options import option
 from crowdrank.cli import options as o
-from crowdrank.cli.from_settings import FieldsOf, among
+from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.collection import POLICIES
-from crowdrank.consensus import METHODS
 
 if TYPE_CHECKING:
     from crowdrank.collection.base import Policy
@@ -24,17 +23,13 @@ if TYPE_CHECKING:
 POLICY_HELP = f"{', '.join(POLICIES)}; k is a number, such as if-good-3"
 JudgmentFile = Annotated[
     Path,
-    typer.Argument(
-        help="File with the judgments so far; it need not exist yet.", metavar="JUDGMENTS", show_default=False
-    ),
+    typer.Argument(help="File of the judgments so far; it need not exist.", metavar="JUDGMENTS", show_default=False),
 ]
 Pairs = Annotated[
     Path,
-    typer.Option(
-        "--pairs",
-        help="Pool of query-document pairs that may be judged (CSV, qrels, LETOR, ...); a column `honeypot` has the "
-        "correct answer of honeypots.",
-        show_default=False,
+    o.path_option(
+        "Pool of query-document pairs that may be judged (CSV, qrels, LETOR, ...); a column `honeypot` has the correct "
+        "answer of honeypots."
     ),
 ]
 
@@ -54,14 +49,7 @@ class PolicyOptions:
 class CollectModel(o.ModelOptions):
     """The model that estimates what is known so far."""
 
-    method: str = option(
-        "gda",
-        f"Consensus model: {', '.join(METHODS)}. Policies that use a model need gda, rasch, dawid-skene or one-coin.",
-        "--method",
-        "-m",
-        metavar="METHOD",
-        autocompletion=among(METHODS),
-    )
+    method: str = o.method_option("gda", " Policies that use a model need gda, rasch, dawid-skene or one-coin.")
 
     def fit(self, judgments: Judgments) -> Aggregator:
         """Return the model, fitted with a progress bar."""

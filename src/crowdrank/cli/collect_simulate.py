@@ -9,7 +9,7 @@ import typer
 
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import complain, say, say_json, show_cells
+from crowdrank.cli.console import print_cells, print_json, print_line, print_status
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 
@@ -36,12 +36,9 @@ def collect_simulate(
     ] = None,
     rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10,
     source: Annotated[
-        Path | None,
-        typer.Option("--from", help="Judgments to replay.", metavar="PATH", show_default="a simulated crowd"),
+        Path | None, o.path_option("Judgments to replay.", "--from", show_default="a simulated crowd")
     ] = None,
-    gold: Annotated[
-        Path | None, typer.Option("--gold", help="Expert grades to score against, with --from.", show_default=False)
-    ] = None,
+    gold: Annotated[Path | None, o.path_option("Expert grades to score against, with --from.", panel=o.GOLD)] = None,
     queries: Annotated[int, typer.Option(help="Number of queries of the simulated crowd.")] = 60,
     labels: Annotated[int, typer.Option(help="Number of available labels per document of the simulated crowd.")] = 9,
     measures: Annotated[str, typer.Option(help="Measures to score with.")] = "nDCG@10,Tau",
@@ -71,20 +68,20 @@ def collect_simulate(
     names = [name.strip() for name in measures.split(",") if name.strip()]
     rows, notes = [], []
     for name, one in policies.items():
-        complain(f"{name}: {rounds} rounds")
+        print_status(f"{name}: {rounds} rounds")
         curve = replay(one, Crowd.of(table), grades, names, budget=money, rounds=rounds, model=model.build)
         rows += [{"policy": name, "documents": table.n_items, **point} for point in curve.table()]
         if len(curve.points) < rounds:
             notes.append(_early_end(name, len(curve.points), rounds, money - curve.points[-1].money))
     if json:
         about = {"simulated": source is None, "judgments": len(table), "budget": money}
-        say_json({**about, "curve": rows, "notes": notes, "columns": dict(table.report.columns)})
+        print_json({**about, "curve": rows, "notes": notes, "columns": dict(table.report.columns)})
         return
     _show(rows, names)
     for note in notes:
-        say(note)
+        print_line(note)
     origin = "Simulated crowd" if source is None else f"Replayed from {source}"
-    say(f"{origin}: {repr(table).strip('<>').removeprefix('Judgments: ')}.")
+    print_line(f"{origin}: {repr(table).strip('<>').removeprefix('Judgments: ')}.")
 
 
 def _world(queries: int, labels: int, seed: int) -> tuple[Judgments, Any]:
@@ -124,4 +121,4 @@ def _show(rows: list[dict[str, Any]], measures: list[str]) -> None:
         ]
         for row in rows
     ]
-    show_cells(names, cells, [True] + [False] * (len(names) - 1), "Quality by number of labels bought")
+    print_cells(names, cells, [True] + [False] * (len(names) - 1), "Quality by number of labels bought")

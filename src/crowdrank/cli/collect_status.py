@@ -11,7 +11,7 @@ import typer
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_reading
+from crowdrank.cli.console import print_json, print_line, print_reading
 from crowdrank.cli.from_settings import FieldsOf
 
 if TYPE_CHECKING:
@@ -22,17 +22,14 @@ if TYPE_CHECKING:
 def collect_status(
     judgments: c.JudgmentFile,
     pairs: Annotated[
-        Path | None,
-        typer.Option("--pairs", help="Pool of query-document pairs.", show_default="the judged documents"),
+        Path | None, o.path_option("Pool of query-document pairs.", show_default="the judged documents")
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(
-            "--labels",
-            help="File for the estimated grades: .qrels, .json (judgment list for OpenSearch), or a table. If no "
-            "document was judged twice, they are the answers themselves.",
-            rich_help_panel=o.OUTPUT,
-            show_default=False,
+        o.path_option(
+            "File for the estimated grades: .qrels, .json (judgment list for OpenSearch), or a table. If no document "
+            "was judged twice, they are the answers themselves.",
+            panel=o.OUTPUT,
         ),
     ] = None,
     price: Annotated[float, typer.Option(help="Price of a label, if the judgments have no costs.")] = 1.0,
@@ -67,7 +64,7 @@ def collect_status(
     if so_far is None:
         _show_empty(judgments, pool, outstanding, json=json)
         return
-    show_reading(so_far.report, [judgments])
+    print_reading(so_far.report, [judgments])
     estimator = model.fit(so_far)
     result = status(pool or Pool.of(so_far), so_far, estimator, level=parameters.settled, price=price)
     grades = None if labels is None else grades_of(so_far, estimator)
@@ -81,26 +78,26 @@ def collect_status(
         }
         written = {} if grades is None else {"from_one_answer": grades.single, "other_than_it": grades.doubted}
         files = {"labels_output": None if labels is None else str(labels), "columns": dict(so_far.report.columns)}
-        say_json({**asdict(result), **out, **written, **files})
+        print_json({**asdict(result), **out, **written, **files})
         return
     for sentence in result.told():
-        say(sentence)
+        print_line(sentence)
     _show_outstanding(outstanding)
     if grades is not None and labels is not None:
-        say(grades.told(labels))
+        print_line(grades.told(labels))
 
 
 def _show_empty(judgments: Path, pool: Pool | None, outstanding: OutstandingRequests, *, json: bool) -> None:
     n_documents = 0 if pool is None else len(pool)
     if json:
-        say_json({"documents": n_documents, "judged": 0, "labels": 0, "out": len(outstanding)})
+        print_json({"documents": n_documents, "judged": 0, "labels": 0, "out": len(outstanding)})
         return
     unjudged = f" {counted(n_documents, 'document')} of the pool without a judgment." if pool is not None else ""
-    say(f"There are no judgments in {judgments} yet.{unjudged}")
+    print_line(f"There are no judgments in {judgments} yet.{unjudged}")
     _show_outstanding(outstanding)
 
 
 def _show_outstanding(outstanding: OutstandingRequests) -> None:
     if len(outstanding):
         kinds = ", ".join(f"{number:,} by {kind}" for kind, number in outstanding.by_kind().items())
-        say(f"Outstanding requests: {outstanding.told()}, {kinds}.")
+        print_line(f"Outstanding requests: {outstanding.told()}, {kinds}.")

@@ -9,7 +9,7 @@ import typer
 
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_cells
+from crowdrank.cli.console import print_cells, print_json, print_line
 from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def compare(
     if per_query is not None:
         write_table(pa.Table.from_pandas(comparison.per_query, preserve_index=False), per_query, csv_safe=csv_safe)
     if json:
-        say_json({**comparison.to_dict(), "columns": {"gold": dict(grades.report.columns)}})
+        print_json({**comparison.to_dict(), "columns": {"gold": dict(grades.report.columns)}})
         return
     show_comparison(comparison)
     show_differences(comparison)
@@ -92,14 +92,14 @@ def show_comparison(comparison: Comparison) -> None:
     measures = [str(measure) for measure in comparison.measures]
     details = {(row["run"], row["measure"]): row for row in comparison.rows.to_pylist()}
     rows = [[run, *(_cell(details[run, measure]) for measure in measures)] for run in comparison.evaluations]
-    show_cells(["run", *measures], rows, [True] + [False] * len(measures))
+    print_cells(["run", *measures], rows, [True] + [False] * len(measures))
     first = next(iter(comparison.evaluations.values()))
-    say(
+    print_line(
         f"Bold (*): the best. ▲ ▼: significantly above or below {comparison.baseline} ({comparison.test} test, Holm's "
         f"correction over the rankings, {comparison.alpha:.0%}). {counted(first.counts.queries, 'query')}."
     )
     for sentence in first.conventions.sentences(comparison.measures):
-        say(sentence)
+        print_line(sentence)
 
 
 def show_differences(comparison: Comparison) -> None:
@@ -124,7 +124,7 @@ def show_differences(comparison: Comparison) -> None:
         "p (Holm)",
         "effect",
     ]
-    show_cells(names, rows, [True, True, False, False, False, False])
+    print_cells(names, rows, [True, True, False, False, False, False])
 
 
 def _cell(row: dict[str, Any]) -> Any:

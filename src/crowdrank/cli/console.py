@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from crowdrank.judgments.table import ReadReport
 
 
-def never_fail_to_encode() -> None:
+def escape_unencodable() -> None:
     """Escape characters that the encoding of standard output or standard error does not have."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def complain(text: str) -> None:
+def print_status(text: str) -> None:
     """Print one line on standard error, unless `--quiet` is given."""
     if not _progress.is_quiet():
-        refuse(text)
+        print_error(text)
 
 
-def show_unjudged(grades: int) -> None:
+def print_unjudged(grades: int) -> None:
     """Print on standard error how many expert grades have no judged document, if any."""
     if grades:
         which = "is for a document" if grades == 1 else "are for documents"
-        complain(f"Note: {counted(grades, 'expert grade')} {which} without judgments.")
+        print_status(f"Note: {counted(grades, 'expert grade')} {which} without judgments.")
 
 
-def refuse(text: str) -> None:
+def print_error(text: str) -> None:
     """Print one line on standard error, even with `--quiet`."""
     sys.stderr.write(visible(text) + "\n")
 
@@ -55,28 +55,28 @@ def note_text(note: Message | str) -> str:
     return render(note) if isinstance(note, Message) else note
 
 
-def show_note(note: Message | str) -> None:
+def print_note(note: Message | str) -> None:
     """Print a note on standard error."""
-    complain(f"Note: {note_text(note)}")
+    print_status(f"Note: {note_text(note)}")
 
 
-def show_reading(report: ReadReport, files: Sequence[Path]) -> None:
+def print_reading(report: ReadReport, files: Sequence[Path]) -> None:
     """Print on standard error which column was read for which role, notes, and rows that were left out."""
     if report.columns:
         columns = ", ".join(f"{role} = {column}" for role, column in report.columns.items())
-        complain(f"Columns of {files[0]}{' and others' if len(files) > 1 else ''}: {columns}.")
+        print_status(f"Columns of {files[0]}{' and others' if len(files) > 1 else ''}: {columns}.")
     for note in report.notes:
-        show_note(note)
+        print_note(note)
     for reason, number in report.skipped.items():
-        complain(f"Note: {counted(number, 'row')} left out ({reason}).")
+        print_status(f"Note: {counted(number, 'row')} left out ({reason}).")
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print one line on standard output."""
     sys.stdout.write(visible(text) + "\n")
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print a value as JSON on standard output, in ASCII."""
     text = json.dumps(_finite(value), indent=2, default=_plain)
     sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")  # the one control character that json leaves as it is
@@ -95,18 +95,18 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-def show_table(table: pa.Table, title: str = "", first: int = 10, of: int | None = None) -> None:
+def print_table(table: pa.Table, title: str = "", first: int = 10, of: int | None = None) -> None:
     """Print the first rows of a table, which may be the first part of one with `of` rows."""
     cells = [[_cell(row[name]) for name in table.column_names] for row in table.slice(0, first).to_pylist()]
     numbers = ("int", "uint", "float", "double")
     left = [not str(field.type).startswith(numbers) for field in table.schema]
-    show_cells(table.column_names, cells, left, title)
+    print_cells(table.column_names, cells, left, title)
     rows = len(table) if of is None else of
     if rows > min(first, len(table)):
-        say(f"... and {counted(rows - min(first, len(table)), 'more row')}")
+        print_line(f"... and {counted(rows - min(first, len(table)), 'more row')}")
 
 
-def show_cells(
+def print_cells(
     names: Sequence[str], rows: Sequence[Sequence[str | Text]], left: Sequence[bool], title: str = ""
 ) -> None:
     """Print rows in columns; a cell with a style or with several lines is a rich Text."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crowdrank.cli.console import say, say_json, show_cells
+from crowdrank.cli.console import print_cells, print_json, print_line
 from crowdrank.cli.options import AsJson
 
 
@@ -17,8 +17,8 @@ def datasets(json: AsJson = False) -> None:
         for d in DATASETS.values()
     ]
     if json:
-        say_json(known)
+        print_json(known)
         return
     rows = [[str(d["name"]), "yes" if d["found"] else "no", Text(f"{d['about']}\nfrom {d['origin']}")] for d in known]
-    show_cells(["data set", "found", "description"], rows, [True] * 3)
-    say(f"Data sets are searched in {VARIABLE}, each in the folder of its name.")
+    print_cells(["data set", "found", "description"], rows, [True] * 3)
+    print_line(f"Data sets are searched in {VARIABLE}, each in the folder of its name.")

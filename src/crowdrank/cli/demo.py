@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import complain, say
+from crowdrank.cli.console import print_line, print_status
 from crowdrank.cli.report import write_run_report
 from crowdrank.cli.run import command_options, show_run
 from crowdrank.errors import OutputError
@@ -47,14 +47,14 @@ def demo(
     world.write(output / "world")
     if not json:
         kinds = world.assessors["kind"].value_counts()
-        say(
+        print_line(
             f"A simulated crowd (seed {seed}): {len(world.judgments):,} judgments of {len(world.documents):,} "
             f"documents by {', '.join(f'{count} {kind}' for kind, count in kinds.items())}."
         )
-        say(f"Experts graded {world.gold['query'].nunique()} of {queries} queries. Files: {output / 'world'}")
+        print_line(f"Experts graded {world.gold['query'].nunique()} of {queries} queries. Files: {output / 'world'}")
     place = output / "run"
     if not (place / MANIFEST).exists():
-        complain("Training all candidates. The first time, compilation adds half a minute.")
+        print_status("Training all candidates. The first time, compilation adds half a minute.")
     origin = Origin(demo_command(output, seed, queries), units={"duration": "seconds", "cost": "simulated"})
     report = partial(write_run_report, shown_as=place)
     done = run(

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from crowdrank._options import check_choices, option
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_cells
+from crowdrank.cli.console import print_cells, print_json, print_line
 from crowdrank.cli.from_settings import FieldsOf
-from crowdrank.judgments.read_options import FormatName
-
-
-@dataclass(frozen=True)
-class RunReadOptions:
-    """How a ranking is read."""
-
-    format: FormatName | None = option(None, "Format of the ranking; `run` for TREC run files.")
-    columns: str | None = option(None, "Column of each role, such as query=qid,document=docid,score=bm25.")
-
-    def __post_init__(self) -> None:
-        check_choices(self)
+from crowdrank.judgments.read_options import RunReadOptions
 
 
 def evaluate(
@@ -63,8 +50,8 @@ def evaluate(
         write_table(scores.per_query, per_query, csv_safe=csv_safe)
     if json:
         columns = {"gold": dict(grades.report.columns)}
-        say_json({"run": str(run), "means": scores.means, "notes": scores.notes(), "columns": columns})
+        print_json({"run": str(run), "means": scores.means, "notes": scores.notes(), "columns": columns})
         return
-    show_cells(["measure", "mean"], [[name, f"{mean:.4f}"] for name, mean in scores.means.items()], [True, False])
+    print_cells(["measure", "mean"], [[name, f"{mean:.4f}"] for name, mean in scores.means.items()], [True, False])
     for note in scores.notes():
-        say(note)
+        print_line(note)

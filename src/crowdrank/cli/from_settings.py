@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from crowdrank._options import members, option_fields, option_name
+from crowdrank._options import check_choices, members, option_fields, option_name
 from crowdrank.cli.messages import Command
 from crowdrank.errors import parameter_prefix
 
@@ -77,10 +77,12 @@ class FieldsOf:
         )
 
     def gather(self, values: Mapping[str, Any]) -> Any:
-        """Return an instance of the dataclass with the values of the options."""
+        """Return an instance of the dataclass with the values of the options, which are checked."""
         named = {field.name: values[self.name(field)] for field, _ in self.fields()}
         with parameter_prefix(self.prefix):
-            return self.settings(**{name: value for name, value in named.items() if value is not None})
+            settings = self.settings(**{name: value for name, value in named.items() if value is not None})
+            check_choices(settings)
+        return settings
 
 
 def among(names: Iterable[str]) -> Callable[[str], list[str]]:

@@ -8,18 +8,17 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from crowdrank._base import Parametrized
 from crowdrank.errors import Fix, UsageError, shown
 
 
-def parse_settings(texts: Iterable[str], model: type[Parametrized]) -> dict[str, Any]:
+def parse_settings(texts: Iterable[str], model: object) -> dict[str, Any]:
     """Return the parameters of a model that `name=value` texts give, with the types that its constructor names.
 
     >>> from crowdrank import GDA
-    >>> parse_settings(["n_iter=10", "families=auto", "ordinal=true"], GDA)
+    >>> parse_settings(["n_iter=10", "families=auto", "ordinal=true"], GDA())
     {'n_iter': 10, 'families': 'auto', 'ordinal': True}
     """
-    parameters = inspect.signature(model.__init__).parameters
+    parameters = inspect.signature(type(model)).parameters
     settings = {}
     for text in texts:
         name, equals, value = text.partition("=")

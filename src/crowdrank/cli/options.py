@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from crowdrank._options import check_choices, option
-from crowdrank.cli.console import complain, show_reading
+from crowdrank._options import option
+from crowdrank.cli.console import print_reading, print_status
 from crowdrank.cli.from_settings import FieldsOf, among
 from crowdrank.cli.model_settings import parse_settings
 from crowdrank.consensus import METHODS, model_class
 from crowdrank.errors import parameter_prefix
-from crowdrank.judgments.read_options import FormatName, GoldReadOptions, ReadOptions
+from crowdrank.judgments.read_options import FeatureReadOptions, GoldReadOptions, ReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.consensus.base import Aggregator
@@ -54,74 +54,40 @@ def _maybe_local_file(path: Path | None) -> Path | None:
     return None if path is None else local_file(path)
 
 
-JudgmentFiles = Annotated[
-    list[Path],
-    typer.Argument(
-        callback=_local_files, metavar="JUDGMENTS...", help=f"Judgments: {FORMATS_HELP}.", show_default=False
-    ),
-]
-JudgmentFilesOrFolder = Annotated[
-    list[Path],
-    typer.Argument(
-        callback=_local_files,
-        metavar="JUDGMENTS...",
-        help=f"Judgments: {FORMATS_HELP}. A folder of Parquet files (any fsspec address) is processed on disk.",
-        show_default=False,
-    ),
-]
-GoldFile = Annotated[
-    Path,
-    typer.Option(
-        "--gold", help="Expert grades: qrels, LETOR, CSV, Parquet, ...", show_default=False, callback=local_file
-    ),
-]
+def path_argument(help: str) -> Any:
+    """Return an argument for one or more files or addresses of judgments."""
+    return typer.Argument(callback=_local_files, metavar="JUDGMENTS...", help=help, show_default=False)
+
+
+def path_option(help: str, *flags: str, panel: str = "Options", **more: Any) -> Any:
+    """Return an option for a file or folder."""
+    return typer.Option(*flags, help=help, rich_help_panel=panel, **{"show_default": False, **more})
+
+
+def output_option(help: str, **more: Any) -> Any:
+    """Return the option `--output` or `-o`."""
+    return path_option(help, "--output", "-o", panel=OUTPUT, **more)
+
+
+ON_DISK_HELP = f"Judgments: {FORMATS_HELP}. A folder of Parquet files (any fsspec address) is processed on disk."
+CSV_SAFE_HELP = (
+    "In CSV and TSV files, put ' before text that a spreadsheet would run as a formula. It changes ids: use it for "
+    "files that people open, not for files that programs read."
+)
+JudgmentFiles = Annotated[list[Path], path_argument(f"Judgments: {FORMATS_HELP}.")]
+JudgmentFilesOrFolder = Annotated[list[Path], path_argument(ON_DISK_HELP)]
+GoldFile = Annotated[Path, path_option("Expert grades: qrels, LETOR, CSV, Parquet, ...", callback=local_file)]
 MaybeGoldFile = Annotated[
     Path | None,
-    typer.Option(
-        "--gold",
-        help="Expert grades; the model takes them as known.",
-        rich_help_panel=GOLD,
-        show_default=False,
-        callback=_maybe_local_file,
-    ),
+    path_option("Expert grades; the model takes them as known.", panel=GOLD, callback=_maybe_local_file),
 ]
 FeatureFiles = Annotated[
     list[Path],
-    typer.Option(
-        "--features",
-        "-f",
-        help="Features of documents: LETOR, CSV, Parquet, ... Repeatable.",
-        metavar="PATH",
-        show_default=False,
-    ),
+    path_option("Features of documents: LETOR, CSV, Parquet, ... Repeatable.", "--features", "-f", metavar="PATH"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
-CsvSafe = Annotated[
-    bool,
-    typer.Option(
-        "--csv-safe",
-        help="In CSV and TSV files, put ' before text that a spreadsheet would run as a formula. It changes ids: use "
-        "it for files that people open, not for files that programs read.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-PerQuery = Annotated[
-    Path | None,
-    typer.Option(help="File for the values of every query.", rich_help_panel=OUTPUT, show_default=False),
-]
-
-
-@dataclass(frozen=True)
-class FeatureReadOptions:
-    """How features are read."""
-
-    format: FormatName | None = option(None, "Format of the features; by default detected from the file name.")
-    columns: str | None = option(None, "Columns of query and document, such as query=qid,document=docid.")
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-
-
+CsvSafe = Annotated[bool, typer.Option("--csv-safe", help=CSV_SAFE_HELP, rich_help_panel=OUTPUT)]
+PerQuery = Annotated[Path | None, path_option("File for the values of every query.", panel=OUTPUT)]
 FeatureReading = Annotated[FeatureReadOptions, FieldsOf(FeatureReadOptions, "Reading features")]
 Reading = Annotated[ReadOptions, FieldsOf(ReadOptions, READING)]
 GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="gold_")]
@@ -129,10 +95,15 @@ SizeLimit = Annotated[ReadOptions, FieldsOf(ReadOptions, "Limits", only=("max_by
 """The option `--max-bytes` of commands that read no judgments; :class:`crowdrank.cli.messages.Command` applies it."""
 
 
-def method_option(default: str) -> Any:
+def method_option(default: str, remark: str = "") -> Any:
     """Return the option for the name of a consensus model."""
-    about = f"Consensus model: {', '.join(METHODS)}."
+    about = f"Consensus model: {', '.join(METHODS)}.{remark}"
     return option(default, about, "--method", "-m", metavar="METHOD", autocompletion=among(METHODS))
+
+
+def setting_option(model: str, example: str) -> Any:
+    """Return the option for parameters of a model."""
+    return option([], f"Parameter of the {model}, such as {example}. Repeatable.", "--set", "-s", metavar="NAME=VALUE")
 
 
 @dataclass(frozen=True)
@@ -140,25 +111,16 @@ class ModelOptions:
     """A consensus model and its parameters."""
 
     method: str = method_option("gda")
-    setting: list[str] = option(
-        [],
-        "Parameter of the consensus model, such as -s n_iter=10. Repeatable.",
-        "--set",
-        "-s",
-        metavar="NAME=VALUE",
-    )
+    setting: list[str] = setting_option("consensus model", "-s n_iter=10")
     unjudgeable_as: Literal["lowest", "drop", "model"] = option(
         "lowest",
         "Use 'cannot judge' answers as the lowest grade, drop them, or model them as an answer of its own (gda only).",
     )
 
-    def __post_init__(self) -> None:
-        check_choices(self)
-
     def build(self) -> Aggregator:
         """Return the model, not fitted."""
-        kind = model_class(self.method)
-        return kind().set_params(unjudgeable_as=self.unjudgeable_as, **parse_settings(self.setting, kind))
+        model = model_class(self.method)()
+        return model.set_params(unjudgeable_as=self.unjudgeable_as, **parse_settings(self.setting, model))
 
 
 @dataclass(frozen=True)
@@ -181,7 +143,7 @@ class EngineOptions:
 
         with engine_named(self.engine, self.n_jobs, self.dashboard) as engine:
             if engine.about:
-                complain(engine.about)
+                print_status(engine.about)
             yield engine
 
 
@@ -210,9 +172,6 @@ class ScoringOptions:
         "skip", "Queries without a relevant document: skip them, or score them 0 or 1."
     )
 
-    def __post_init__(self) -> None:
-        check_choices(self)
-
     @property
     def conventions(self) -> dict[str, Any]:
         """Arguments of `evaluate` and `compare` other than the measures."""
@@ -233,7 +192,7 @@ def read_judgment_files(judgments: Sequence[Path], reading: ReadOptions) -> Judg
 
     source = judgments[0] if len(judgments) == 1 else list(judgments)
     table = read_judgments(source, **asdict(reading))
-    show_reading(table.report, judgments)
+    print_reading(table.report, judgments)
     return table
 
 
@@ -243,5 +202,5 @@ def read_gold_file(gold: Path, reading: GoldReadOptions) -> Gold:
 
     with parameter_prefix("gold_"):
         grades = read_gold(gold, **asdict(reading))
-    show_reading(grades.report, [gold])
+    print_reading(grades.report, [gold])
     return grades

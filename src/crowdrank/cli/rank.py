@@ -9,22 +9,14 @@ import typer
 
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import complain, say, say_json, show_table
+from crowdrank.cli.console import print_json, print_line, print_status, print_table
 
 
 def rank(
-    model: Annotated[
-        Path, typer.Option("--model", "-m", help="Folder of a ranker that `train` wrote.", show_default=False)
-    ],
+    model: Annotated[Path, o.path_option("Folder of a ranker that `train` wrote.", "--model", "-m")],
     features: o.FeatureFiles,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="File for the ranking: .trec, .run, .csv, .tsv, .parquet or .jsonl.",
-            rich_help_panel=o.OUTPUT,
-        ),
+        Path | None, o.output_option("File for the ranking: .trec, .run, .csv, .tsv, .parquet or .jsonl.")
     ] = None,
     tag: Annotated[
         str, typer.Option(help="Name of the ranking in a TREC run.", rich_help_panel=o.OUTPUT)
@@ -52,18 +44,20 @@ def rank(
     known = join_features(features, reading.format, reading.columns)
     padded_features = padded(known, ranker.feature_names_in_)
     absent = [name for name in ranker.feature_names_in_ if name not in set(known.names)]
-    if absent:
+    if absent and padded_features is not known:
         names = f"{', '.join(absent[:3])}{', ...' if len(absent) > 3 else ''}"
         total = len(ranker.feature_names_in_)
-        complain(f"Warning: {len(absent)} of {counted(total, 'feature')} occur in no row ({names}); they are set to 0.")
+        print_status(
+            f"Warning: {len(absent)} of {counted(total, 'feature')} occur in no row ({names}); they are set to 0."
+        )
     run = rank_documents(ranker, padded_features)
     if output is not None:
         write_run(run, output, tag, csv_safe=csv_safe)
     name, queries = type(ranker).__name__, len(known.query.unique())
     if json:
         written = None if output is None else str(output)
-        say_json({"ranker": name, "documents": len(run), "queries": queries, "output": written})
+        print_json({"ranker": name, "documents": len(run), "queries": queries, "output": written})
         return
-    show_table(run)
+    print_table(run)
     written = "" if output is None else f"; written to {output}"
-    say(f"{name} on {counted(len(run), 'document')} in {counted(queries, 'query')}{written}.")
+    print_line(f"{name} on {counted(len(run), 'document')} in {counted(queries, 'query')}{written}.")

@@ -8,17 +8,12 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import complain, say, say_json
+from crowdrank.cli.console import print_json, print_line, print_status
 
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder that `crowdrank run` wrote.", show_default=False)],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="HTML file.", show_default="report.html in the folder", rich_help_panel=o.OUTPUT
-        ),
-    ] = None,
+    output: Annotated[Path | None, o.output_option("HTML file.", show_default="report.html in the folder")] = None,
     json: o.AsJson = False,
 ) -> None:
     """Write the report of a run: one HTML file that opens offline.
@@ -30,9 +25,9 @@ def report(
     """
     path = write_run_report(folder, output)
     if json:
-        say_json({"report": str(path), "bytes": path.stat().st_size})
+        print_json({"report": str(path), "bytes": path.stat().st_size})
         return
-    say(f"Report: {path}")
+    print_line(f"Report: {path}")
 
 
 def write_run_report(folder: Path, output: Path | None = None, *, shown_as: Path | None = None) -> Path:
@@ -42,5 +37,5 @@ def write_run_report(folder: Path, output: Path | None = None, *, shown_as: Path
 
     path = write_report(folder, output, shown_as=shown_as)
     if not can_draw():
-        complain("The report has tables but no charts; for charts: pip install 'crowdrank[report]'")
+        print_status("The report has tables but no charts; for charts: pip install 'crowdrank[report]'")
     return path

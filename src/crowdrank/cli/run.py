@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_cells, show_reading
+from crowdrank.cli.console import print_cells, print_json, print_line, print_reading
 from crowdrank.cli.from_settings import FieldsOf, GivenOptions
 from crowdrank.cli.model_settings import parse_settings
 from crowdrank.cli.report import write_run_report
@@ -70,10 +70,10 @@ def run(
     if dry_run:
         lines = plan(*_read(task), **vars(task.settings))
         if json:
-            say_json({"plan": lines})
+            print_json({"plan": lines})
             return
         for line in lines:
-            say(line)
+            print_line(line)
         return
     if output is None:
         raise UsageError("A run needs a folder for its results", fix=Fix("name it with {}", "output"))
@@ -95,7 +95,7 @@ def _merged(config: Path | None, options: GivenOptions, settings: list[str]) -> 
     """Return the options of the TOML file and of the command line, which overrides the file."""
     merged = {**({} if config is None else read_config(config)), **options}
     if settings:
-        method = model_class(merged.get("method", Settings.method))
+        method = model_class(merged.get("method", Settings.method))()
         merged["method_settings"] = {**merged.get("method_settings", {}), **parse_settings(settings, method)}
     return merged
 
@@ -103,9 +103,9 @@ def _merged(config: Path | None, options: GivenOptions, settings: list[str]) -> 
 def _read(task: RunConfig) -> tuple[Any, ...]:
     """Read the inputs; print how they were understood."""
     inputs = task.read()
-    show_reading(replace(inputs[0].report, skipped={}), task.files.judgments)  # the run notes rows that it skips
+    print_reading(replace(inputs[0].report, skipped={}), task.files.judgments)  # the run notes rows that it skips
     if inputs[2] is not None and task.files.expert is not None:
-        show_reading(inputs[2].report, [task.files.expert])
+        print_reading(inputs[2].report, [task.files.expert])
     return inputs
 
 
@@ -132,13 +132,13 @@ def show_run(result: Run, output: Path, *, json: bool) -> None:
     report = output / REPORT
     if json:
         columns = {"columns": dict(result.material.judgments.report.columns)}
-        say_json({**result.about(), "output": str(output), "report": str(report), **columns})
+        print_json({**result.about(), "output": str(output), "report": str(report), **columns})
         return
     show_candidates(result)
     for note in result.notes:
-        say(f"Note: {note}")
-    say(result.paragraph)
-    say(f"Report: {report}")
+        print_line(f"Note: {note}")
+    print_line(result.paragraph)
+    print_line(f"Report: {report}")
 
 
 def show_candidates(result: Run) -> None:
@@ -147,17 +147,17 @@ def show_candidates(result: Run) -> None:
     rows = [
         _candidate_cells(row, measure) for row in result.comparison.to_dict("records") if row["candidate"] not in failed
     ]
-    names = ["candidate", "selection", "test", "gain", "from", "to", "p (Holm)"]
+    names = ["candidate", "select", "test", "gain", "from", "to", "p (Holm)"]
     filled = [place for place in range(len(names)) if place == 0 or any(row[place] for row in rows)]
     if len(filled) == 1:  # nothing was measured
-        say(f"Candidates (*: selected): {', '.join(row[0] for row in rows)}.")
+        print_line(f"Candidates (*: selected): {', '.join(row[0] for row in rows)}.")
     else:
         gain = f"; gain: over {result.verdict.baseline}" if 3 in filled else ""
         cells = [[row[place] for place in filled] for row in rows]
         title = f"Candidates by {measure} (*: selected{gain})"
-        show_cells([names[place] for place in filled], cells, [place == 0 for place in filled], title)
+        print_cells([names[place] for place in filled], cells, [place == 0 for place in filled], title)
     for name, reason in failed.items():
-        say(f"Left out: {name} ({reason}).")
+        print_line(f"Left out: {name} ({reason}).")
 
 
 def _candidate_cells(row: Mapping[str, Any], measure: str) -> list[str]:

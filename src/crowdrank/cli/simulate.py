@@ -10,9 +10,9 @@ import typer
 
 from crowdrank._options import option
 from crowdrank._text import counted
-from crowdrank.cli.console import say, say_json
+from crowdrank.cli import options as o
+from crowdrank.cli.console import print_json, print_line
 from crowdrank.cli.from_settings import FieldsOf
-from crowdrank.cli.options import OUTPUT, AsJson
 from crowdrank.errors import Fix, UsageError
 
 
@@ -53,13 +53,13 @@ class CrowdOptions:
 
 
 def simulate(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the world.", show_default=False)],
+    output: Annotated[Path, o.output_option("Folder for the world.")],
     documents: Annotated[DocumentOptions, FieldsOf(DocumentOptions, "Documents")],
     crowd: Annotated[CrowdOptions, FieldsOf(CrowdOptions, "Crowd")],
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace another world in the folder.", rich_help_panel=OUTPUT)
+        bool, typer.Option("--overwrite", help="Replace another world in the folder.", rich_help_panel=o.OUTPUT)
     ] = False,
-    json: AsJson = False,
+    json: o.AsJson = False,
 ) -> None:
     """Simulate queries, documents with features, expert grades, and a crowd that judges them.
 
@@ -87,10 +87,10 @@ def simulate(
         "assessors": len(world.assessors),
     }
     if json:
-        say_json({"folder": str(output), **counts, "seed": seed})
+        print_json({"folder": str(output), **counts, "seed": seed})
         return
     listed = ", ".join(counted(number, name.removesuffix("s")) for name, number in counts.items())
-    say(
+    print_line(
         f"{output} has this world already: {listed} (seed {seed})."
         if exists
         else f"Wrote {listed} to {output} (seed {seed})."

@@ -9,7 +9,7 @@ import typer
 
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_table
+from crowdrank.cli.console import print_json, print_line, print_table
 
 
 def trace(
@@ -20,9 +20,7 @@ def trace(
     ] = None,
     *,
     model: o.Model,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File for the steps.", rich_help_panel=o.OUTPUT)
-    ] = None,
+    output: Annotated[Path | None, o.output_option("File for the steps.")] = None,
     computation: o.Computation,
     reading: o.Reading,
     csv_safe: o.CsvSafe = False,
@@ -45,11 +43,11 @@ def trace(
     if output is not None:
         write_table(steps, output, csv_safe=csv_safe)
     if json:
-        say_json({"steps": steps.to_pylist(), "columns": dict(table.report.columns)})
+        print_json({"steps": steps.to_pylist(), "columns": dict(table.report.columns)})
         return
-    show_table(steps, first=50)
+    print_table(steps, first=50)
     last = steps.slice(len(steps) - 1).to_pylist()[0]
-    say(
+    print_line(
         f"After {counted(len(steps), 'judgment')}: relevance {last['relevance']:.3f} "
         f"[{last['lower']:.3f}, {last['upper']:.3f}], grade {last['grade']} ({model.method})."
     )

@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from crowdrank._base import require_whole
-from crowdrank._options import check_choices, option
+from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_cells
+from crowdrank.cli.console import print_cells, print_json, print_line
 from crowdrank.cli.from_settings import FieldsOf, among
 from crowdrank.cli.messages import render
 from crowdrank.cli.model_settings import parse_settings
@@ -43,24 +41,17 @@ class RankerOptions:
         metavar="RANKER",
         autocompletion=among(RANKERS),
     )
-    setting: list[str] = option(
-        [],
-        "Parameter of the ranker, such as -s n_estimators=300 -s measure=ERR. Repeatable.",
-        "--set",
-        "-s",
-        metavar="NAME=VALUE",
-    )
+    setting: list[str] = o.setting_option("ranker", "-s n_estimators=300")
     random_state: int = option(0, "Random seed of the ranker and of the split for validation.")
 
     def build(self, n_jobs: int | None) -> Ranker:
         """Return the ranker, not fitted."""
         if n_jobs is not None:
             require_whole("n_jobs", n_jobs, 1)
-        kind = ranker_class(self.ranker)
-        ranker = kind().set_params(random_state=self.random_state)
+        ranker = ranker_class(self.ranker)().set_params(random_state=self.random_state)
         if "n_jobs" in ranker.get_params():
             ranker.set_params(n_jobs=n_jobs)
-        return ranker.set_params(**parse_settings(self.setting, kind))
+        return ranker.set_params(**parse_settings(self.setting, ranker))
 
 
 @dataclass(frozen=True)
@@ -89,9 +80,6 @@ class LabelOptions:
     missing: Literal["skip", "error"] = option(
         "skip", "Labeled documents without features: skip and count them, or stop."
     )
-
-    def __post_init__(self) -> None:
-        check_choices(self)
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -125,7 +113,7 @@ class TrainingEngine(o.EngineOptions):
 
 def train(
     features: o.FeatureFiles,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the ranker.", show_default=False)],
+    output: Annotated[Path, o.output_option("Folder for the ranker.")],
     ranker: Annotated[RankerOptions, FieldsOf(RankerOptions, "Ranker")],
     labels: Annotated[LabelOptions, FieldsOf(LabelOptions, "Labels")],
     validation: Annotated[ValidationOptions, FieldsOf(ValidationOptions, "Validation")],
@@ -164,12 +152,12 @@ def train(
         note = Message("has no effect on this ranker", severity="note", parameter="n_jobs")
         summary["notes"].append(render(note))
     if json:
-        say_json(summary)
+        print_json(summary)
         return
     _show_importances(model)
     for note in summary["notes"]:
-        say(note)
-    say(_sentence(summary))
+        print_line(note)
+    print_line(_sentence(summary))
 
 
 def _split(
@@ -311,6 +299,6 @@ def _sentence(summary: dict[str, Any]) -> str:
 def _show_importances(model: Ranker) -> None:
     order = model.importances_.argsort(kind="stable")[::-1][:MAX_SHOWN]
     cells = [[model.feature_names_in_[place], f"{model.importances_[place]:.3f}"] for place in order]
-    show_cells(["feature", "importance"], cells, [True, False])
+    print_cells(["feature", "importance"], cells, [True, False])
     if (more := len(model.feature_names_in_) - MAX_SHOWN) > 0:
-        say(f"... and {counted(more, 'more feature')}")
+        print_line(f"... and {counted(more, 'more feature')}")

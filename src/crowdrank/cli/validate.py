@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_cells
+from crowdrank.cli.console import print_cells, print_json, print_line
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.cli.partitioned import read_folder
 from crowdrank.judgments.read_options import ReadOptions
@@ -36,16 +36,16 @@ def validate(
         else o.read_judgment_files(judgments, options)
     )
     if json:
-        say_json(found.to_dict())
+        print_json(found.to_dict())
     else:
-        show_cells(
+        print_cells(
             ["what", "value"], [[name, value] for name, value in found.facts.items()], [True, True], str(judgments[0])
         )
         for problem in found.problems:
-            say(f"Wrong: {problem}")
+            print_line(f"Wrong: {problem}")
         for remark in found.remarks:
-            say(f"Note: {remark}")
-        say(
+            print_line(f"Note: {remark}")
+        print_line(
             "Nothing is wrong."
             if not found.problems
             else "Fix these rows, or leave them out with aggregate --on-bad-rows skip."

@@ -1,4 +1,4 @@
-"""Options of reading judgments and expert grades, for the command line and TOML files."""
+"""Options of the readers, for the command line and TOML files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from crowdrank._options import check_choices, option
+from crowdrank._options import option
 
 FormatName = Literal[
     "csv",
@@ -57,9 +57,6 @@ class ReadOptions:
     on_bad_rows: OnBadRows = option("error", _ON_BAD_ROWS_HELP)
     max_bytes: str = option("16GiB", "Maximum size of a file, uncompressed, such as 500MB, 2GB or 4096.")
 
-    def __post_init__(self) -> None:
-        check_choices(self)
-
 
 @dataclass(frozen=True)
 class GoldReadOptions:
@@ -73,5 +70,18 @@ class GoldReadOptions:
     unjudgeable_as: UnjudgeableAs = option("lowest", "Use 'cannot judge' answers as the lowest grade, or drop them.")
     on_bad_rows: OnBadRows = option("error", _ON_BAD_ROWS_HELP)
 
-    def __post_init__(self) -> None:
-        check_choices(self)
+
+@dataclass(frozen=True)
+class FeatureReadOptions:
+    """Options of :func:`crowdrank.read_features` as text."""
+
+    format: FormatName | None = option(None, _FORMAT_HELP)
+    columns: str | None = option(None, "Columns of query and document, such as query=qid,document=docid.")
+
+
+@dataclass(frozen=True)
+class RunReadOptions:
+    """Options of :func:`crowdrank.read_run` as text."""
+
+    format: FormatName | None = option(None, _FORMAT_HELP)
+    columns: str | None = option(None, "Column of each role, such as query=qid,document=docid,score=bm25.")

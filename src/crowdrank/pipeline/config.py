@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from crowdrank._options import members, option, option_fields, option_name
+from crowdrank._options import check_choices, members, option, option_fields, option_name
 from crowdrank.errors import Fix, InputError, UsageError, near, parameter_prefix
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 from crowdrank.pipeline.settings import Settings
@@ -61,10 +61,12 @@ class RunConfig:
             if not files.get(name):
                 fixes = (Fix("name them with {}", name), Fix("name them in the TOML file"))
                 raise UsageError(f"A run needs {name}", kind=f"no-{name}", fix=fixes)
+        reading, expert_reading = ReadOptions(**values[ReadOptions]), GoldReadOptions(**values[GoldReadOptions])
+        check_choices(reading)
         with parameter_prefix("expert_"):
-            expert_reading = GoldReadOptions(**values[GoldReadOptions])
+            check_choices(expert_reading)
         settings = Settings.of({**values[Settings], **tables})
-        return cls(RunFiles(**files), settings, ReadOptions(**values[ReadOptions]), expert_reading)
+        return cls(RunFiles(**files), settings, reading, expert_reading)
 
     def read(self) -> tuple[Judgments, Features, Gold | None, Gold | None]:
         """Read judgments, features, expert grades and honeypots."""
