@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -30,7 +31,7 @@ def literals(path: Path) -> list[Fix]:
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Fix":
-            words = [one.value for one in node.args if isinstance(one, ast.Constant)]
+            words: list[Any] = [one.value for one in node.args if isinstance(one, ast.Constant)]
             if len(words) == len(node.args) and words:
                 found.append(Fix(*words))
     return found

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from crowdrank._options import members, option_fields, option_name
 from crowdrank.cli import options as shared
-from crowdrank.cli import run as run_command
 from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS
 from crowdrank.errors import UsageError
@@ -85,7 +84,7 @@ def test_an_explicit_option_overrides_the_file(
         caught.update(options)
         raise typer.Exit
 
-    monkeypatch.setattr(run_command.RunConfig, "from_options", catch)
+    monkeypatch.setattr(RunConfig, "from_options", catch)
     config = tmp_path / "run.toml"
     config.write_text(f"{name} = {json.dumps(in_file)}\n")
     for explicit in (False, True):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_cells, print_json, print_line, print_note, print_table, print_unjudged
+from crowdrank.cli.console import print_cells, print_json, print_line, print_reading, print_table, print_unjudged
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.cli.partitioned import read_folder, require_unset
 from crowdrank.errors import Fix, UsageError
@@ -96,7 +96,6 @@ def aggregate(
         crowdrank aggregate labels.csv -m gda -o consensus.csv
         crowdrank aggregate labels.csv --grades 0-4 -s n_iter=200 --assessors assessors.csv
         crowdrank aggregate monday.csv tuesday.csv --gold experts.qrels -o consensus.parquet
-
     """
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus.checkpoints import CHECKPOINT
@@ -110,11 +109,12 @@ def aggregate(
         _check_folder(judgments[0], gold, outputs, reading)
     else:
         _check_files(judgments, gold, outputs, reading, computation.work)
-    table: Judgments | ShardedJudgments | None = None if on_disk else _read_files(judgments, reading)
+    table: Judgments | ShardedJudgments | None = None if on_disk else o.read_judgment_files(judgments, reading)
     grades = None if gold is None else o.read_gold_file(gold, gold_reading)
     with computation.open() as engine:
         if table is None:
             table = read_folder(judgments[0], computation.work, engine, reading)
+            print_reading(table.report, judgments)
         folder: dict[str, Any] = {"output": outputs.output} if on_disk else {}
         model.fit(table, gold=grades, engine=engine, progress=True, checkpoint=computation.checkpoint, **folder)
     (replace(outputs, output=None) if on_disk else outputs).write(model, csv_safe=csv_safe)
@@ -152,15 +152,6 @@ def _check_files(
     check_outputs(tables, o.input_files(judgments, reading, gold))
     if outputs.save is not None:
         check_output_folder(outputs.save, MODEL)
-
-
-def _read_files(judgments: list[Path], reading: ReadOptions) -> Judgments:
-    from crowdrank.judgments.summary import scale_in_doubt
-
-    table = o.read_judgment_files(judgments, reading)
-    if (note := scale_in_doubt(table)) is not None:
-        print_note(note)
-    return table
 
 
 def _show(summary: dict[str, Any], model: Aggregator, table: Judgments | ShardedJudgments, json: bool) -> None:

@@ -37,7 +37,6 @@ def assessors(
     Examples:
         crowdrank assessors labels.csv -o assessors.csv
         crowdrank assessors labels.csv --gold experts.qrels -m dawid-skene
-
     """
     from crowdrank.assessors.agreement import krippendorff_alpha
     from crowdrank.assessors.report import assess

@@ -17,7 +17,6 @@ def check(
 
     Examples:
         crowdrank check labels.csv -m gda -s difficulty=true
-
     """
     from crowdrank.consensus.posterior_check import check as check_model
 

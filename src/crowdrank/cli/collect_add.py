@@ -12,7 +12,7 @@ import typer
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import note_text, print_json, print_line, print_note
+from crowdrank.cli.console import note_text, print_columns, print_json, print_line, print_note
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.errors import Fix, Message
 from crowdrank.judgments.read_options import ReadOptions
@@ -49,7 +49,6 @@ def collect_add(
     Examples:
         crowdrank collect add labels.csv export.json
         crowdrank collect add labels.csv monday.csv tuesday.csv --pairs pool.csv
-
     """
     from crowdrank._files import locked
     from crowdrank.collection.judgment_file import JudgmentFile, batch_is_zoned, start
@@ -84,7 +83,8 @@ class _Merge:
     reading: ReadOptions
     pool: Pool | None
     new: Judgments | None = None
-    steps: list[tuple[str, Added]] = field(default_factory=list)
+    steps: list[tuple[str, Added]] = field(default_factory=list)  # by batch
+    columns: list[dict[str, str]] = field(default_factory=list)  # of each batch
     notes: list[Message | str] = field(default_factory=list)
 
     def add(self, batch: Path, options: dict[str, Any]) -> None:
@@ -114,6 +114,7 @@ class _Merge:
         if step.news is not None:
             self.new = step.news if self.new is None else combine(self.new, step.news)
         self.steps.append((str(batch), step))
+        self.columns.append(dict(table.report.columns))
         skipped = table.report.skipped.items()
         self.notes += [f"{batch}: {counted(n, 'row')} left out ({reason})." for reason, n in skipped]
         self.notes += [*table.report.notes, *step.notes]
@@ -135,14 +136,18 @@ def _show(merged: _Merge, judgments: Path, target: Path, before: Judgments | Non
     was_out, is_out = (int(requests.out(table).sum()) for table in (before, merged.judgments))
     written = str(target) if merged.new is not None else None
     if json:
-        batches = [{"batch": name, **{one: getattr(step, one) for one in COUNTS}} for name, step in merged.steps]
+        batches = [
+            {"batch": name, **{one: getattr(step, one) for one in COUNTS}, "columns": columns}
+            for (name, step), columns in zip(merged.steps, merged.columns, strict=True)
+        ]
         total = 0 if merged.judgments is None else len(merged.judgments)
         counts = {"judgments": total, "output": written, "came_back": was_out - is_out, "out": is_out}
         print_json({"batches": batches, **counts, "notes": [note_text(note) for note in merged.notes]})
         return
     for note in merged.notes:
         print_note(note)
-    for name, step in merged.steps:
+    for (name, step), columns in zip(merged.steps, merged.columns, strict=True):
+        print_columns(columns, [Path(name)])
         print_line(f"{name}: {step.told()}")
     if was_out:
         print_line(back_told(was_out, is_out))

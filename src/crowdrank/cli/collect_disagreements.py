@@ -27,7 +27,6 @@ def collect_disagreements(
 
     Examples:
         crowdrank collect disagreements labels.csv --top 20 -o disagreements.csv
-
     """
     from crowdrank.collection.disagreements import confusions, disagreements
     from crowdrank.judgments.write import check_outputs, write_table

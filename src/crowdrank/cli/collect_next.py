@@ -89,7 +89,6 @@ def collect_next(
     Examples:
         crowdrank collect next labels.csv --pairs pool.csv --budget 100 -o requests.csv
         crowdrank collect next labels.csv --pairs pool.csv --budget 20 -p ndcg@10 --to toloka -o tasks.tsv
-
     """
     from crowdrank._files import check_output_file, locked, one_step, recover
     from crowdrank.collection.merge_batch import read_round

@@ -55,7 +55,6 @@ def collect_simulate(
     Examples:
         crowdrank collect simulate -p if-good-3 -p ndcg@10 --rounds 5
         crowdrank collect simulate --from labels.csv --gold experts.qrels --budget 500
-
     """
     from crowdrank.collection.replay import Crowd, replay
 

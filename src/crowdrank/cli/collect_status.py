@@ -44,7 +44,6 @@ def collect_status(
     Examples:
         crowdrank collect status labels.csv --pairs pool.csv
         crowdrank collect status labels.csv --labels grades.qrels
-
     """
     from crowdrank.collection.grades import grades_of
     from crowdrank.collection.merge_batch import read_round

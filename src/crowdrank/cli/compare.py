@@ -42,7 +42,6 @@ def compare(
     Examples:
         crowdrank compare majority.csv gda.csv --gold experts.qrels
         crowdrank compare old=old.trec new=new.trec --gold experts.qrels --per-query values.csv
-
     """
     import pyarrow as pa
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,11 +60,16 @@ def print_note(note: Message | str) -> None:
     print_status(f"Note: {note_text(note)}")
 
 
+def print_columns(columns: Mapping[str, str], files: Sequence[Path]) -> None:
+    """Print on standard error which column was read for which role."""
+    if columns:
+        listed = ", ".join(f"{role} = {column}" for role, column in columns.items())
+        print_status(f"Columns of {files[0]}{' and others' if len(files) > 1 else ''}: {listed}.")
+
+
 def print_reading(report: ReadReport, files: Sequence[Path]) -> None:
-    """Print on standard error which column was read for which role, notes, and rows that were left out."""
-    if report.columns:
-        columns = ", ".join(f"{role} = {column}" for role, column in report.columns.items())
-        print_status(f"Columns of {files[0]}{' and others' if len(files) > 1 else ''}: {columns}.")
+    """Print on standard error the columns that were read, notes, and rows that were left out."""
+    print_columns(report.columns, files)
     for note in report.notes:
         print_note(note)
     for reason, number in report.skipped.items():

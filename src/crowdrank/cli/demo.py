@@ -34,7 +34,6 @@ def demo(
     Examples:
         crowdrank demo
         crowdrank demo --queries 40 -o small-demo
-
     """
     from crowdrank._files import MANIFEST
     from crowdrank.pipeline.provenance import Origin

@@ -34,7 +34,6 @@ def evaluate(
     Examples:
         crowdrank evaluate consensus.csv --gold experts.qrels
         crowdrank evaluate run.trec --gold experts.qrels --measures nDCG@10,AP --unjudged nonrelevant
-
     """
     from crowdrank.evaluation.evaluate import evaluate as score
     from crowdrank.evaluation.measures import parse_measures

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from crowdrank._options import option
-from crowdrank.cli.console import print_reading, print_status
+from crowdrank.cli.console import print_note, print_reading, print_status
 from crowdrank.cli.from_settings import FieldsOf, among
 from crowdrank.cli.model_settings import parse_settings
 from crowdrank.consensus import METHODS, model_class
@@ -189,10 +189,13 @@ def input_files(judgments: Sequence[Path], reading: ReadOptions, *others: Path |
 def read_judgment_files(judgments: Sequence[Path], reading: ReadOptions) -> Judgments:
     """Read judgments from one or several files; print how they were understood."""
     from crowdrank.judgments.read import read_judgments
+    from crowdrank.judgments.summary import scale_in_doubt
 
     source = judgments[0] if len(judgments) == 1 else list(judgments)
     table = read_judgments(source, **asdict(reading))
     print_reading(table.report, judgments)
+    if (note := scale_in_doubt(table)) is not None:
+        print_note(note)
     return table
 
 

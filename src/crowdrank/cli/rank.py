@@ -31,7 +31,6 @@ def rank(
 
     Examples:
         crowdrank rank -m ranker -f features.letor -o run.trec
-
     """
     from crowdrank.judgments.write import check_distinct
     from crowdrank.rankers.base import Ranker

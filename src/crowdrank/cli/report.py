@@ -21,7 +21,6 @@ def report(
     Examples:
         crowdrank report out
         crowdrank report out -o shared/report.html
-
     """
     path = write_run_report(folder, output)
     if json:

@@ -57,7 +57,6 @@ def run(
         crowdrank run -j labels.csv -f features.letor -e experts.qrels -o out
         crowdrank run run.toml --measure AP --seed 1
         crowdrank run -j labels.csv -f features.letor --method gda -s difficulty=true --dry-run
-
     """
     from crowdrank._folders import check_output_folder
     from crowdrank.pipeline.dry_run import plan

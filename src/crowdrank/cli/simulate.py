@@ -66,7 +66,6 @@ def simulate(
     Examples:
         crowdrank simulate -o world --queries 50 --seed 1
         crowdrank simulate -o world --from train.letor --assessors 30
-
     """
     from crowdrank._folders import check_output_folder
     from crowdrank.simulation.world import WORLD

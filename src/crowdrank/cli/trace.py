@@ -30,7 +30,6 @@ def trace(
 
     Examples:
         crowdrank trace labels.csv --document d17 --query q3
-
     """
     from crowdrank.consensus.replay import trace as replay
     from crowdrank.judgments.write import check_outputs, write_table

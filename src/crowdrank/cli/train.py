@@ -15,7 +15,7 @@ from crowdrank.cli.from_settings import FieldsOf, among
 from crowdrank.cli.messages import render
 from crowdrank.cli.model_settings import parse_settings
 from crowdrank.errors import Fix, Message, UsageError, parameter_prefix
-from crowdrank.judgments.read_options import FormatName
+from crowdrank.judgments.read_options import FeatureReadOptions, FormatName
 from crowdrank.rankers import RANKERS, ranker_class
 
 if TYPE_CHECKING:
@@ -127,7 +127,6 @@ def train(
     Examples:
         crowdrank train -f features.letor --labels consensus.parquet -o ranker
         crowdrank train -f train.letor -r gls -s mu=0.1 --validation 0.2 -o ranker
-
     """
     from crowdrank._folders import check_output_folder
     from crowdrank.rankers.store import RANKER
@@ -165,7 +164,7 @@ def _split(
     features: Features,
     labels: LabelOptions,
     validation: ValidationOptions,
-    reading: o.FeatureReadOptions,
+    reading: FeatureReadOptions,
     random_state: int,
 ) -> tuple[Instances, Instances | None]:
     """Return the rows for training and those for validation, if any."""

@@ -23,7 +23,6 @@ def validate(
 
     Examples:
         crowdrank validate labels.csv
-
     """
     from crowdrank.engine.local import LocalEngine
     from crowdrank.judgments.addresses import is_folder
