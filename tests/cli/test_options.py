@@ -17,16 +17,26 @@ from crowdrank._options import members, option_fields, option_name
 from crowdrank.cli import options as shared
 from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS
-from crowdrank.errors import UsageError
+from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.formats import FORMATS
 from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.read_options import FormatName, GoldReadOptions, ReadOptions
 from crowdrank.pipeline.config import PREFIXES, RunConfig, read_config
+from crowdrank.pipeline.consensus_fits import Opinions
+from crowdrank.pipeline.run_data import gather
+from crowdrank.pipeline.settings import Settings
+from crowdrank.pipeline.stage_cache import Stages
+from crowdrank.simulation.world import World, simulate
 from terminal import Run, crowdrank
 from tools.command_line import commands
 
 COMMANDS = dict(commands(typer.main.get_command(app)))
 LABELS = "query,document,assessor,grade\nq,a,ann,1\nq,b,ann,0\nq,a,bob,1\nq,b,bob,2\nq,a,cy,0\nq,b,cy,2\n"
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return simulate(queries=4, documents=5, random_state=1)
 
 
 @pytest.fixture
@@ -204,3 +214,26 @@ def test_help_ends_with_examples_that_are_understood(name: str) -> None:
 def test_methods_are_completed() -> None:
     (method,) = [one for one, _ in option_fields(shared.ModelOptions) if one.name == "method"]
     assert method.metadata["more"]["autocompletion"]("g") == [name for name in METHODS if name.startswith("g")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["refit = 'yes'", "max_bytes = true", "exclude = 3", "features = [3]", "output = ['x']", "grades = ['a,b', 'c']"],
+)
+def test_a_value_of_the_wrong_type_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(f"{line}\n")
+    with pytest.raises(InputError) as caught:
+        read_config(tmp_path / "run.toml")
+    assert (caught.value.kind, caught.value.location.source) == ("option-type", str(tmp_path / "run.toml"))
+
+
+def test_parameters_of_the_method_reach_the_model(world: World) -> None:
+    labels = Opinions(gather(world.judgments, world.features), Stages(None), parameters={"dawid-skene": {"n_iter": 1}})
+    assert labels.model("dawid-skene").n_iter_ == 1
+    assert labels.model("one-coin").n_iter_ > 1
+
+
+def test_parameters_of_the_method_are_checked() -> None:
+    for wrong in ({"n_iters": 1}, {"difficulty": True, "depth": 2}):
+        with pytest.raises(UsageError, match="has no parameter"):
+            Settings(method_settings=wrong)

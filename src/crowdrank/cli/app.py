@@ -102,8 +102,8 @@ for panel, functions in COMMANDS.items():
 app.add_typer(collect.collect, rich_help_panel="Judgments")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"crowdrank {crowdrank.__version__}")
         raise typer.Exit
 
@@ -111,7 +111,7 @@ def _version(asked: bool) -> None:
 @app.callback(help=ABOUT)
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")] = False,
 ) -> None:

@@ -67,7 +67,7 @@ def _shown(report: AssessorReport) -> pa.Table:
     import pyarrow as pa
 
     counts = zip(*(report.table[name].to_pylist() for name in ("honeypots_right", "honeypots")), strict=True)
-    shares = pa.array([f"{right}/{asked}" if asked else "" for right, asked in counts], pa.string())
+    shares = pa.array([f"{correct}/{total}" if total else "" for correct, total in counts], pa.string())
     place = report.table.column_names.index("honeypots")
     return report.table.set_column(place, "honeypots", shares).select(COLUMNS)
 

@@ -47,7 +47,7 @@ class PolicyOptions:
 
 @dataclass(frozen=True)
 class CollectModel(o.ModelOptions):
-    """The model that estimates what is known so far."""
+    """The consensus model of the judgments so far."""
 
     method: str = o.method_option("gda", " Policies that use a model need gda, rasch, dawid-skene or one-coin.")
 
@@ -64,8 +64,8 @@ def build_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
     from crowdrank.collection import policy_named
 
     policy = policy_named(name)
-    known = policy.get_params()
-    return policy.set_params(**{one: value for one, value in parameters.items() if one in known and value is not None})
+    names = policy.get_params()
+    return policy.set_params(**{one: value for one, value in parameters.items() if one in names and value is not None})
 
 
 def read_pool(pairs: Path, assessors: Path | None, prices: dict[str, float], exclude: Path | None = None) -> Pool:

@@ -12,13 +12,13 @@ def datasets(json: AsJson = False) -> None:
 
     from crowdrank.judgments.datasets import DATASETS, VARIABLE
 
-    known = [
+    entries = [
         {"name": d.name, "found": d.found, "about": d.about, "origin": d.origin, "files": list(d.files)}
         for d in DATASETS.values()
     ]
     if json:
-        print_json(known)
+        print_json(entries)
         return
-    rows = [[str(d["name"]), "yes" if d["found"] else "no", Text(f"{d['about']}\nfrom {d['origin']}")] for d in known]
+    rows = [[str(d["name"]), "yes" if d["found"] else "no", Text(f"{d['about']}\nfrom {d['origin']}")] for d in entries]
     print_cells(["data set", "found", "description"], rows, [True] * 3)
     print_line(f"Data sets are searched in {VARIABLE}, each in the folder of its name.")

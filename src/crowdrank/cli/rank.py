@@ -40,19 +40,19 @@ def rank(
         check_run(output)
         check_distinct({"-o": output}, features)
     ranker = Ranker.load(model)
-    known = join_features(features, reading.format, reading.columns)
-    padded_features = padded(known, ranker.feature_names_in_)
-    absent = [name for name in ranker.feature_names_in_ if name not in set(known.names)]
-    if absent and padded_features is not known:
+    table = join_features(features, reading.format, reading.columns)
+    padded_table = padded(table, ranker.feature_names_in_)
+    absent = [name for name in ranker.feature_names_in_ if name not in set(table.names)]
+    if absent and padded_table is not table:
         names = f"{', '.join(absent[:3])}{', ...' if len(absent) > 3 else ''}"
         total = len(ranker.feature_names_in_)
         print_status(
             f"Warning: {len(absent)} of {counted(total, 'feature')} occur in no row ({names}); they are set to 0."
         )
-    run = rank_documents(ranker, padded_features)
+    run = rank_documents(ranker, padded_table)
     if output is not None:
         write_run(run, output, tag, csv_safe=csv_safe)
-    name, queries = type(ranker).__name__, len(known.query.unique())
+    name, queries = type(ranker).__name__, len(table.query.unique())
     if json:
         written = None if output is None else str(output)
         print_json({"ranker": name, "documents": len(run), "queries": queries, "output": written})

@@ -76,13 +76,10 @@ def run(
         return
     if output is None:
         raise UsageError("A run needs a folder for its results", fix=Fix("name it with {}", "output"))
-    given = {
-        **options,
-        "setting": model.setting,
-        "engine": None if computation.engine == "local" else computation.engine,
-    }
+    engine = None if computation.engine == "local" else computation.engine
+    command = run_command(config, {**options, "setting": model.setting, "engine": engine})
     try:
-        _run(task, output, computation, run_command(config, given), json=json)
+        _run(task, output, computation, command, json=json)
     except (KeyboardInterrupt, SystemError) as problem:
         if (interrupt := interrupt_in(problem)) is None:
             raise
@@ -94,7 +91,7 @@ def _merged(config: Path | None, options: GivenOptions, settings: list[str]) -> 
     """Return the options of the TOML file and of the command line, which overrides the file."""
     merged = {**({} if config is None else read_config(config)), **options}
     if settings:
-        method = model_class(merged.get("method", Settings.method))()
+        method = model_class(str(merged.get("method", Settings.method)))()
         merged["method_settings"] = {**merged.get("method_settings", {}), **parse_settings(settings, method)}
     return merged
 

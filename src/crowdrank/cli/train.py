@@ -140,9 +140,9 @@ def train(
             raise UsageError(problem, fix=Fix("name it with {}", "consensus"))
         model.set_params(model=consensus)
     check_output_folder(output, RANKER)
-    known = join_features(features, reading.format, reading.columns)
-    rows = _instances(known, consensus if labels.labels is None else labels.labels, labels)
-    rows, held_out = _split(rows, known, labels, validation, reading, ranker.random_state)
+    table = join_features(features, reading.format, reading.columns)
+    rows = _instances(table, consensus if labels.labels is None else labels.labels, labels)
+    rows, held_out = _split(rows, table, labels, validation, reading, ranker.random_state)
     _require_gains(model, rows, held_out)
     _fit(model, rows, held_out, computation)
     model.save(output)
@@ -175,9 +175,9 @@ def _split(
         return rows.split(share, random_state)
     if text is None and not files:
         return rows, None
-    known = padded(join_features(files, reading.format, reading.columns), features.names) if files else features
+    table = padded(join_features(files, reading.format, reading.columns), features.names) if files else features
     unweighted = replace(labels, weights=None)
-    held_out = _instances(known, None if text is None else Path(text), unweighted)
+    held_out = _instances(table, None if text is None else Path(text), unweighted)
     _require_distinct_queries(rows, held_out)
     return rows, held_out
 

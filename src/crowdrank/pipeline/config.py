@@ -6,10 +6,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_origin
 
 from crowdrank._options import check_choices, members, option, option_fields, option_name
-from crowdrank.errors import Fix, InputError, UsageError, near, parameter_prefix
+from crowdrank.errors import Fix, InputError, UsageError, near, parameter_prefix, shown
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 from crowdrank.pipeline.settings import Settings
 
@@ -95,7 +95,7 @@ def _paths(value: Any, name: str) -> Any:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    r"""Read the options in a TOML file; paths are relative to its folder.
+    r"""Read the options in a TOML file, with the types of the options; paths are relative to its folder.
 
     >>> import tempfile
     >>> place = Path(tempfile.mkdtemp()) / "run.toml"
@@ -114,10 +114,7 @@ def read_config(path: Path) -> dict[str, Any]:
         prefix + option_name(one.name): hint for kind, prefix in PREFIXES.items() for one, hint in option_fields(kind)
     }
     _require_known(options, list(hints), str(path))
-    for name, value in options.items():
-        if name in hints and Path in (members(hints[name])[0], *get_args(members(hints[name])[0])):
-            options[name] = _resolved(value, name, path)
-    return options
+    return {name: _converted(value, hints.get(name), name, path) for name, value in options.items()}
 
 
 def _require_known(options: Mapping[str, Any], names: list[str], source: str) -> None:
@@ -129,9 +126,30 @@ def _require_known(options: Mapping[str, Any], names: list[str], source: str) ->
             raise InputError(problem, source=source, kind="unknown-option", fix=f"the {kind}s are {', '.join(known)}")
 
 
-def _resolved(value: Any, name: str, config: Path) -> Any:
-    if isinstance(value, list) and name in ("judgments", "features"):
-        return [_resolved(one, name, config) for one in value]
-    if not isinstance(value, str):
-        raise InputError(f"{name} is a path, not {value!r}", source=str(config))
-    return config.parent / value
+def _converted(value: Any, hint: Any, name: str, config: Path) -> Any:
+    """Return a value of a TOML file as its option takes it; a table is returned unchanged."""
+    kind = members(hint)[0]
+    if kind == list[Path] and isinstance(value, list):
+        return [_converted(one, Path, name, config) for one in value]
+    if kind in (Path, list[Path]) and isinstance(value, str):
+        return config.parent / value
+    if kind in (Path, list[Path]):
+        raise InputError(f"{name} must be a path, not {shown(value)}", source=str(config), kind="option-type")
+    if kind is bool and not isinstance(value, bool):
+        raise InputError(f"{name} must be true or false, not {shown(value)}", source=str(config), kind="option-type")
+    if kind is str or get_origin(kind) in (Literal, tuple):
+        return _text(value, name, config)
+    return value
+
+
+def _text(value: Any, name: str, config: Path) -> str:
+    """Return the text of an option: numbers and lists may be written as in TOML.
+
+    >>> _text(["Bad", "Good"], "grades", Path("run.toml")), _text(-2, "unjudgeable", Path("run.toml"))
+    ('Bad,Good', '-2')
+    """
+    values = value if isinstance(value, list) else [value]
+    simple = all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in values)
+    if not simple or (isinstance(value, list) and any("," in str(one) for one in value)):
+        raise InputError(f"{name} must be a text, not {shown(value)}", source=str(config), kind="option-type")
+    return ",".join(map(str, values))
