@@ -16,7 +16,7 @@ def option(default: Any, help: str, *flags: str, **more: Any) -> Any:
     Args:
         default: default value of the field.
         help: description of the option, one or two short sentences.
-        flags: how the option is written, such as `--method` and `-m`; by default its name after two dashes.
+        flags: how the option is written, such as `--set` and `-s`; without a long one, it has its name.
         more: further arguments of `typer.Option`.
 
     """

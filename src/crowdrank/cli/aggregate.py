@@ -35,12 +35,8 @@ class AggregateModel(o.ModelOptions):
 class FitOptions(o.EngineOptions):
     """Where a model is fitted, and where its state is kept."""
 
-    checkpoint: Path | None = option(
-        None, "Folder for the state of an unfinished fit; the same command resumes from it."
-    )
-    work: Path | None = option(
-        None, "For a folder of judgments: new folder for its shards, to reuse them.", show_default="a temporary folder"
-    )
+    checkpoint: Path | None = option(None, "Folder for the state of a fit; the same command resumes from it.")
+    work: Path | None = option(None, "New folder for the shards of a folder of judgments.", show_default="temporary")
 
 
 @dataclass(frozen=True)
@@ -48,15 +44,10 @@ class Outputs:
     """Files and folders that `aggregate` writes."""
 
     output: Path | None = option(
-        None,
-        "File for the consensus: .csv, .tsv, .parquet or .jsonl. For a folder of judgments, a new folder.",
-        "--output",
-        "-o",
+        None, "File for the consensus: .csv, .tsv, .parquet or .jsonl. For a folder of judgments, a new folder.", "-o"
     )
     assessors: Path | None = option(None, "File for the table of assessors.")
-    posterior: Path | None = option(
-        None, "File for the posterior: the probability of each relevance value, or of each grade, per document."
-    )
+    posterior: Path | None = option(None, "File for the posterior distribution of each document.")
     save: Path | None = option(None, "Folder for the fitted model.")
 
     def write(self, model: Aggregator, *, csv_safe: bool) -> None:

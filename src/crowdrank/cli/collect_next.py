@@ -28,8 +28,8 @@ class BudgetOptions:
 
     assessors: Path | None = option(
         None,
-        "Table of the assessors that may be asked: assessor and optionally kind (crowd, expert, llm) and price. "
-        "Without it, requests name nobody.",
+        "Table of available assessors: assessor and optionally kind (crowd, expert, llm) and price. Without it, "
+        "requests name nobody.",
     )
     prices: str | None = option(None, "Price of a label by kind, such as crowd=0.05,expert=2.", show_default="1")
     kind: Literal["crowd", "expert", "llm"] = option("crowd", "Who answers requests that name nobody.")
@@ -48,11 +48,9 @@ class BudgetOptions:
 class RequestOptions:
     """How requests are written."""
 
-    output: Path | None = option(None, "File for the requests.", "--output", "-o")
+    output: Path | None = option(None, "File for the requests.", "-o")
     to: Literal["csv", "label-studio", "toloka", "mturk", "quepid"] = option(
-        "csv",
-        "Format: csv (with assessor, price and reason), or that of a platform: label-studio (.json), toloka (.tsv), "
-        "mturk (.csv), quepid (.csv).",
+        "csv", "Format: csv has assessor, price and reason; platforms need .json (label-studio), .tsv (toloka) or .csv."
     )
     csv_safe: bool = option(False, o.CSV_SAFE_HELP, "--csv-safe")
 

@@ -40,9 +40,7 @@ class PolicyOptions:
 
     settled: float = option(0.95, "Probability of its grade at which a document is settled.")
     good: float | None = option(None, "Lowest grade of a good label.", show_default="2")
-    random_state: int | None = option(
-        None, "Random seed for the order of equals.", show_default="the order of the pool"
-    )
+    random_state: int | None = option(None, "Random seed for the order of equals.", show_default="order of the pool")
 
 
 @dataclass(frozen=True)

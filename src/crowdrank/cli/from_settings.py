@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
@@ -14,7 +15,7 @@ from crowdrank._options import check_choices, members, option_fields, option_nam
 from crowdrank.cli.messages import Command
 from crowdrank.errors import parameter_prefix
 
-MAX_CHOICES_LENGTH = 50
+MAX_CHOICES_LENGTH = 42
 """Maximum length of the choices of an option that are shown in place of its value; longer ones end its help."""
 GivenOptions = dict[str, Any]
 """Options that the command line gives, by name; an option that equals its default is among them."""
@@ -65,12 +66,17 @@ class FieldsOf:
             if len(choices) <= MAX_CHOICES_LENGTH:
                 more["metavar"] = f"[{choices}]"
             else:
-                more["metavar"], about = field.name.upper(), f"{about} One of {', '.join(get_args(kind))}."
+                more["metavar"], about = "NAME", f"{about} One of {', '.join(get_args(kind))}."
             more["autocompletion"] = among(get_args(kind))
+        if kind == list[Path]:
+            more["metavar"] = "<path>"
         if get_origin(kind) in (Literal, tuple):  # a tuple is written as names separated by commas
             kind = str
         default = None if field.default is MISSING else field.default
-        info = typer.Option(*field.metadata["flags"], help=about, rich_help_panel=self.panel, **more)
+        flags = field.metadata["flags"]
+        if flags and not any(flag.startswith("--") for flag in flags):
+            flags = (f"--{self.name(field).replace('_', '-')}", *flags)
+        info = typer.Option(*flags, help=about, rich_help_panel=self.panel, **more)
         annotation: Any = Annotated[kind | None if default is None else kind, info]
         return inspect.Parameter(
             self.name(field), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation

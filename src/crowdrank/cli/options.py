@@ -83,7 +83,7 @@ MaybeGoldFile = Annotated[
 ]
 FeatureFiles = Annotated[
     list[Path],
-    path_option("Features of documents: LETOR, CSV, Parquet, ... Repeatable.", "--features", "-f", metavar="PATH"),
+    path_option("Features of documents: LETOR, CSV, Parquet, ... Repeatable.", "--features", "-f", metavar="<path>"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
 CsvSafe = Annotated[bool, typer.Option("--csv-safe", help=CSV_SAFE_HELP, rich_help_panel=OUTPUT)]
@@ -98,7 +98,7 @@ SizeLimit = Annotated[ReadOptions, FieldsOf(ReadOptions, "Limits", only=("max_by
 def method_option(default: str, remark: str = "") -> Any:
     """Return the option for the name of a consensus model."""
     about = f"Consensus model: {', '.join(METHODS)}.{remark}"
-    return option(default, about, "--method", "-m", metavar="METHOD", autocompletion=among(METHODS))
+    return option(default, about, "-m", metavar="METHOD", autocompletion=among(METHODS))
 
 
 def setting_option(model: str, example: str) -> Any:
@@ -113,8 +113,7 @@ class ModelOptions:
     method: str = method_option("gda")
     setting: list[str] = setting_option("consensus model", "-s n_iter=10")
     unjudgeable_as: Literal["lowest", "drop", "model"] = option(
-        "lowest",
-        "Use 'cannot judge' answers as the lowest grade, drop them, or model them as an answer of its own (gda only).",
+        "lowest", "Use 'cannot judge' answers as the lowest grade, drop them, or model them (gda only)."
     )
 
     def build(self) -> Aggregator:
@@ -128,10 +127,7 @@ class EngineOptions:
     """Where a model is fitted."""
 
     engine: str = option(
-        "local",
-        "Where to compute: local, dask (processes on this machine) or dask=tcp://host:port (a cluster).",
-        autocompletion=among(["local", "dask"]),
-        metavar="ENGINE",
+        "local", "Where to compute: local, dask (processes on this machine) or dask=tcp://host:port (a cluster)."
     )
     n_jobs: int | None = option(None, "Number of threads, or of processes of dask.", show_default="1")
     dashboard: bool = option(False, "Serve the dashboard of dask. Other users of this machine can see it.")
@@ -157,13 +153,11 @@ class ScoringOptions:
 
     measures: str = option(
         "nDCG@10,nDCG,AP,Tau",
-        "Measures as in ir_measures: nDCG@10, AP(rel=2), ERR@20, P@5, RR, DCG@10, Tau, TauB, Spearman, GradeAccuracy, "
-        "GradeMAE.",
+        "Measures: nDCG@10, AP(rel=2), ERR@20, P@5, RR, DCG@10, Tau, TauB, Spearman, GradeAccuracy, GradeMAE.",
     )
     gains: str = option("exponential", "Gain of each grade: exponential, linear, or a list such as 0,1,3,7,15.")
     ties: Literal["expected", "document", "given"] = option(
-        "expected",
-        "Order of equal scores: expected value over random orders, document id (as trec_eval), or as given.",
+        "expected", "Equal scores: expected value over random orders, by document id (as trec_eval), or as given."
     )
     unjudged: Literal["skip", "nonrelevant"] = option(
         "skip", "Documents without an expert grade: skip them, or count them as not relevant (as trec_eval)."

@@ -21,10 +21,7 @@ class DocumentOptions:
     """Queries, documents and expert grades of a simulated world; see :func:`crowdrank.simulate`."""
 
     source: list[Path] = option(
-        [],
-        "LETOR file with real queries, documents, features and expert grades; only the crowd is simulated. Repeatable.",
-        "--from",
-        metavar="PATH",
+        [], "LETOR file with real documents and expert grades; only the crowd is simulated. Repeatable.", "--from"
     )
     queries: int | None = option(None, "Number of queries.", show_default="100, or all of --from")
     documents: int | None = option(None, "Mean number of documents per query.", show_default="20")

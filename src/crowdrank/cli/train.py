@@ -33,14 +33,7 @@ MAX_SHOWN = 10
 class RankerOptions:
     """A ranker and its parameters."""
 
-    ranker: str = option(
-        "lambdamart",
-        f"Ranker: {', '.join(RANKERS)}.",
-        "--ranker",
-        "-r",
-        metavar="RANKER",
-        autocompletion=among(RANKERS),
-    )
+    ranker: str = option("lambdamart", f"Ranker: {', '.join(RANKERS)}.", "-r", autocompletion=among(RANKERS))
     setting: list[str] = o.setting_option("ranker", "-s n_estimators=300")
     random_state: int = option(0, "Random seed of the ranker and of the split for validation.")
 
@@ -60,26 +53,20 @@ class LabelOptions:
 
     labels: Path | None = option(
         None,
-        "Consensus that `aggregate` wrote, expert grades (qrels, CSV, ...), or a table of query, document and "
-        "relevance. By default the grades in the feature files.",
+        "Consensus that `aggregate` wrote, expert grades, or a table of query, document and relevance.",
+        show_default="the grades in the feature files",
     )
     consensus: Path | None = option(
-        None,
-        "Model that `aggregate -m gda-pairwise --save` wrote, for gda-pairwise-mart. Without --labels, its consensus "
-        "is the labels.",
+        None, "Model that `aggregate --save` wrote, for gda-pairwise-mart; without --labels, its consensus is used."
     )
     target: Literal["probabilities", "expected-grade", "grade", "relevance"] = option(
         "probabilities", "Value of a consensus to train on; probabilities gives expected gains."
     )
-    weights: str | None = option(
-        None, "Table of query, document and weight; or `certainty` to weight labels of a consensus by it."
-    )
+    weights: str | None = option(None, "Table of query, document and weight; or `certainty`, that of a consensus.")
     labels_format: FormatName | None = option(None, "Format of the labels.")
     labels_columns: str | None = option(None, "Column of each role in the labels.")
     labels_grades: str | None = option(None, "Scale of expert grades, such as 0-4 or Bad,Fair,Good.")
-    missing: Literal["skip", "error"] = option(
-        "skip", "Labeled documents without features: skip and count them, or stop."
-    )
+    missing: Literal["skip", "error"] = option("skip", "Labeled documents without features: skip them, or stop.")
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -91,14 +78,9 @@ class LabelOptions:
 class ValidationOptions:
     """Labels that decide when training stops."""
 
-    validation: str | None = option(
-        None, "Share of the queries, such as 0.2, or a file of labels, that decides when training stops."
-    )
+    validation: str | None = option(None, "Share of the queries, such as 0.2, or a file of labels, to stop by.")
     validation_features: list[Path] = option(
-        [],
-        "Features of the validation queries if they are in other files. With grades in them, --validation is not "
-        "needed. Repeatable.",
-        metavar="PATH",
+        [], "Features (and grades) of the validation queries, if they are in other files. Repeatable."
     )
 
 
@@ -106,9 +88,7 @@ class ValidationOptions:
 class TrainingEngine(o.EngineOptions):
     """Where a ranker is trained."""
 
-    n_jobs: int | None = option(
-        None, "Number of threads, or of processes of dask.", show_default="by the size of the data"
-    )
+    n_jobs: int | None = option(None, "Number of threads, or of processes of dask.", show_default="by data size")
 
 
 def train(

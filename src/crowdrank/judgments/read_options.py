@@ -45,15 +45,11 @@ class ReadOptions:
     columns: str | None = option(None, _COLUMNS_HELP)
     separator: str | None = option(None, _SEPARATOR_HELP)
     grades: str | None = option(None, _GRADES_HELP)
-    scales: Path | None = option(
-        None, "CSV file with a scale per assessor or family (columns assessor, grades, maps_to)."
-    )
+    scales: Path | None = option(None, "CSV file with a scale per assessor or family: assessor, grades, maps_to.")
     unjudgeable: str | None = option(None, _UNJUDGEABLE_HELP)
     repeats: Repeats = option("last", "Which of several judgments of one assessor on one document to use.")
     exclude: Path | None = option(None, "File with the ids of assessors to exclude, one per line.")
-    family_pattern: str | None = option(
-        None, "Regular expression whose first group is the family in an assessor id, such as '(.*)_p'."
-    )
+    family_pattern: str | None = option(None, "Regular expression for the family in assessor ids, such as '(.*)_p'.")
     on_bad_rows: OnBadRows = option("error", _ON_BAD_ROWS_HELP)
     max_bytes: str = option("16GiB", "Maximum size of a file, uncompressed, such as 500MB, 2GB or 4096.")
 

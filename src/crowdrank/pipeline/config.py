@@ -26,13 +26,11 @@ TABLES = ("method_settings", "trees", "linear", "boosted")
 class RunFiles:
     """Input files and output folder of a run."""
 
-    judgments: list[Path] = option([], "Judgments of the crowd. Repeatable.", "--judgments", "-j", metavar="PATH")
-    features: list[Path] = option(
-        [], "Features of documents: LETOR, CSV, ... Repeatable.", "--features", "-f", metavar="PATH"
-    )
-    expert: Path | None = option(None, "Expert grades of some queries.", "--expert", "-e")
+    judgments: list[Path] = option([], "Judgments of the crowd. Repeatable.", "-j")
+    features: list[Path] = option([], "Features of documents: LETOR, CSV, ... Repeatable.", "-f")
+    expert: Path | None = option(None, "Expert grades of some queries.", "-e")
     honeypots: Path | None = option(None, "Honeypots with their correct grades; no ranker is trained on them.")
-    output: Path | None = option(None, "Folder for the results.", "--output", "-o")
+    output: Path | None = option(None, "Folder for the results.", "-o")
 
 
 PREFIXES: Mapping[type, str] = {RunFiles: "", Settings: "", ReadOptions: "", GoldReadOptions: "expert_"}

@@ -36,13 +36,11 @@ class Settings:
     0.35
     """
 
-    method: str = option(
-        "gda", f"Consensus model whose labels are written: {', '.join(METHODS)}.", "--method", "-m", metavar="METHOD"
-    )
+    method: str = option("gda", f"Consensus model whose labels are written: {', '.join(METHODS)}.", "-m")
     measure: str = option("nDCG@10", "Measure that rankers are selected and compared by, such as nDCG@10 or AP.")
     gains: str = option("exponential", "Gain of each grade: exponential, linear, or a list such as 0,1,3,7,15.")
     candidates: tuple[str, ...] | None = option(
-        None, "Candidates to train, such as majority,gda,expert-only; ensembles are made of them.", metavar="NAMES"
+        None, "Candidates to train, such as majority,gda,expert-only; ensembles are made of them."
     )
     baseline: str = option("majority", "Candidate that the others are compared with.")
     test: float = option(0.35, "Share of the expert queries held out for the final test.")
