@@ -31,9 +31,10 @@ def collect_disagreements(
     from crowdrank.collection.disagreements import confusions, disagreements
     from crowdrank.judgments.write import check_outputs, write_table
 
+    estimator = model.build()
     check_outputs({"-o": output}, o.input_files(judgments, reading))
     table = o.read_judgment_files(judgments, reading)
-    documents, confused = disagreements(table, model.fit(table)), confusions(table)
+    documents, confused = disagreements(table, estimator.fit(table, progress=True)), confusions(table)
     if output is not None:
         write_table(documents, output, csv_safe=csv_safe)
     if json:

@@ -94,7 +94,7 @@ def collect_next(
     from crowdrank.collection.request_ledger import OutstandingRequests, ledger_of
     from crowdrank.judgments.write import check_distinct
 
-    chosen = c.build_policy(policy, asdict(parameters)).checked()
+    chosen, estimator = c.build_policy(policy, asdict(parameters)).checked(), model.build()
     terms, ledger, output = asking.terms(budget), ledger_of(judgments), requests.output
     if output is not None:
         check_requests(output, requests.to)
@@ -107,14 +107,14 @@ def collect_next(
     so_far = read_round(judgments, **asdict(reading))
     if so_far is not None:
         print_reading(so_far.report, [judgments])
-    estimator = model.fit(so_far) if so_far is not None and chosen.takes_model else None
+    fitted = estimator.fit(so_far, progress=True) if so_far is not None and chosen.takes_model else None
     with nullcontext() if output is None else locked(ledger):
         listed = OutstandingRequests.read(ledger)
         pending = listed.out(so_far)
         if again:
             listed, pending = listed.where(~pending), pending[~pending]
         outstanding = listed.where(pending)
-        wanted = chosen.next(pool, so_far, estimator, terms, outstanding)
+        wanted = chosen.next(pool, so_far, fitted, terms, outstanding)
         if output is not None:
             with one_step(ledger):
                 write_requests(wanted, output, requests.to, csv_safe=requests.csv_safe)

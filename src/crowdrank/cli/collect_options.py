@@ -17,8 +17,6 @@ from crowdrank.collection import POLICIES
 if TYPE_CHECKING:
     from crowdrank.collection.base import Policy
     from crowdrank.collection.pool import Pool
-    from crowdrank.consensus.base import Aggregator
-    from crowdrank.judgments.table import Judgments
 
 POLICY_HELP = f"{', '.join(POLICIES)}; k is a number, such as if-good-3"
 JudgmentFile = Annotated[
@@ -48,10 +46,6 @@ class CollectModel(o.ModelOptions):
     """The consensus model of the judgments so far."""
 
     method: str = o.method_option("gda", " Policies that use a model need gda, rasch, dawid-skene or one-coin.")
-
-    def fit(self, judgments: Judgments) -> Aggregator:
-        """Return the model, fitted with a progress bar."""
-        return self.build().fit(judgments, progress=True)
 
 
 Model = Annotated[CollectModel, FieldsOf(CollectModel, o.MODEL)]

@@ -58,6 +58,7 @@ def collect_simulate(
     """
     from crowdrank.collection.replay import Crowd, replay
 
+    model.build()  # raises an error before files are read
     parameters = {"good": good, "random_state": seed}
     policies = {name: c.build_policy(name, parameters) for name in policy or POLICIES}
     if budget is not None and not budget > 0:

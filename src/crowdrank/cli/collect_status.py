@@ -53,6 +53,7 @@ def collect_status(
     from crowdrank.collection.status import status
     from crowdrank.judgments.write import check_distinct
 
+    estimator = model.build()
     if labels is not None:
         check_labels(labels)
         check_distinct({"--labels": labels}, o.input_files([judgments], reading, ledger_of(judgments), pairs))
@@ -64,7 +65,7 @@ def collect_status(
         _show_empty(judgments, pool, outstanding, json=json)
         return
     print_reading(so_far.report, [judgments])
-    estimator = model.fit(so_far)
+    estimator.fit(so_far, progress=True)
     result = status(pool or Pool.of(so_far), so_far, estimator, level=parameters.settled, price=price)
     grades = None if labels is None else grades_of(so_far, estimator)
     if grades is not None and labels is not None:

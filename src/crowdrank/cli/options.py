@@ -117,9 +117,10 @@ class ModelOptions:
     )
 
     def build(self) -> Aggregator:
-        """Return the model, not fitted."""
+        """Return the model, not fitted, with parameters that are checked."""
         model = model_class(self.method)()
-        return model.set_params(unjudgeable_as=self.unjudgeable_as, **parse_settings(self.setting, model))
+        model.set_params(unjudgeable_as=self.unjudgeable_as, **parse_settings(self.setting, model))._check()
+        return model
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class Settings:
         if isinstance(self.candidates, str) or (self.candidates is not None and not self.candidates):
             raise UsageError("must be one or more names", parameter="candidates")
         if self.method_settings:
-            model_class(self.method)().set_params(**self.method_settings)
+            model_class(self.method)().set_params(**self.method_settings)._check()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings by name, ready for JSON."""
