@@ -14,7 +14,7 @@ import crowdrank
 from crowdrank._files import check_output_file, write_file
 from crowdrank._progress import QUIET_SECONDS
 from crowdrank.cli import options as o
-from crowdrank.cli.console import complain, say, say_json, show_cells
+from crowdrank.cli.console import print_cells, print_json, print_line, print_status
 from crowdrank.errors import OutputError, UsageError
 from experiments import EXPERIMENTS, KEEPING, PARTS, get_experiment
 
@@ -80,7 +80,7 @@ def experiment(
         with write_file(output / f"{name}.json") as draft:
             draft.write_text(json_format.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     if json:
-        say_json(record)
+        print_json(record)
         return
     show_experiment(done)
 
@@ -115,7 +115,7 @@ def teller(name: str) -> Callable[[str], None]:
 
     def tell(doing: str) -> None:
         if time.monotonic() - began > QUIET_SECONDS:
-            complain(f"{name}: {doing}")
+            print_status(f"{name}: {doing}")
 
     return tell
 
@@ -126,9 +126,9 @@ def show_experiment(done: Experiment) -> None:
         show_figures(table)
         if table.comparison is not None and len(table.comparison.evaluations) > 1:
             show_tests(table.comparison)
-        say(" ".join(table.notes))
-        say("")
-    say(f"Protocol. {' '.join(done.protocol)}")
+        print_line(" ".join(table.notes))
+        print_line("")
+    print_line(f"Protocol. {' '.join(done.protocol)}")
 
 
 def show_figures(table: Table) -> None:
@@ -137,7 +137,7 @@ def show_figures(table: Table) -> None:
     details = _details(table.comparison)
     cells = [[_cell(row, name, details) for name in names] for row in table.rows]
     left = [all(isinstance(row[name], str) for row in table.rows) for name in names]
-    show_cells(names, cells, left, table.title)
+    print_cells(names, cells, left, table.title)
 
 
 def show_tests(comparison: Comparison) -> None:
@@ -147,7 +147,7 @@ def show_tests(comparison: Comparison) -> None:
     runs = [run for run in comparison.evaluations if run != comparison.baseline]
     rows = [[run, *(_tested(details[run, measure]) for measure in measures)] for run in runs]
     title = f"Difference to {comparison.baseline} [{1 - comparison.alpha:.0%} interval], p by Holm"
-    show_cells(["run", *measures], rows, [True] + [False] * len(measures), title)
+    print_cells(["run", *measures], rows, [True] + [False] * len(measures), title)
 
 
 def _details(comparison: Comparison | None) -> dict[tuple[str, str], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The page of the command line, from the commands themselves."""
+"""Write the page of the command line from the commands."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from tools.markdown import plain, table
 
 OPENING = """# Command line
 
-Made from the program itself: what stands here is what `crowdrank VERB --help` says.
+Generated from the program: the same text as `crowdrank COMMAND --help`.
 
-`crowdrank --install-completion` teaches your shell the verbs and options. `--quiet` before the verb leaves only
-results and errors. Without a terminal, or with the environment variable `NO_COLOR`, nothing is colored. Every verb
-with `--json` prints one JSON document and nothing else on standard output. Exit codes: 0 done, 2 something was asked
-for that cannot be done (one sentence on standard error says what and how to mend it), 130 interrupted (Ctrl-C), 143
-terminated (SIGTERM).
+`crowdrank --install-completion` installs completion of commands and options for your shell. `--quiet` before the
+command prints only results and errors. Without a terminal, or with the environment variable `NO_COLOR`, nothing is
+colored. With `--json` a command prints one JSON document on standard output and nothing else. Exit codes: 0 success,
+2 error (one line on standard error says what is wrong and how to fix it), 130 interrupted (Ctrl-C), 143 terminated
+(SIGTERM).
 """
 
 
 def page() -> str:
-    """Every verb with its arguments and options."""
+    """Return the page with every command, its arguments, options and examples."""
     root = typer.main.get_command(app)
     parts = [OPENING, "## crowdrank", _options(root)]
-    for name, command in _verbs(root, "crowdrank"):
-        parts += [f"## {name}", plain(command.help or ""), f"```text\n{_usage(name, command)}\n```", _options(command)]
+    for name, command in commands(root):
+        usage = f"```text\n{_usage(name, command)}\n```"
+        parts += [f"## {name}", plain(command.help or ""), usage, _options(command), _examples(command)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _verbs(group: Any, name: str) -> Iterator[tuple[str, Any]]:
-    for verb, command in group.commands.items():
+def commands(group: Any, name: str = "crowdrank") -> Iterator[tuple[str, Any]]:
+    """Yield every command with its full name."""
+    for word, command in group.commands.items():
         if hasattr(command, "commands"):
-            yield from _verbs(command, f"{name} {verb}")
+            yield from commands(command, f"{name} {word}")
         else:
-            yield f"{name} {verb}", command
+            yield f"{name} {word}", command
 
 
 def _usage(name: str, command: Any) -> str:
@@ -46,7 +48,7 @@ def _usage(name: str, command: Any) -> str:
 
 
 def _argument(one: Any) -> str:
-    name = str(one.metavar or one.name).upper()
+    name = str(one.metavar or one.name).upper().removesuffix("...")
     many = f"{name}..." if one.nargs == -1 else name
     return many if one.required else f"[{many}]"
 
@@ -56,15 +58,20 @@ def _is_option(one: Any) -> bool:
 
 
 def _options(command: Any) -> str:
-    """One table for each group of options, in the order of the first of each."""
-    groups: dict[str, list[list[str]]] = {}
+    """Return one table per panel, in the order of the help."""
+    panels: dict[str, list[list[str]]] = {"Arguments": [], "Options": []}
     for one in command.params:
         if one.param_type_name == "argument":
-            row = [f"`{one.metavar or one.name.upper()}`", plain(one.help or "")]
-            groups.setdefault("Arguments", []).append(row)
+            panels["Arguments"].append([f"`{_argument(one)}`", plain(one.help or "")])
         elif _is_option(one):
-            groups.setdefault(one.rich_help_panel or "Options", []).append([_names(one), _meaning(one)])
-    return "\n\n".join(table([name.lower(), "what it does"], rows, [True, True]) for name, rows in groups.items())
+            panels.setdefault(one.rich_help_panel or "Options", []).append([_names(one), _meaning(one)])
+    return "\n\n".join(table([name, "Description"], rows, [True, True]) for name, rows in panels.items() if rows)
+
+
+def _examples(command: Any) -> str:
+    """Return the examples that follow the options in the help."""
+    lines = [line.replace("\\[", "[") for line in (command.epilog or "").split("\n\n")[1:]]
+    return "Examples:\n\n```text\n" + "\n".join(lines) + "\n```" if lines else ""
 
 
 def _names(one: Any) -> str:
@@ -73,15 +80,16 @@ def _names(one: Any) -> str:
 
 
 def _value(one: Any) -> str:
-    """What the option takes; a flag takes nothing."""
-    return "" if one.is_flag else str(one.metavar or one.name).upper().replace("_", "-")
+    """Return what stands for the value of an option; a flag has none."""
+    return "" if one.is_flag else str(one.metavar or one.name.upper().replace("_", "-"))
 
 
 def _meaning(one: Any) -> str:
-    said = plain(one.help or "")
-    default = one.default
+    text, default = plain(one.help or ""), one.default
     if one.required:
-        return f"{said} *Needed.*"
+        return f"{text} *Required.*"
+    if isinstance(one.show_default, str):
+        return f"{text} *Default: {plain(one.show_default)}.*"
     if default is None or one.is_flag or not one.show_default or callable(default):
-        return said
-    return f"{said} *Unless given: `{default}`.*"
+        return text
+    return f"{text} *Default: `{default}`.*"

@@ -17,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from crowdrank.cli.app import COMMANDS
 from crowdrank.consensus import METHODS
 from crowdrank.reports.formatting import real_minus
 from terminal import Run, crowdrank, crowdrank_process
@@ -43,25 +44,12 @@ def test_a_process_of_its_own_says_the_same(world: Path, run: Run, tmp_path: Pat
     assert alone.returncode == 2
 
 
-def test_help_lists_the_verbs_in_the_order_of_the_work(run: Run) -> None:
+def test_help_lists_the_commands_by_task(run: Run) -> None:
     shown = run("--help").stdout
-    verbs = [
-        "run",
-        "simulate",
-        "validate",
-        "aggregate",
-        "assessors",
-        "check",
-        "trace",
-        "train",
-        "rank",
-        "evaluate",
-        "compare",
-        "datasets",
-        "demo",
-    ]
-    places = [shown.index(f"│ {verb}") for verb in verbs]
-    assert places == sorted(places)
+    for panel, functions in COMMANDS.items():
+        lines = shown[shown.index(f"─ {panel} ─") :].split("╰")[0]
+        assert all(f"│ {function.__name__}" in lines for function in functions)
+    assert "│ collect" in shown
 
 
 def test_simulate_writes_a_world_that_every_reader_reads(world: Path, run: Run) -> None:
@@ -120,7 +108,7 @@ def test_compare_marks_the_best_and_writes_every_query(world: Path, run: Run, tm
         "compare", "majority.csv", "mean=average.csv", "--gold", world / "gold.qrels", "--per-query", "queries.csv"
     )
     assert done.returncode == 0, done.stderr
-    assert "▲ ▼: above or below majority beyond chance" in done.stdout
+    assert "▲ ▼: significantly above or below majority" in done.stdout
     assert "p (Holm)" in done.stdout
     values = pd.read_csv(tmp_path / "queries.csv")
     assert set(values["run"]) == {"majority", "mean"}
@@ -169,7 +157,7 @@ def test_datasets_says_what_is_found(run: Run, tmp_path: Path) -> None:
 def test_demo_makes_a_ranker_and_names_the_report(run: Run, tmp_path: Path) -> None:
     done = run("demo", "--queries", 15)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == f"The report: {Path('crowdrank-demo') / 'run' / 'report.html'}"
+    assert done.stdout.splitlines()[-1] == f"Report: {Path('crowdrank-demo') / 'run' / 'report.html'}"
     assert "is chosen" in done.stdout
     again = json.loads(run("demo", "--queries", 15, "--json").stdout)
     assert again["sizes"]["queries"] == 15
@@ -183,14 +171,14 @@ def test_demo_makes_a_ranker_and_names_the_report(run: Run, tmp_path: Path) -> N
 def test_report_is_made_again_from_the_folder_of_a_run(run: Run, world: Path, tmp_path: Path) -> None:
     files = ["--judgments", world / "judgments.csv", "--features", world / "features.letor"]
     done = run("run", *files, "--candidates", "gls", "-o", "out")
-    assert done.stdout.splitlines()[-1] == f"The report: {Path('out') / 'report.html'}"
+    assert done.stdout.splitlines()[-1] == f"Report: {Path('out') / 'report.html'}"
     page = (tmp_path / "out" / "report.html").read_text()
     told = re.search(r'<pre id="again">(.*?)</pre>', page, re.DOTALL)
     assert told
     words = ["crowdrank", "run", *map(str, files), "--output", "out", "--candidates", "gls"]
     assert shlex.split(unescape(told.group(1))) == words
     again = run("report", "out", "-o", "again.html")
-    assert again.stdout == "The report: again.html\n"
+    assert again.stdout == "Report: again.html\n"
     assert (tmp_path / "again.html").read_text() == page
     said = json.loads(run("report", "out", "--json").stdout)
     assert said == {"report": str(Path("out") / "report.html"), "bytes": len(page.encode())}
@@ -228,12 +216,12 @@ def test_run_only_plans_when_asked(run: Run, world: Path, tmp_path: Path) -> Non
     [
         ([], "A run needs judgments"),
         (["-j", "judgments.csv"], "A run needs features"),
-        (["-j", "judgments.csv", "-f", "features.letor"], "Name a folder"),
+        (["-j", "judgments.csv", "-f", "features.letor"], "A run needs a folder for its results"),
         (["-j", "judgments.csv", "-f", "features.letor", "-o", "o", "--candidates", "x"], "There is no candidate 'x'"),
         (["-j", "judgments.csv", "-f", "features.letor", "-o", "no/o"], "does not exist"),
         (["none.toml"], "it cannot be read"),
         (["bad.toml"], "it is not TOML"),
-        (["odd.toml"], "there is no section 'tree'"),
+        (["odd.toml"], "a run has no table 'tree'"),
         (["strange.toml"], "strange.toml: a run has no option 'colour'"),
     ],
 )
@@ -304,7 +292,7 @@ BAD_CALLS = [
     (["evaluate", "good.csv", "--gold", "good.csv"], "there is no column for score"),
     (["evaluate", "scores.csv", "--gold", "good.csv", "--measures", "nDGC"], "there is no measure 'nDGC'"),
     (["evaluate", "scores.csv", "--gold", "gold.csv", "--ties", "any"], "any"),
-    (["compare", "scores.csv", "scores.csv", "--gold", "gold.csv"], "Two runs are called 'scores'"),
+    (["compare", "scores.csv", "scores.csv", "--gold", "gold.csv"], "Two rankings are called 'scores'"),
     (["simulate", "-o", "w", "--spammers", "2"], "spammers"),
     (["simulate", "-o", "none/w"], "the folder none does not exist"),
     (["aggregate", "good.csv", "-o", "good.csv"], "-o names good.csv, which is an input; choose another name"),
@@ -405,7 +393,7 @@ def test_rf10_as_published(data_folder: Path, run: Run, tmp_path: Path) -> None:
     done = run("aggregate", data, "--format", "trec-rf10", "-m", "dawid-skene", "-o", "out.parquet")
     assert done.returncode == 0, done.stderr
     assert len(pd.read_parquet(tmp_path / "out.parquet")) == 20_232
-    assert "1,570 repeats" in done.stdout
+    assert "1,570 repeated judgments" in done.stdout
     scored = run(
         "evaluate", "out.parquet", "--gold", data, "--gold-format", "trec-rf10", "--measures", "AP,nDCG,Tau", "--json"
     )
@@ -420,7 +408,7 @@ def test_named_grades_are_scored_by_their_places(run: Run, tmp_path: Path) -> No
     made = run(
         "aggregate", "labels.csv", "-m", "majority", "--grades", names, "--unjudgeable", "Cannot", "-o", "out.csv"
     )
-    assert "1 'cannot judge' counted as the lowest grade" in made.stdout
+    assert "1 'cannot judge' answer counted as the lowest grade" in made.stdout
     done = run(
         "evaluate", "out.csv", "--gold", "gold.csv", "--gold-grades", names, "--measures", "GradeAccuracy", "--json"
     )
@@ -465,7 +453,7 @@ def test_a_world_is_not_written_over_unless_told(run: Run, tmp_path: Path) -> No
     mine.write_text("mine")
     done = run(*words)
     assert done.returncode == 2
-    assert "There is another world in world already; name another folder, or write over it with" in done.stderr
+    assert "There is another world in world already; name another folder, or replace it with --overwrite" in done.stderr
     assert mine.read_text() == "mine"
     assert run(*words, "--overwrite").returncode == 0
     assert mine.read_text() != "mine"

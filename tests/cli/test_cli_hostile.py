@@ -13,7 +13,7 @@ import pytest
 
 from crowdrank import _progress
 from crowdrank._text import visible
-from crowdrank.cli.console import say_json, show_cells
+from crowdrank.cli.console import print_cells, print_json
 from terminal import Run, crowdrank, crowdrank_process
 
 HOSTILE = (
@@ -117,7 +117,7 @@ def test_an_encoding_without_the_characters_is_no_traceback(tmp_path: Path, word
 
 def test_json_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
     value = {"id": "".join(map(chr, range(0xA0))) + "\u202e\ud800"}
-    say_json(value)
+    print_json(value)
     text = capsys.readouterr().out
     assert text.isascii()
     assert not OBEYED.search(text)
@@ -129,7 +129,7 @@ def test_tables_keep_their_own_styles(monkeypatch: pytest.MonkeyPatch, capsys: p
 
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    show_cells(["na\x1bme"], [[Text("first\nsec\x1bond", style="bold")]], [True], "ti\x1btle")
+    print_cells(["na\x1bme"], [[Text("first\nsec\x1bond", style="bold")]], [True], "ti\x1btle")
     shown = capsys.readouterr().out
     assert "\x1b[1mfirst" in shown
     assert [name in shown for name in ("na\\x1bme", "sec\\x1bond", "ti\\x1btle")] == [True] * 3

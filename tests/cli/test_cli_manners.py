@@ -15,7 +15,7 @@ import pytest
 
 from crowdrank import _progress, errors
 from crowdrank.cli import app as command_line
-from crowdrank.cli.console import complain, refuse, show_cells
+from crowdrank.cli.console import print_cells, print_error, print_status
 from crowdrank.cli.help_links import PAGES, page_for
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -65,17 +65,17 @@ def test_quiet_shows_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
     _progress.set_quiet(True)
     with _progress.ProgressBar("fitting", after=0) as report:
         report(1, 2, 0.5)
-    complain("a note")
-    refuse("an error")
+    print_status("a note")
+    print_error("an error")
     assert capsys.readouterr().err == "an error\n"
 
 
 def test_no_color(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    show_cells(["a"], [["b"]], [True], "a title")
+    print_cells(["a"], [["b"]], [True], "a title")
     monkeypatch.setenv("NO_COLOR", "1")
     capsys.readouterr()
-    show_cells(["a"], [["b"]], [True], "a title")
+    print_cells(["a"], [["b"]], [True], "a title")
     assert run(monkeypatch, "--help") == 0
     assert not COLOR.search(capsys.readouterr().out)
 
@@ -97,7 +97,7 @@ def test_errors_point_to_a_page_where_a_person_reads(
     assert run(monkeypatch, "aggregate", "labels.csv", "-m", "nonsense") == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("Error: There is no method 'nonsense'")
-    page = "the page 'When something is refused', 'An option' (docs/refused.md in crowdrank's repository)"
+    page = "the page 'Errors and warnings', section 'Options' (docs/refused.md in crowdrank's repository)"
     assert lines[1:] == ([f"Help: crowdrank aggregate --help; {page}"] if person else [])
 
 
@@ -108,7 +108,7 @@ def test_every_error_has_a_page_that_is_there() -> None:
             page = page_for(kind("problem"))
             text = (REPOSITORY / page.file).read_text(encoding="utf-8")
             assert text.startswith(f"# {page.title}\n")
-            assert not page.part or f"\n## {page.part}\n" in text
+            assert not page.section or f"\n## {page.section}\n" in text
     assert set(PAGES) <= set(kinds)
 
 

@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Run:
 def test_expert_grades_that_match_no_judgment_are_counted(verb: str, run: Run) -> None:
     done = run(verb, "a.csv", "--gold", "gold.qrels", "-m", "dawid-skene", "--json")
     assert json.loads(done.stdout)["gold_unjudged"] == 2
-    assert "Note: 2 expert grades are of documents that nobody judged." in done.stderr
+    assert "Note: 2 expert grades are for documents without judgments." in done.stderr
     assert json.loads(run(verb, "a.csv", "-m", "dawid-skene", "--json").stdout)["gold_unjudged"] == 0
 
 

@@ -165,9 +165,9 @@ def test_threads_are_told(world: Path, run: Run, tmp_path: Path) -> None:
         texts.append(trees.partition("Tree=0")[2])
     assert texts[0] == texts[1] != ""
     done = run(*words, "-r", "gls", "--threads", 2)
-    assert "gls has no threads of its own; --threads was not used." in done.stdout.splitlines()
+    assert "--threads has no effect on this ranker." in done.stdout.splitlines()
     done = run(*words, "--threads", 0)
-    assert (done.returncode, done.stderr) == (2, "Error: --threads is a whole number from 1 up, not 0.\n")
+    assert (done.returncode, done.stderr) == (2, "Error: --threads must be a whole number of at least 1, not 0.\n")
 
 
 def test_validation_queries_from_files_of_their_own(world: Path, run: Run, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_validation_queries_from_files_of_their_own(world: Path, run: Run, tmp_p
     assert json.loads(done.stdout)["validation_queries"] == 10
     done = run(*words, "--validation-features", "train.letor")
     assert done.returncode == 2
-    assert "30 queries of the validation labels are also trained on; leave them out of one side." in done.stderr
+    assert "30 queries of the validation labels are also trained on; remove them from one of the two." in done.stderr
     # Two files are one set; one that names fewer features has zeros there.
     (tmp_path / "short.letor").write_text("1 qid:new 1:0.5 2:1 # docid = a\n0 qid:new 1:0.1 # docid = b\n")
     done = run("train", "-f", "train.letor", "-f", "short.letor", "-s", "n_estimators=10", "-o", "model", "--json")
@@ -210,16 +210,16 @@ def test_documents_on_one_side_are_counted(world: Path, run: Run, tmp_path: Path
     ("words", "said"),
     [
         (["-r", "svm"], "There is no ranker 'svm'"),
-        (["-r", "gda-pairwise-mart"], "gda-pairwise-mart explains judgments: name a model with --consensus."),
+        (["-r", "gda-pairwise-mart"], "gda-pairwise-mart needs a model of the judgments; name it with --consensus."),
         (["--consensus", "nowhere"], "nowhere: there is no such folder"),
         (["-s", "depth=3"], "LambdaMART has no parameter 'depth'"),
         (["-s", "n_estimators"], "--set cannot read 'n_estimators'; write name=value"),
         (["-s", "measure=Tau"], "measure is one of nDCG, DCG, ERR, AP"),
         (["--labels", "nowhere.qrels"], "nowhere.qrels"),
-        (["--validation", "1.5"], "--validation is a share between 0 and 1 or a file of labels, not 1.5."),
+        (["--validation", "1.5"], "--validation must be a share between 0 and 1 or a file of labels, not 1.5."),
         (["--validation", "0.0001"], "leaves one part empty"),
-        (["--target", "stars"], "The target is one of probabilities, expected-grade, grade, relevance, not 'stars'"),
-        (["--missing", "never"], "--missing is skip or error, not 'never'"),
+        (["--target", "stars"], "--target must be one of probabilities, expected-grade, grade, relevance, not 'stars'"),
+        (["--missing", "never"], "--missing must be one of skip, error, not 'never'"),
         (["--weights", "certainty"], "Only a consensus says how sure its labels are"),
     ],
 )

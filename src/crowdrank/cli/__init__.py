@@ -1,1 +1,1 @@
-"""The command line: one file per verb; thin."""
+"""The command line: one file per command, which parses options, calls the library and prints results."""

@@ -2,186 +2,170 @@
 
 from __future__ import annotations
 
-import json as json_module
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from crowdrank._options import option
+from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import complain, note_unjudged, say, say_json, show_cells, show_table
-from crowdrank.cli.messages import render
-from crowdrank.cli.partitioned import aggregate_folder, refuse_for_folders
-from crowdrank.consensus import get_aggregator
-from crowdrank.errors import UsageError
+from crowdrank.cli.console import print_cells, print_json, print_line, print_reading, print_table, print_unjudged
+from crowdrank.cli.from_settings import FieldsOf
+from crowdrank.cli.partitioned import read_folder, require_unset
+from crowdrank.errors import Fix, UsageError
+from crowdrank.judgments.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.consensus.base import Aggregator
+    from crowdrank.judgments.sharded import ShardedJudgments
+    from crowdrank.judgments.table import Judgments
+
+COLUMNS = ["query", "document", "relevance", "sd", "lower", "upper", "grade", "judgments"]
+"""Columns of a consensus that the terminal shows."""
 
 
-SHOWN = ["query", "document", "relevance", "sd", "lower", "upper", "grade", "judgments"]
-"""The columns that the terminal shows of a consensus."""
+@dataclass(frozen=True)
+class AggregateModel(o.ModelOptions):
+    """The model of `aggregate`, whose default method is fast."""
+
+    method: str = o.method_option("dawid-skene")
 
 
-@o.reads_judgments()
+@dataclass(frozen=True)
+class FitOptions(o.EngineOptions):
+    """Where a model is fitted, and where its state is kept."""
+
+    checkpoint: Path | None = option(None, "Folder for the state of a fit; the same command resumes from it.")
+    work: Path | None = option(None, "New folder for the shards of a folder of judgments.", show_default="temporary")
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Files and folders that `aggregate` writes."""
+
+    output: Path | None = option(
+        None, "File for the consensus: .csv, .tsv, .parquet or .jsonl. For a folder of judgments, a new folder.", "-o"
+    )
+    assessors: Path | None = option(None, "File for the table of assessors.")
+    posterior: Path | None = option(None, "File for the posterior distribution of each document.")
+    save: Path | None = option(None, "Folder for the fitted model.")
+
+    def write(self, model: Aggregator, *, csv_safe: bool) -> None:
+        """Write the requested results, all or none."""
+        from crowdrank._files import one_step
+        from crowdrank.judgments.write import write_table
+
+        first = next((path for path in asdict(self).values() if path is not None), None)
+        if first is None:
+            return
+        with one_step(first):
+            if self.output is not None:
+                write_table(model.consensus_.document_table, self.output, csv_safe=csv_safe)
+            if self.assessors is not None:
+                write_table(model.consensus_.assessor_table, self.assessors, csv_safe=csv_safe)
+            if self.posterior is not None:
+                write_table(model.posterior_table(), self.posterior, csv_safe=csv_safe)
+            if self.save is not None:
+                model.save(self.save)
+
+
 def aggregate(
-    judgments: o.JudgmentsFileOrFolder,
-    method: o.Method = "dawid-skene",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The consensus: .csv, .tsv, .parquet, .jsonl or .qrels; of a folder of judgments, a new folder.",
-            rich_help_panel=o.OUTPUT,
-        ),
-    ] = None,
-    assessors: Annotated[
-        Path | None, typer.Option(help="Write the table of assessors here.", rich_help_panel=o.OUTPUT)
-    ] = None,
-    posterior: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the whole posterior here: each document's probability at each point of the line, or of each "
-            "grade.",
-            rich_help_panel=o.OUTPUT,
-        ),
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Save the fitted model into this folder.", rich_help_panel=o.OUTPUT)
-    ] = None,
+    judgments: o.JudgmentFilesOrFolder,
+    model_options: Annotated[AggregateModel, FieldsOf(AggregateModel, o.MODEL)],
+    outputs: Annotated[Outputs, FieldsOf(Outputs, o.OUTPUT)],
     gold: o.MaybeGoldFile = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", "-s", help="A setting of the method, as in -s prior=0 -s n_iter=10.")
-    ] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Keep the state of an unfinished fit in this folder, and go on from it.")
-    ] = None,
-    work: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of a folder of judgments: keep their shards in this new folder, and use them again. By default they "
-            "are in a temporary one.",
-        ),
-    ] = None,
-    threads: o.Threads = None,
-    engine: o.EngineName = "local",
-    dashboard: o.Dashboard = False,
-    reading: o.Reading = o.TOLD,
-    unjudgeable_as: o.UnjudgeableAs = "lowest",
-    gold_format: o.GoldFormat = None,
-    gold_columns: o.GoldColumns = None,
-    gold_grades: o.GoldGrades = None,
-    gold_unjudgeable: o.GoldUnjudgeable = None,
+    *,
+    computation: Annotated[FitOptions, FieldsOf(FitOptions, o.COMPUTATION)],
+    reading: o.Reading,
+    gold_reading: o.GoldReading,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
-    """Turn judgments into a consensus: what is relevant, how sure, and who is reliable."""
+    """Estimate the relevance of documents and the reliability of assessors.
+
+    Examples:
+        crowdrank aggregate labels.csv -m gda -o consensus.csv
+        crowdrank aggregate labels.csv --grades 0-4 -s n_iter=200 --assessors assessors.csv
+        crowdrank aggregate monday.csv tuesday.csv --gold experts.qrels -o consensus.parquet
+    """
     from crowdrank._folders import check_output_folder
-    from crowdrank.consensus.base import MODEL
     from crowdrank.consensus.checkpoints import CHECKPOINT
     from crowdrank.judgments.addresses import is_folder
-    from crowdrank.judgments.read import read_gold, read_judgments
-    from crowdrank.judgments.summary import scale_in_doubt
-    from crowdrank.judgments.write import check_outputs, check_qrels, is_qrels
 
-    model = _model(method, setting or [], unjudgeable_as)
-    if checkpoint is not None:
-        check_output_folder(checkpoint, CHECKPOINT)
-    expert_options = o.gold_options(gold_format, gold_columns, gold_grades, gold_unjudgeable, "lowest")
-    if is_folder(judgments):
-        only_files = {"--posterior": posterior, "--save": save, "--format": reading["format"]}
-        only_files["--assessor-name"] = reading["assessor_name"]
-        refuse_for_folders({**only_files, "--separator": reading["separator"]})
-        with o.engine(engine, threads, dashboard) as running:
-            on_disk = aggregate_folder(
-                model, judgments, output, assessors, work, running, reading, checkpoint, gold, expert_options, csv_safe
-            )
-        written = {"output": output, "assessors_output": assessors}
-        _show(_summary(method, model, on_disk, written), model, on_disk, json)
-        return
-    if work is not None:
-        raise UsageError(f"--work is for a folder of Parquet files, and {judgments} is none; leave it out.")
-    inputs = [judgments, gold, reading["exclude"], reading["scales"]]
-    check_outputs({"-o": output, "--assessors": assessors, "--posterior": posterior}, inputs, qrels=("-o",))
-    if save is not None:
-        check_output_folder(save, MODEL)
-    table = read_judgments(judgments, **reading)
-    if is_qrels(output):
-        check_qrels(table)
-    if (doubt := scale_in_doubt(table)) is not None:
-        complain(f"Note: {render(doubt)}")
-    known = read_gold(gold, **expert_options) if gold else None
-    with o.engine(engine, threads, dashboard) as running:
-        model.fit(table, gold=known, engine=running, progress=True, checkpoint=checkpoint)
-    _write(model, output, assessors, posterior, save, csv_safe=csv_safe)
-    written = {"output": output, "assessors_output": assessors, "posterior": posterior, "saved": save}
-    _show(_summary(method, model, table, written), model, table, json)
+    model = model_options.build()
+    if computation.checkpoint is not None:
+        check_output_folder(computation.checkpoint, CHECKPOINT)
+    on_disk = len(judgments) == 1 and is_folder(judgments[0])
+    if on_disk:
+        _check_folder(judgments[0], gold, outputs, reading)
+    else:
+        _check_files(judgments, gold, outputs, reading, computation.work)
+    table: Judgments | ShardedJudgments | None = None if on_disk else o.read_judgment_files(judgments, reading)
+    grades = None if gold is None else o.read_gold_file(gold, gold_reading)
+    with computation.open() as engine:
+        if table is None:
+            table = read_folder(judgments[0], computation.work, engine, reading)
+            print_reading(table.report, judgments)
+        folder: dict[str, Any] = {"output": outputs.output} if on_disk else {}
+        model.fit(table, gold=grades, engine=engine, progress=True, checkpoint=computation.checkpoint, **folder)
+    (replace(outputs, output=None) if on_disk else outputs).write(model, csv_safe=csv_safe)
+    _show(_summary(model_options.method, model, table, outputs), model, table, json)
 
 
-def _write(
-    model: Aggregator,
-    output: Path | None,
-    assessors: Path | None,
-    posterior: Path | None,
-    save: Path | None,
-    *,
-    csv_safe: bool,
+def _check_folder(folder: Path, gold: Path | None, outputs: Outputs, reading: ReadOptions) -> None:
+    """Raise an error if the consensus of a folder of judgments cannot be written as requested."""
+    from crowdrank._folders import check_output_folder
+    from crowdrank.consensus.on_disk import CONSENSUS
+    from crowdrank.judgments.addresses import address_of, is_within
+    from crowdrank.judgments.write import check_outputs
+
+    require_unset(posterior=outputs.posterior, save=outputs.save, format=reading.format, separator=reading.separator)
+    if outputs.output is None:
+        raise UsageError(f"{folder} is a folder", fix=Fix("name a folder for its consensus too, with {}", "output"))
+    if is_within(outputs.output, address_of(folder)):
+        raise UsageError(f"names {outputs.output}, which is read", parameter="output", fix="choose another name")
+    check_outputs({"--assessors": outputs.assessors}, [gold])
+    check_output_folder(outputs.output, CONSENSUS)
+
+
+def _check_files(
+    judgments: list[Path], gold: Path | None, outputs: Outputs, reading: ReadOptions, work: Path | None
 ) -> None:
-    """Write the results that were asked for, all in one step."""
-    from crowdrank._files import one_step
-    from crowdrank.judgments.write import write_table
+    """Raise an error if the consensus of files of judgments cannot be written as requested."""
+    from crowdrank._folders import check_output_folder
+    from crowdrank.consensus.base import MODEL
+    from crowdrank.judgments.write import check_outputs
 
-    first = next((path for path in (output, assessors, posterior, save) if path is not None), None)
-    if first is None:
-        return
-    with one_step(first):
-        if output is not None:
-            write_table(model.consensus_.document_table, output, csv_safe=csv_safe)
-        if assessors is not None:
-            write_table(model.consensus_.assessor_table, assessors, csv_safe=csv_safe)
-        if posterior is not None:
-            write_table(model.posterior_table(), posterior, csv_safe=csv_safe)
-        if save is not None:
-            model.save(save)
+    if work is not None:
+        problem = f"is for a folder of Parquet files, and {judgments[0]} is not one"
+        raise UsageError(problem, parameter="work", fix="leave it out")
+    tables = {"-o": outputs.output, "--assessors": outputs.assessors, "--posterior": outputs.posterior}
+    check_outputs(tables, o.input_files(judgments, reading, gold))
+    if outputs.save is not None:
+        check_output_folder(outputs.save, MODEL)
 
 
-def _show(summary: dict[str, Any], model: Aggregator, table: Any, json: bool) -> None:
-    note_unjudged(summary["gold_unjudged"])
+def _show(summary: dict[str, Any], model: Aggregator, table: Judgments | ShardedJudgments, json: bool) -> None:
+    print_unjudged(summary["gold_unjudged"])
     if json:
-        say_json(summary)
+        print_json(summary)
         return
     first = next(model.consensus_.document_parts())
-    show_table(first.select(SHOWN), of=model.consensus_.n_documents)
-    _show_choice(summary)
-    _say_summary(summary, repr(table))
+    print_table(first.select(COLUMNS), of=model.consensus_.n_documents)
+    if "choice" in summary:
+        _show_choice(summary)
+    print_line(_sentence(summary, table))
 
 
-def _model(method: str, settings: list[str], unjudgeable_as: str) -> Aggregator:
-    model = get_aggregator(method, unjudgeable_as=unjudgeable_as)
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals:
-            raise UsageError(f"--set cannot read '{setting}'; write name=value, as in n_iter=10.")
-        model.set_params(**{name: _value(text)})
-    return model
-
-
-def _value(text: str) -> Any:
-    try:
-        value = json_module.loads(text)
-    except ValueError:
-        return text
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _summary(method: str, model: Aggregator, table: Any, written: dict[str, Path | None]) -> dict[str, Any]:
+def _summary(method: str, model: Aggregator, table: Judgments | ShardedJudgments, outputs: Outputs) -> dict[str, Any]:
     report = table.report
+    paths = {name: None if path is None else str(path) for name, path in asdict(outputs).items()}
     return {
         "method": method,
         "documents": model.consensus_.n_documents,
         "assessors": len(model.consensus_.assessor_table),
         "judgments": len(table),
+        "columns": dict(report.columns),
         "rows": report.rows,
         "skipped": dict(report.skipped),
         "repeats": report.repeats,
@@ -191,56 +175,60 @@ def _summary(method: str, model: Aggregator, table: Any, written: dict[str, Path
         "converged": model.converged_,
         "unjudgeable_as": model.unjudgeable_as,
         "gold_unjudged": 0 if model.gold_ is None else model.gold_.n_unjudged(table),
-        **_families_found(model),
-        **_chosen(model),
-        **{name: None if path is None else str(path) for name, path in written.items()},
+        **_family_sizes(model),
+        **_choice(model),
+        "output": paths["output"],
+        "assessors_output": paths["assessors"],
+        "posterior": paths["posterior"],
+        "saved": paths["save"],
     }
 
 
-def _chosen(model: Aggregator) -> dict[str, Any]:
-    """The candidates with their scores, and why the winners won, where the model chose."""
+def _choice(model: Aggregator) -> dict[str, Any]:
+    """Return the candidates of `auto` with their scores and the reason of the choice; nothing for other models."""
     from crowdrank.consensus.auto import Auto
 
     return {"choice": model.choice_table.to_pylist(), "reason": model.reason_} if isinstance(model, Auto) else {}
 
 
 def _show_choice(summary: dict[str, Any]) -> None:
-    if "choice" not in summary:
-        return
     names = ["method", "ranking", "grades", "chosen_for", "note"]
-    scores = [[f"{row[name]:.4f}" if row[name] is not None else "" for name in names[1:3]] for row in summary["choice"]]
     cells = [
-        [row["method"], *score, row["chosen_for"], row["note"]]
-        for row, score in zip(summary["choice"], scores, strict=True)
+        [row["method"], *(_score(row[name]) for name in ("ranking", "grades")), row["chosen_for"], row["note"]]
+        for row in summary["choice"]
     ]
-    show_cells(names, cells, [True, False, False, True, True], "How well each predicts held-out judgments (log score)")
-    say(summary["reason"])
+    print_cells(names, cells, [True, False, False, True, True], "Log score of held-out judgments")
+    print_line(summary["reason"])
 
 
-def _families_found(model: Aggregator) -> dict[str, Any]:
-    """How many assessors each family has, where families were looked for."""
+def _score(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _family_sizes(model: Aggregator) -> dict[str, Any]:
+    """Return the number of assessors in each family that the model found, if it searched for families."""
     if model.get_params().get("families") != "auto":
         return {}
-    found = model.judgments_
-    of = [] if found.assessor_family is None else [int(number) for number in found.assessor_family if number >= 0]
-    return {"families": sorted((of.count(number) for number in set(of)), reverse=True)}
+    family = model.judgments_.assessor_family
+    codes = [] if family is None else [int(code) for code in family if code >= 0]
+    return {"families": sorted((codes.count(code) for code in set(codes)), reverse=True)}
 
 
-def _say_summary(summary: dict[str, Any], what: str) -> None:
-    from crowdrank._text import counted
-
-    left_out = [f"{counted(n, 'row')} skipped ({reason})" for reason, n in summary["skipped"].items()]
-    left_out += [f"{summary[name]:,} {name}" for name in ("repeats", "excluded") if summary[name]]
+def _sentence(summary: dict[str, Any], table: Judgments | ShardedJudgments) -> str:
+    parts = [f"{summary['method']} on {repr(table).strip('<>').partition(': ')[2]}"]
+    parts += [f"{counted(n, 'row')} skipped ({reason})" for reason, n in summary["skipped"].items()]
+    if summary["repeats"]:
+        parts.append(counted(summary["repeats"], "repeated judgment"))
+    if summary["excluded"]:
+        parts.append(f"{counted(summary['excluded'], 'judgment')} excluded")
     if summary["unjudgeable"]:
-        used = {"lowest": "counted as the lowest grade", "drop": "left out", "model": "taken as an answer of its own"}
-        left_out.append(f"{summary['unjudgeable']:,} 'cannot judge' {used[summary['unjudgeable_as']]}")
-    parts = [f"{summary['method']} on {what.strip('<>').partition(': ')[2]}", *left_out]
+        use = {"lowest": "counted as the lowest grade", "drop": "dropped", "model": "modeled as an answer of its own"}
+        answers = counted(summary["unjudgeable"], "'cannot judge' answer")
+        parts.append(f"{answers} {use[summary['unjudgeable_as']]}")
     if "families" in summary:
         sizes = ", ".join(f"{size:,}" for size in summary["families"])
-        parts.append(f"families found, of {sizes} assessors" if sizes else "no families found")
+        parts.append(f"families of {sizes} assessors found" if sizes else "no families found")
     if summary["iterations"] > 1 and "choice" not in summary:
         parts.append(f"{'converged' if summary['converged'] else 'stopped'} after {summary['iterations']} iterations")
-    written = [summary[name] for name in ("assessors_output", "posterior", "saved", "output") if summary.get(name)]
-    if written:
-        parts.append(f"written to {', '.join(written)}")
-    say("; ".join(parts) + ".")
+    written = [summary[name] for name in ("assessors_output", "posterior", "saved", "output") if summary[name]]
+    return "; ".join([*parts, *([f"written to {', '.join(written)}"] if written else [])]) + "."

@@ -1,4 +1,4 @@
-"""The command line. Verbs stand in the order of the work; each file is one verb and does nothing but talk."""
+"""The command line; each command has a file of its own."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ from crowdrank.cli import (
     train,
     validate,
 )
-from crowdrank.cli.console import complain, never_fail_to_encode, refuse
+from crowdrank.cli.console import escape_unencodable, print_error, print_status
+from crowdrank.cli.from_settings import add_command
 from crowdrank.cli.help_links import help_for
-from crowdrank.cli.messages import Command, render
+from crowdrank.cli.messages import render
 from crowdrank.errors import CrowdrankError, CrowdrankWarning, interrupt_in
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
-"""Exit codes after Ctrl-C and after SIGTERM, as shells have them."""
+"""Exit codes after Ctrl-C and after SIGTERM, as in shells."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -47,7 +48,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def _visible_errors() -> Iterator[None]:
-    """Escape the words of the command line that a usage error quotes: file names may hold escape sequences."""
+    """Escape what usage errors quote: file names may contain escape sequences."""
     try:
         yield
     except Exception as problem:
@@ -57,7 +58,7 @@ def _visible_errors() -> Iterator[None]:
 
 
 class Commands(TyperGroup):
-    """The commands, with usage errors that are safe to print and an exit code for interrupts."""
+    """Commands with usage errors that are safe to print and an exit code for interrupts."""
 
     def make_context(self, *words: Any, **more: Any) -> Any:
         """Parse the command line."""
@@ -65,7 +66,7 @@ class Commands(TyperGroup):
             return super().make_context(*words, **more)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; an interrupt is one line on standard error and its own exit code."""
+        """Run a command; an interrupt prints one line on standard error and has its own exit code."""
         try:
             with _visible_errors():
                 return super().invoke(ctx)
@@ -75,10 +76,11 @@ class Commands(TyperGroup):
             raise typer.Exit(_interrupted(interrupt)) from None
 
 
+ABOUT = "Turn noisy relevance judgments of crowds, experts and LLM judges into labels, rankers and comparisons."
 app = typer.Typer(
     name="crowdrank",
     cls=Commands,
-    help="From noisy relevance judgments of crowds, experts and LLM judges to a search ranker.",
+    help=ABOUT,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -86,54 +88,45 @@ app = typer.Typer(
 )
 
 
-VERBS = (
-    run.run,
-    report.report,
-    simulate.simulate,
-    validate.validate,
-    aggregate.aggregate,
-    assessors.assessors,
-    check.check,
-    trace.trace,
-    train.train,
-    rank.rank,
-    evaluate.evaluate,
-    compare.compare,
-    datasets.datasets,
-    demo.demo,
-)
-for verb in VERBS:
-    app.command(cls=Command)(verb)
-app.add_typer(collect.collect)
+COMMANDS = {
+    "Start here": (run.run, report.report, demo.demo),
+    "Judgments": (validate.validate, aggregate.aggregate, assessors.assessors, check.check, trace.trace),
+    "Rankers": (train.train, rank.rank),
+    "Evaluation": (evaluate.evaluate, compare.compare),
+    "Data": (simulate.simulate, datasets.datasets),
+}
+"""Commands by task, in the order of the help."""
+for panel, functions in COMMANDS.items():
+    for function in functions:
+        add_command(app, function, panel)
+app.add_typer(collect.collect, rich_help_panel="Judgments")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"crowdrank {crowdrank.__version__}")
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=ABOUT)
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Only results and errors: no progress, notes or warnings.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")] = False,
 ) -> None:
-    """From noisy relevance judgments of crowds, experts and LLM judges to a search ranker."""
+    """Set what holds for all commands."""
     set_quiet(quiet)
 
 
 def _warn(message: Warning | str, *place: Any, **more: Any) -> None:
     text = render(message.message) if isinstance(message, CrowdrankWarning) else str(message)
-    complain(f"Warning: {' '.join(text.splitlines())}")  # a warning of another package may have several lines
+    print_status(f"Warning: {' '.join(text.splitlines())}")  # a warning of another package may have several lines
 
 
 def _interrupted(problem: KeyboardInterrupt) -> int:
-    """Say on standard error that work was interrupted, and where it is kept; return the exit code."""
-    refuse(" ".join(["Interrupted.", *getattr(problem, "__notes__", [])]))
+    """Print that the command was interrupted and what it kept; return the exit code."""
+    print_error(" ".join(["Interrupted.", *getattr(problem, "__notes__", [])]))
     return TERMINATED if isinstance(problem, Terminated) else INTERRUPTED
 
 
@@ -147,8 +140,8 @@ def main() -> None:
 
 
 def run_app(app: typer.Typer) -> None:
-    """Run a command line; an error of the user is one message and exit code 2."""
-    never_fail_to_encode()
+    """Run an application; an error that the user caused prints one line and exits with 2."""
+    escape_unencodable()
     warnings.showwarning = _warn
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
@@ -157,13 +150,13 @@ def run_app(app: typer.Typer) -> None:
     except KeyboardInterrupt as problem:  # outside of a command
         sys.exit(_interrupted(problem))
     except CrowdrankError as problem:
-        refuse(f"Error: {render(problem.message)}")
-        if sys.stderr.isatty():  # a person; programs get the one line
-            refuse(f"Help: {help_for(problem, sys.argv[1:])}")
+        print_error(f"Error: {render(problem.message)}")
+        if sys.stderr.isatty():  # programs get one line
+            print_error(f"Help: {help_for(problem, sys.argv[1:])}")
         sys.exit(2)
-    except BrokenPipeError:  # whoever read our output has enough
+    except BrokenPipeError:  # the reader of the output has closed it
         sys.stdout = None
         sys.exit(0)
     except OSError as problem:
-        refuse(f"Error: {problem.strerror or problem}: {problem.filename or 'the output'} cannot be used.")
+        print_error(f"Error: {problem.strerror or problem}: {problem.filename or 'the output'} cannot be used.")
         sys.exit(2)

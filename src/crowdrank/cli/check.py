@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import note_left_out, say, say_json, show_table
-from crowdrank.consensus import get_aggregator
+from crowdrank.cli.console import print_json, print_line, print_table
 
 
-@o.reads_judgments()
 def check(
-    judgments: o.JudgmentsFile,
-    method: o.Method = "gda",
-    reading: o.Reading = o.TOLD,
+    judgments: o.JudgmentFiles,
+    model: o.Model,
+    computation: o.Computation,
+    reading: o.Reading,
     json: o.AsJson = False,
 ) -> None:
-    """Hold a model against the judgments: what it expects, what is there, and what it cannot explain."""
-    from crowdrank.consensus.posterior_check import check as compare_with_model
-    from crowdrank.judgments.read import read_judgments
+    """Compare what a fitted model predicts with the judgments (posterior predictive check).
 
-    model = get_aggregator(method)
-    table = read_judgments(judgments, **reading)
-    note_left_out(table)
-    found = compare_with_model(model.fit(table, progress=True), table)
+    Examples:
+        crowdrank check labels.csv -m gda -s difficulty=true
+    """
+    from crowdrank.consensus.posterior_check import check as check_model
+
+    estimator = model.build()
+    table = o.read_judgment_files(judgments, reading)
+    with computation.open() as engine:
+        result = check_model(estimator.fit(table, engine=engine, progress=True), table)
     if json:
-        say_json(found.to_dict())
+        print_json({**result.to_dict(), "columns": dict(table.report.columns)})
         return
-    show_table(found.agreement, "agreement of two judgments on one document")
-    show_table(found.assessors, "assessors whose use of a grade surprises most")
-    for sentence in found.sentences:
-        say(sentence)
+    print_table(result.agreement, "Agreement of two judgments of one document")
+    print_table(result.assessors, "Assessors whose use of a grade is most surprising")
+    for sentence in result.sentences:
+        print_line(sentence)

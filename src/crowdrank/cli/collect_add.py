@@ -2,128 +2,153 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import complain, say, say_json
+from crowdrank.cli.console import note_text, print_columns, print_json, print_line, print_note
+from crowdrank.cli.from_settings import FieldsOf
+from crowdrank.errors import Fix, Message
+from crowdrank.judgments.read_options import ReadOptions
 
 if TYPE_CHECKING:
+    from crowdrank.collection.judgment_file import JudgmentFile
+    from crowdrank.collection.merge_batch import Added
+    from crowdrank.collection.pool import Pool
     from crowdrank.judgments.table import Judgments
 
+COUNTS = ("added", "changed", "known", "older", "unknown", "excluded")
+READ_FIELDS = ("format", "columns", "separator", "grades", "unjudgeable", "exclude", "on_bad_rows", "max_bytes")
 
-@o.limits_size
+
 def collect_add(
-    judgments: c.JudgmentsFile,
+    judgments: c.JudgmentFile,
     new: Annotated[
         list[Path],
-        typer.Argument(
-            help="Batches of new judgments, as platforms export them or in any format that is read.",
-            metavar="NEW...",
-            show_default=False,
-        ),
+        typer.Argument(help="Batches of new judgments, in any format.", metavar="NEW...", show_default=False),
     ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Where to write; into JUDGMENTS itself unless told.", rich_help_panel=o.OUTPUT
-        ),
-    ] = None,
-    pairs: c.MaybePairs = None,
-    exclude: o.Exclude = None,
-    new_format: Annotated[str | None, typer.Option(help="The format of the batches, where it is not seen.")] = None,
-    new_columns: Annotated[str | None, typer.Option(help="Which column of the batches is what.")] = None,
-    format: o.Format = None,
-    columns: o.Columns = None,
-    separator: o.Separator = None,
-    grades: o.Grades = None,
-    unjudgeable: o.Unjudgeable = None,
-    on_bad_rows: o.OnBadRows = "error",
+    output: Annotated[Path | None, o.output_option("File for all judgments.", show_default="JUDGMENTS")] = None,
+    pairs: Annotated[Path | None, o.path_option("Pool; judgments of other documents are errors.")] = None,
+    *,
+    reading: Annotated[ReadOptions, FieldsOf(ReadOptions, o.READING, only=READ_FIELDS)],
+    batch_reading: Annotated[
+        ReadOptions, FieldsOf(ReadOptions, "Reading batches", prefix="new_", only=("format", "columns"))
+    ],
     json: o.AsJson = False,
 ) -> None:
-    """Add batches of judgments: check, merge, say what changed. The same batch twice changes nothing.
+    """Add batches of judgments to a file. Adding the same batch twice changes nothing.
 
-    What stands in JUDGMENTS stays as it is; new judgments come after it, and one given anew takes the old one's line.
+    Existing lines stay as they are. New judgments follow them; a changed judgment replaces its line.
+
+    Examples:
+        crowdrank collect add labels.csv export.json
+        crowdrank collect add labels.csv monday.csv tuesday.csv --pairs pool.csv
     """
     from crowdrank._files import locked
-    from crowdrank._text import counted
     from crowdrank.collection.judgment_file import JudgmentFile, batch_is_zoned, start
-    from crowdrank.collection.merge_batch import add, read_round, scale_of
+    from crowdrank.collection.merge_batch import read_round
     from crowdrank.collection.pool import Pool
-    from crowdrank.collection.request_ledger import OutstandingRequests, back_told, ledger_of
-    from crowdrank.judgments.merge import combine
-    from crowdrank.judgments.read import excluded_ids, read_judgments
     from crowdrank.judgments.write import check_outputs
 
     target = judgments if output is None else output
-    check_outputs({"-o": target}, [*new, pairs, exclude, *([] if output is None else [judgments])])
+    check_outputs({"-o": target}, [*new, pairs, reading.exclude, *([] if output is None else [judgments])])
+    file_options = {"format": reading.format, "columns": reading.columns, "separator": reading.separator}
+    batch_options = {"format": batch_reading.format, "columns": batch_reading.columns}
     with locked(target):
-        reading = {"format": format, "columns": columns, "separator": separator}
-        before = so_far = read_round(judgments, **reading, grades=grades, unjudgeable=unjudgeable)
-        home = JudgmentFile.of(judgments, **reading) if judgments.exists() and output is None else None
-        pool = None if pairs is None else Pool.read(pairs)
-        barred = excluded_ids(exclude)
-        steps = []
-        left_out: list[str] = []
-        news: Judgments | None = None
+        before = read_round(judgments, **file_options, grades=reading.grades, unjudgeable=reading.unjudgeable)
+        file = JudgmentFile.of(judgments, **file_options) if judgments.exists() and output is None else None
+        merged = _Merge(before, reading, None if pairs is None else Pool.read(pairs))
         for batch in new:
-            scale = scale_of(so_far, grades)
-            answers = unjudgeable if so_far is None or unjudgeable is not None else so_far.unjudgeable or None
-            read = read_judgments(
-                batch,
-                format=new_format,  # type: ignore[arg-type]
-                columns=new_columns,
-                grades=None if scale is None else scale.names,
-                unjudgeable=answers,
-                on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
-            )
-            left_out += [f"{batch}: {counted(n, 'row')} left out ({why})." for why, n in read.report.skipped.items()]
-            step = add(
-                so_far,
-                read,
-                source=str(batch),
-                pool=pool,
-                exclude=barred,
-                on_bad_rows=on_bad_rows,
-            )
-            so_far = step.judgments
-            if step.news is not None:
-                news = step.news if news is None else combine(news, step.news)
-            steps.append((str(batch), step))
-        notes = left_out + [note for _, step in steps for note in step.notes]
-        utc = any(batch_is_zoned(batch, format=new_format, columns=new_columns) for batch in new)
-        if news is not None and home is not None:
-            lost = home.lost(news)
-            if lost:
-                notes.append(
-                    f"{judgments} has no column for {', '.join(lost)}, which the batches have and which is not kept; "
-                    "add the column, or write all of it elsewhere with -o."
-                )
-            home.keep(news, changed=any(step.changed for _, step in steps), utc=utc)
-        elif so_far is not None and (news is not None or output is not None):
-            start(target, so_far, utc=utc)
-    asked = OutstandingRequests.read(ledger_of(judgments))
-    was_out, is_out = (int(asked.out(one).sum()) for one in (before, so_far))
-    if json:
-        counts = ("added", "changed", "known", "older", "unknown", "excluded")
-        say_json(
-            {
-                "batches": [{"batch": name, **{one: getattr(step, one) for one in counts}} for name, step in steps],
-                "judgments": 0 if so_far is None else len(so_far),
-                "output": str(target) if news is not None else None,
-                "came_back": was_out - is_out,
-                "out": is_out,
-                "notes": notes,
-            }
+            merged.add(batch, batch_options)
+        utc = any(batch_is_zoned(batch, **batch_options) for batch in new)
+        if file is not None and merged.new is not None:
+            merged.notes += _lost_columns(file, merged.new, judgments)
+            file.keep(merged.new, changed=any(step.changed for _, step in merged.steps), utc=utc)
+        elif merged.judgments is not None and (merged.new is not None or output is not None):
+            start(target, merged.judgments, utc=utc)
+    _show(merged, judgments, target, before, json=json)
+
+
+@dataclass
+class _Merge:
+    """Judgments so far, and what each batch changed."""
+
+    judgments: Judgments | None
+    reading: ReadOptions
+    pool: Pool | None
+    new: Judgments | None = None
+    steps: list[tuple[str, Added]] = field(default_factory=list)  # by batch
+    columns: list[dict[str, str]] = field(default_factory=list)  # of each batch
+    notes: list[Message | str] = field(default_factory=list)
+
+    def add(self, batch: Path, options: dict[str, Any]) -> None:
+        """Read a batch and merge it."""
+        from crowdrank.collection.merge_batch import add, scale_of
+        from crowdrank.judgments.merge import combine
+        from crowdrank.judgments.read import excluded_ids, read_judgments
+
+        so_far, unjudgeable = self.judgments, self.reading.unjudgeable
+        scale = scale_of(so_far, self.reading.grades)
+        table = read_judgments(
+            batch,
+            **options,
+            grades=None if scale is None else scale.names,
+            unjudgeable=unjudgeable if so_far is None or unjudgeable is not None else so_far.unjudgeable or None,
+            on_bad_rows=self.reading.on_bad_rows,
         )
+        step = add(
+            so_far,
+            table,
+            source=str(batch),
+            pool=self.pool,
+            exclude=excluded_ids(self.reading.exclude),
+            on_bad_rows=self.reading.on_bad_rows,
+        )
+        self.judgments = step.judgments
+        if step.news is not None:
+            self.new = step.news if self.new is None else combine(self.new, step.news)
+        self.steps.append((str(batch), step))
+        self.columns.append(dict(table.report.columns))
+        skipped = table.report.skipped.items()
+        self.notes += [f"{batch}: {counted(n, 'row')} left out ({reason})." for reason, n in skipped]
+        self.notes += [*table.report.notes, *step.notes]
+
+
+def _lost_columns(file: JudgmentFile, new: Judgments, path: Path) -> Sequence[Message]:
+    """Return a note if the file has no column for something that the batches have."""
+    if not (lost := file.lost(new)):
+        return []
+    fixes = (Fix("add the column"), Fix("write all judgments to another file with {}", "output"))
+    problem = f"{path} has no column for {', '.join(lost)}, which the batches have and which is not kept"
+    return [Message(problem, "lost-columns", "note", fixes=fixes)]
+
+
+def _show(merged: _Merge, judgments: Path, target: Path, before: Judgments | None, *, json: bool) -> None:
+    from crowdrank.collection.request_ledger import OutstandingRequests, back_told, ledger_of
+
+    requests = OutstandingRequests.read(ledger_of(judgments))
+    was_out, is_out = (int(requests.out(table).sum()) for table in (before, merged.judgments))
+    written = str(target) if merged.new is not None else None
+    if json:
+        batches = [
+            {"batch": name, **{one: getattr(step, one) for one in COUNTS}, "columns": columns}
+            for (name, step), columns in zip(merged.steps, merged.columns, strict=True)
+        ]
+        total = 0 if merged.judgments is None else len(merged.judgments)
+        counts = {"judgments": total, "output": written, "came_back": was_out - is_out, "out": is_out}
+        print_json({"batches": batches, **counts, "notes": [note_text(note) for note in merged.notes]})
         return
-    for note in notes:
-        complain(f"Note: {note}")
-    for name, step in steps:
-        say(f"{name}: {step.told()}")
+    for note in merged.notes:
+        print_note(note)
+    for (name, step), columns in zip(merged.steps, merged.columns, strict=True):
+        print_columns(columns, [Path(name)])
+        print_line(f"{name}: {step.told()}")
     if was_out:
-        say(back_told(was_out, is_out))
-    say(f"Written to {target}." if news is not None else f"{judgments} is as it was.")
+        print_line(back_told(was_out, is_out))
+    print_line(f"Written to {written}." if written is not None else f"{judgments} is unchanged.")

@@ -7,46 +7,45 @@ from typing import Annotated
 
 import typer
 
+from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import note_left_out, say, say_json, show_table
+from crowdrank.cli.console import print_json, print_line, print_table
 
 
-@o.reads_judgments()
 def collect_disagreements(
-    judgments: o.JudgmentsFile,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Write all of them here.", rich_help_panel=o.OUTPUT, show_default=False),
-    ] = None,
-    top: Annotated[int, typer.Option(help="How many are shown.")] = 10,
-    method: c.Method = "gda",
-    reading: o.Reading = o.TOLD,
-    unjudgeable_as: o.UnjudgeableAs = "lowest",
+    judgments: o.JudgmentFiles,
+    top: Annotated[int, typer.Option(help="Number of documents to show.")] = 10,
+    output: Annotated[Path | None, o.output_option("File for all such documents.")] = None,
+    *,
+    model: c.Model,
+    reading: o.Reading,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
-    """List the documents that their judges disagree on, and which grades they mix up: for a talk about guidelines."""
-    from crowdrank._text import counted
+    """List the documents whose assessors disagree most, and the grades that they confuse.
+
+    Examples:
+        crowdrank collect disagreements labels.csv --top 20 -o disagreements.csv
+    """
     from crowdrank.collection.disagreements import confusions, disagreements
-    from crowdrank.judgments.read import read_judgments
     from crowdrank.judgments.write import check_outputs, write_table
 
-    check_outputs({"-o": output}, [judgments, reading["exclude"], reading["scales"]])
-    table = read_judgments(judgments, **reading)
-    note_left_out(table)
-    found = disagreements(table, c.fitted(method, table, unjudgeable_as))
-    mixed = confusions(table)
+    estimator = model.build()
+    check_outputs({"-o": output}, o.input_files(judgments, reading))
+    table = o.read_judgment_files(judgments, reading)
+    documents, confused = disagreements(table, estimator.fit(table, progress=True)), confusions(table)
     if output is not None:
-        write_table(found, output, csv_safe=csv_safe)
+        write_table(documents, output, csv_safe=csv_safe)
     if json:
-        say_json({"documents": found.slice(0, top).to_pylist(), "disagreeing": len(found), "confusions": mixed})
+        listed = {"documents": documents.slice(0, top).to_pylist(), "disagreeing": len(documents)}
+        print_json({**listed, "confusions": confused, "columns": dict(table.report.columns)})
         return
-    if not len(found):
-        say("No two judges of a document disagree.")
+    if not len(documents):
+        print_line("No two assessors of a document disagree.")
         return
-    show_table(found, first=top)
-    told = ", ".join(f"{row['grades']} ({row['share']:.0%})" for row in mixed[:5])
-    say(f"{counted(len(found), 'document')} with different grades; of pairs of judges, most often mixed up: {told}.")
+    print_table(documents, first=top)
+    pairs = ", ".join(f"{row['grades']} ({row['share']:.0%})" for row in confused[:5])
+    print_line(f"{counted(len(documents), 'document')} with different grades. Most often confused: {pairs}.")
     if output is not None:
-        say(f"Written to {output}.")
+        print_line(f"Written to {output}.")

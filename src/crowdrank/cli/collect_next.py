@@ -3,130 +3,168 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from crowdrank._options import option
+from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import complain, note_left_out, say, say_json, show_table
-from crowdrank.errors import UsageError
+from crowdrank.cli.console import print_json, print_line, print_note, print_reading, print_table
+from crowdrank.cli.from_settings import FieldsOf
+from crowdrank.errors import Fix, Message, UsageError
+
+if TYPE_CHECKING:
+    from crowdrank.collection.request_ledger import OutstandingRequests
+    from crowdrank.collection.requests import Budget, Requests
 
 
-@o.reads_judgments()
+@dataclass(frozen=True)
+class BudgetOptions:
+    """Who may be asked, and at what price."""
+
+    assessors: Path | None = option(
+        None,
+        "Table of available assessors: assessor and optionally kind (crowd, expert, llm) and price. Without it, "
+        "requests name nobody.",
+    )
+    prices: str | None = option(None, "Price of a label by kind, such as crowd=0.05,expert=2.", show_default="1")
+    kind: Literal["crowd", "expert", "llm"] = option("crowd", "Who answers requests that name nobody.")
+    most: int | None = option(None, "Maximum number of labels per assessor.")
+    honeypots: float = option(0.0, "Share of the budget for honeypots.")
+
+    def terms(self, budget: float) -> Budget:
+        """Return the budget with its prices and limits."""
+        from crowdrank.collection.pool import parse_prices
+        from crowdrank.collection.requests import Budget
+
+        return Budget(budget, parse_prices(self.prices), self.kind, self.most, self.honeypots)
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """How requests are written."""
+
+    output: Path | None = option(None, "File for the requests.", "-o")
+    to: Literal["csv", "label-studio", "toloka", "mturk", "quepid"] = option(
+        "csv", "Format: csv has assessor, price and reason; platforms need .json (label-studio), .tsv (toloka) or .csv."
+    )
+    csv_safe: bool = option(False, o.CSV_SAFE_HELP, "--csv-safe")
+
+    def __post_init__(self) -> None:
+        if self.csv_safe and self.to != "csv":
+            problem = f"changes ids, and {self.to} returns them with the answers"
+            raise UsageError(problem, parameter="csv_safe", fix="leave it out")
+
+
 def collect_next(
-    judgments: c.JudgmentsFile,
+    judgments: c.JudgmentFile,
     pairs: c.Pairs,
     budget: Annotated[
-        float, typer.Option(help="What may be spent; at a price of 1 a number of labels.", show_default=False)
+        float, typer.Option(help="Money to spend; with prices of 1, a number of labels.", show_default=False)
     ],
-    policy: c.PolicyName = "if-good-3",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The requests.", rich_help_panel=o.OUTPUT, show_default=False),
-    ] = None,
-    to: Annotated[
-        str,
-        typer.Option(
-            help="For a platform: label-studio (.json), toloka (.tsv), mturk (.csv), quepid (.csv); csv is our own "
-            "table with assessor, price and reason.",
-            rich_help_panel=o.OUTPUT,
-        ),
-    ] = "csv",
-    assessors: c.Assessors = None,
-    prices: c.Prices = None,
-    kind: Annotated[str, typer.Option(help="Who answers requests that name nobody: crowd, expert, llm.")] = "crowd",
-    most: Annotated[int | None, typer.Option(help="How many labels one assessor may give in all.")] = None,
-    honeypots: Annotated[float, typer.Option(help="Share of the money for planted pairs.")] = 0.0,
-    method: c.Method = "gda",
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help=f"Labeling policy: {c.POLICY_HELP}.", metavar="POLICY")
+    ] = "if-good-3",
     again: Annotated[
-        bool, typer.Option("--again", help="Forget what was asked before and has not come back: it may be asked again.")
+        bool, typer.Option("--again", help="Drop outstanding requests, so that they may be requested again.")
     ] = False,
-    settled: c.Settled = 0.95,
-    good: c.Good = None,
-    seed: c.Seed = None,
-    reading: o.Reading = o.TOLD,
-    unjudgeable_as: o.UnjudgeableAs = "lowest",
-    csv_safe: o.CsvSafe = False,
+    *,
+    asking: Annotated[BudgetOptions, FieldsOf(BudgetOptions, "Budget")],
+    requests: Annotated[RequestOptions, FieldsOf(RequestOptions, o.OUTPUT)],
+    parameters: Annotated[c.PolicyOptions, FieldsOf(c.PolicyOptions, "Policy")],
+    model: c.Model,
+    reading: o.Reading,
     json: o.AsJson = False,
 ) -> None:
-    """Say which pairs to have judged next, by whom, at what price, and why.
+    """Choose the pairs to be judged next, by whom, and at what price.
 
-    Requests that were written (-o) and have not come back are not asked again; they are listed beside JUDGMENTS, in
-    NAME.requests.csv.
+    Requests that were written and not answered are not repeated; NAME.requests.csv beside JUDGMENTS lists them.
+
+    Examples:
+        crowdrank collect next labels.csv --pairs pool.csv --budget 100 -o requests.csv
+        crowdrank collect next labels.csv --pairs pool.csv --budget 20 -p ndcg@10 --to toloka -o tasks.tsv
     """
     from crowdrank._files import check_output_file, locked, one_step, recover
-    from crowdrank._text import counted
-    from crowdrank.collection.merge_batch import costs_told, read_round
+    from crowdrank.collection.merge_batch import read_round
     from crowdrank.collection.platforms import check_requests, write_requests
-    from crowdrank.collection.pool import parse_prices
     from crowdrank.collection.request_ledger import OutstandingRequests, ledger_of
-    from crowdrank.collection.requests import Budget
     from crowdrank.judgments.write import check_distinct
 
-    wanted = c.policy_of(policy, settled=settled, good=good, seed=seed)
-    wanted._check_parameters()
-    terms = Budget(budget, parse_prices(prices), kind, most, honeypots)
-    ledger = ledger_of(judgments)
-    if csv_safe and to != "csv":
-        raise UsageError(f"--csv-safe changes ids, and {to} returns them with the answers; leave it out.")
+    chosen, estimator = c.build_policy(policy, asdict(parameters)), model.build()
+    chosen._check_parameters()
+    terms, ledger, output = asking.terms(budget), ledger_of(judgments), requests.output
     if output is not None:
-        check_requests(output, to)
+        check_requests(output, requests.to)
         check_output_file(ledger)
-        inputs = [judgments, ledger, pairs, assessors, reading["exclude"], reading["scales"]]
-        check_distinct({"-o": output}, inputs)
+        check_distinct({"-o": output}, o.input_files([judgments], reading, ledger, pairs, asking.assessors))
         if output.resolve() in recover(ledger):
             _show_completed(output, json=json)
             return
-    pool = c.pool_of(pairs, assessors, dict(terms.prices), reading["exclude"])
-    so_far = read_round(judgments, **reading)
-    note_left_out(so_far)
-    model = c.fitted(method, so_far, unjudgeable_as) if so_far is not None and wanted.takes_model else None
+    pool = c.read_pool(pairs, asking.assessors, dict(terms.prices), reading.exclude)
+    so_far = read_round(judgments, **asdict(reading))
+    if so_far is not None:
+        print_reading(so_far.report, [judgments])
+    fitted = estimator.fit(so_far, progress=True) if so_far is not None and chosen.takes_model else None
     with nullcontext() if output is None else locked(ledger):
         listed = OutstandingRequests.read(ledger)
-        out = listed.out(so_far)
+        pending = listed.out(so_far)
         if again:
-            listed, out = listed.where(~out), out[~out]
-        waiting = listed.where(out)
-        asked = wanted.next(pool, so_far, model, terms, waiting)
+            listed, pending = listed.where(~pending), pending[~pending]
+        outstanding = listed.where(pending)
+        wanted = chosen.next(pool, so_far, fitted, terms, outstanding)
         if output is not None:
             with one_step(ledger):
-                write_requests(asked, output, to, csv_safe=csv_safe)
-                if len(asked) or again:
-                    listed.and_then(OutstandingRequests.of(asked, so_far)).write(ledger)
-    summary = {
-        "policy": policy,
-        "requests": len(asked),
-        "cost": asked.cost,
-        "kinds": {one: {"labels": n, "cost": money} for one, (n, money) in asked.by_kind().items()},
-        "reasons": asked.reasons(),
-        "unmet": asked.unmet,
-        "out": len(waiting),
-        "notes": list(asked.notes),
+                write_requests(wanted, output, requests.to, csv_safe=requests.csv_safe)
+                if len(wanted) or again:
+                    listed.and_then(OutstandingRequests.of(wanted, so_far)).write(ledger)
+    if json:
+        columns = {} if so_far is None else dict(so_far.report.columns)
+        print_json({"policy": policy, **_summary(wanted, outstanding, output), "columns": columns})
+        return
+    _show(wanted, outstanding, output)
+
+
+def _summary(wanted: Requests, outstanding: OutstandingRequests, output: Path | None) -> dict[str, Any]:
+    return {
+        "requests": len(wanted),
+        "cost": wanted.cost,
+        "kinds": {kind: {"labels": n, "cost": money} for kind, (n, money) in wanted.by_kind().items()},
+        "reasons": wanted.reasons(),
+        "unmet": wanted.unmet,
+        "out": len(outstanding),
+        "notes": list(wanted.notes),
         "output": None if output is None else str(output),
     }
-    if json:
-        say_json(summary)
+
+
+def _show(wanted: Requests, outstanding: OutstandingRequests, output: Path | None) -> None:
+    from crowdrank.collection.merge_batch import costs_told
+
+    for note in wanted.notes:
+        print_note(note)
+    if not len(wanted):
+        reason = outstanding.told() if len(outstanding) else "the policy needs no more labels"
+        print_line(f"No requests: {reason}.")
         return
-    for note in asked.notes:
-        complain(f"Note: {note}")
-    if not len(asked):
-        said = "the policy has what it asks for" if not len(waiting) else waiting.told()
-        say(f"Nothing more is wanted: {said}.")
-        return
-    show_table(asked.to_arrow())
-    reasons = ", ".join(f"{number:,} {reason}" for reason, number in asked.reasons().items())
+    print_table(wanted.to_arrow())
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in wanted.reasons().items())
     written = "" if output is None else f"; written to {output}"
-    unmet = f"; for {counted(asked.unmet, 'label')} more nobody is left" if asked.unmet else ""
-    say(f"{counted(len(asked), 'label')} wanted: {costs_told(asked.by_kind())} ({reasons}){unmet}{written}.")
-    if len(waiting):
-        say(f"Besides, {waiting.told()}: --again asks for them again.")
+    unmet = f"; {counted(wanted.unmet, 'more label')} cannot be assigned to anybody" if wanted.unmet else ""
+    print_line(
+        f"{counted(len(wanted), 'label')} requested: {costs_told(wanted.by_kind())} ({reasons}){unmet}{written}."
+    )
+    if len(outstanding):
+        fix = Fix("request them again with {}", "again")
+        print_note(Message(outstanding.told(), "outstanding-requests", "note", fixes=(fix,)))
 
 
 def _show_completed(output: Path, *, json: bool) -> None:
-    """Say that an interrupted command was completed; to ask for more at once would replace requests not yet seen."""
+    """Print that an interrupted command was completed; new requests at once would replace requests not yet seen."""
     if json:
-        say_json({"completed": True, "output": str(output)})
+        print_json({"completed": True, "output": str(output)})
     else:
-        say(f"Completed the interrupted command: its requests are in {output}. Give the command again to ask for more.")
+        print_line(f"Completed the interrupted command: its requests are in {output}. Run the command again for more.")

@@ -1,94 +1,73 @@
-"""Options that the verbs of `collect` share, said once."""
+"""Options that the commands of `collect` share."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crowdrank._options import option
+from crowdrank.cli import options as o
+from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.collection import POLICIES
-from crowdrank.consensus import METHODS
 
 if TYPE_CHECKING:
     from crowdrank.collection.base import Policy
     from crowdrank.collection.pool import Pool
-    from crowdrank.judgments.table import Judgments
 
-JudgmentsFile = Annotated[
+POLICY_HELP = f"{', '.join(POLICIES)}; k is a number, such as if-good-3"
+JudgmentFile = Annotated[
     Path,
-    typer.Argument(
-        help="The judgments so far; a file that is not there yet holds none.", metavar="JUDGMENTS", show_default=False
-    ),
+    typer.Argument(help="File of the judgments so far; it need not exist.", metavar="JUDGMENTS", show_default=False),
 ]
 Pairs = Annotated[
     Path,
-    typer.Option(
-        "--pairs",
-        help="The pool: pairs of query and document that may be judged (CSV, qrels, LETOR, ...); with a column "
-        "honeypot, the right answer of planted ones.",
-        show_default=False,
+    o.path_option(
+        "Pool of query-document pairs that may be judged (CSV, qrels, LETOR, ...); a column `honeypot` has the correct "
+        "answer of honeypots."
     ),
 ]
-MaybePairs = Annotated[
-    Path | None, typer.Option("--pairs", help="The pool; judgments of other documents are refused.", show_default=False)
-]
-PolicyName = Annotated[
-    str, typer.Option("--policy", "-p", help=f"One of: {', '.join(POLICIES)}; k is a number, as in if-good-3.")
-]
-Assessors = Annotated[
-    Path | None,
-    typer.Option(
-        "--assessors",
-        help="Who may be asked: a table of assessor and, if any, kind (crowd, expert, llm) and price. Without it, "
-        "requests name nobody.",
-        show_default=False,
-    ),
-]
-Prices = Annotated[
-    str | None, typer.Option(help="What a label of a kind costs, as in crowd=0.05,expert=2,llm=0.001; 1 unless told.")
-]
-Method = Annotated[
-    str,
-    typer.Option(
-        "--method",
-        "-m",
-        help=f"The model of what is known: {', '.join(METHODS)}. Policies that ask a model need gda, rasch, "
-        "dawid-skene or one-coin.",
-    ),
-]
-Settled = Annotated[float, typer.Option(help="A document whose grade is as probable as this is settled.")]
-Good = Annotated[float | None, typer.Option(help="From which grade on a label is good; 2 unless told.")]
-Seed = Annotated[int | None, typer.Option(help="Draw the order of equals; as they stand unless told.")]
 
 
-def policy_of(name: str, *, settled: float | None = None, good: float | None = None, seed: int | None = None) -> Policy:
-    """A policy with the options that it has."""
+@dataclass(frozen=True)
+class PolicyOptions:
+    """Parameters of labeling policies; a policy gets those that it has."""
+
+    settled: float = option(0.95, "Probability of its grade at which a document is settled.")
+    good: float | None = option(None, "Lowest grade of a good label.", show_default="2")
+    random_state: int | None = option(None, "Random seed for the order of equals.", show_default="order of the pool")
+
+
+@dataclass(frozen=True)
+class CollectModel(o.ModelOptions):
+    """The consensus model of the judgments so far."""
+
+    method: str = o.method_option("gda", " Policies that use a model need gda, rasch, dawid-skene or one-coin.")
+
+
+Model = Annotated[CollectModel, FieldsOf(CollectModel, o.MODEL)]
+
+
+def build_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
+    """Return a policy with those of the parameters that it has and that are not None."""
     from crowdrank.collection import get_policy
 
     policy = get_policy(name)
-    told = {"settled": settled, "good": good, "random_state": seed}
-    known = policy.get_params()
-    return policy.set_params(**{one: value for one, value in told.items() if one in known and value is not None})
+    names = policy.get_params()
+    return policy.set_params(**{one: value for one, value in parameters.items() if one in names and value is not None})
 
 
-def pool_of(
-    pairs: Path, assessors: Path | None, prices: dict[str, float], exclude: Path | None = None, **options: Any
-) -> Pool:
-    """The pool with those who may be asked."""
+def read_pool(pairs: Path, assessors: Path | None, prices: dict[str, float], exclude: Path | None = None) -> Pool:
+    """Read the pool with the assessors that may be asked."""
     from crowdrank.collection.pool import Pool, read_roster
     from crowdrank.judgments.read import excluded_ids
 
-    pool = Pool.read(pairs, **options)
+    pool = Pool.read(pairs)
     if assessors is not None:
         pool = pool.with_roster(read_roster(assessors, prices))
     if exclude is not None and pool.roster is not None:
         pool = pool.with_roster(pool.roster.without(excluded_ids(exclude)))
     return pool
-
-
-def fitted(method: str, judgments: Judgments, unjudgeable_as: str = "lowest") -> Any:
-    """A model of the judgments; how far it is shows when it takes long."""
-    from crowdrank.consensus import get_aggregator
-
-    return get_aggregator(method, unjudgeable_as=unjudgeable_as).fit(judgments, progress=True)

@@ -2,104 +2,116 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import complain, say, say_json, show_cells
-from crowdrank.errors import UsageError
+from crowdrank.cli.console import print_cells, print_json, print_line, print_status
+from crowdrank.errors import Fix, UsageError
+from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
+
+if TYPE_CHECKING:
+    from crowdrank.judgments.table import Judgments
+
+POLICIES = ["random", "if-good-3", "ndcg@10"]
+"""Policies to compare by default."""
 
 
 def collect_simulate(
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", "-p", help="What to compare, as in -p if-good-3 -p ndcg@10; several may be given."),
-    ] = None,
-    budget: Annotated[
-        float | None, typer.Option(help="For all rounds together; half of all labels unless told.", show_default=False)
-    ] = None,
-    rounds: Annotated[int, typer.Option(help="In how many rounds it is spent.")] = 10,
-    source: Annotated[
-        Path | None,
         typer.Option(
-            "--from", help="Judgments to replay; a simulated crowd unless told.", metavar="<path>", show_default=False
+            "--policy",
+            "-p",
+            help=f"Policy to compare: {c.POLICY_HELP}. Repeatable.",
+            metavar="POLICY",
+            show_default=", ".join(POLICIES),
         ),
     ] = None,
-    gold: Annotated[
-        Path | None, typer.Option("--gold", help="Expert grades to score against, with --from.", show_default=False)
+    budget: Annotated[
+        float | None, typer.Option(help="Budget of all rounds together.", show_default="half of all labels")
     ] = None,
-    queries: Annotated[int, typer.Option(help="Of a simulated crowd: how many queries.")] = 60,
-    labels: Annotated[int, typer.Option(help="Of a simulated crowd: how many could judge each document.")] = 9,
-    method: c.Method = "gda",
-    measures: o.Measures = "nDCG@10,Tau",
-    good: c.Good = None,
-    seed: Annotated[int, typer.Option(help="Of the crowd and of the order of equals.")] = 0,
-    format: o.Format = None,
-    columns: o.Columns = None,
-    grades: o.Grades = None,
-    unjudgeable: o.Unjudgeable = None,
-    gold_format: o.GoldFormat = None,
-    gold_columns: o.GoldColumns = None,
-    gold_grades: o.GoldGrades = None,
+    rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10,
+    source: Annotated[
+        Path | None, o.path_option("Judgments to replay.", "--from", show_default="a simulated crowd")
+    ] = None,
+    gold: Annotated[Path | None, o.path_option("Expert grades to score against, with --from.", panel=o.GOLD)] = None,
+    queries: Annotated[int, typer.Option(help="Number of queries of the simulated crowd.")] = 60,
+    labels: Annotated[int, typer.Option(help="Number of available labels per document of the simulated crowd.")] = 9,
+    measures: Annotated[str, typer.Option(help="Measures to score with.")] = "nDCG@10,Tau",
+    good: Annotated[float | None, typer.Option(help="Lowest grade of a good label.", show_default="2")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    *,
+    model: c.Model,
+    reading: o.Reading,
+    gold_reading: o.GoldReading,
     json: o.AsJson = False,
 ) -> None:
-    """Ask a crowd whose answers are known as a policy would: quality against cost, round by round."""
+    """Compare labeling policies on a crowd whose answers are known: quality against cost.
+
+    Examples:
+        crowdrank collect simulate -p if-good-3 -p ndcg@10 --rounds 5
+        crowdrank collect simulate --from labels.csv --gold experts.qrels --budget 500
+    """
     from crowdrank.collection.replay import Crowd, replay
-    from crowdrank.consensus import get_aggregator
-    from crowdrank.judgments.read import read_gold, read_judgments
+
+    model.build()  # raises an error before files are read
+    parameters = {"good": good, "random_state": seed}
+    policies = {name: c.build_policy(name, parameters) for name in policy or POLICIES}
+    if budget is not None and not budget > 0:
+        raise UsageError(f"must be a number above 0, not {budget:g}", parameter="budget")
+    table, grades = _world(queries, labels, seed) if source is None else _files(source, gold, reading, gold_reading)
+    money = len(table) / 2 if budget is None else budget
+    names = [name.strip() for name in measures.split(",") if name.strip()]
+    rows, notes = [], []
+    for name, one in policies.items():
+        print_status(f"{name}: {rounds} rounds")
+        curve = replay(one, Crowd.of(table), grades, names, budget=money, rounds=rounds, model=model.build)
+        rows += [{"policy": name, "documents": table.n_items, **point} for point in curve.table()]
+        if len(curve.points) < rounds:
+            notes.append(_early_end(name, len(curve.points), rounds, money - curve.points[-1].money))
+    if json:
+        about = {"simulated": source is None, "judgments": len(table), "budget": money}
+        print_json({**about, "curve": rows, "notes": notes, "columns": dict(table.report.columns)})
+        return
+    _show(rows, names)
+    for note in notes:
+        print_line(note)
+    origin = "Simulated crowd" if source is None else f"Replayed from {source}"
+    print_line(f"{origin}: {repr(table).strip('<>').removeprefix('Judgments: ')}.")
+
+
+def _world(queries: int, labels: int, seed: int) -> tuple[Judgments, Any]:
+    """Simulate judgments and expert grades."""
+    from crowdrank.judgments.read import read_judgments
     from crowdrank.simulation.world import simulate
 
-    policies = {name: c.policy_of(name, good=good, seed=seed) for name in policy or ["random", "if-good-3", "ndcg@10"]}
-    if budget is not None and not budget > 0:
-        raise UsageError(f"The budget is {budget:g}; give a number above 0.")
-    known: Any
-    if source is None:
-        world = simulate(queries=queries, labels=labels, random_state=seed)
-        full, known = read_judgments(world.judgments), world.gold
-    else:
-        if gold is None:
-            raise UsageError("--from needs expert grades to score against; name them with --gold.")
-        full = read_judgments(
-            source,
-            format=format,  # type: ignore[arg-type]
-            columns=columns,
-            grades=grades,
-            unjudgeable=unjudgeable,
-        )
-        known = read_gold(gold, **o.gold_options(gold_format, gold_columns, gold_grades, None, "lowest")).frame
-    money = len(full) / 2 if budget is None else budget
-    asked = [one.strip() for one in measures.split(",") if one.strip()]
-    rows, early = [], []
-    for name, one in policies.items():
-        complain(f"{name}: {rounds} rounds")
-        make = partial(get_aggregator, method)
-        curve = replay(one, Crowd.of(full), known, asked, budget=money, rounds=rounds, model=make)
-        rows += [{"policy": name, "documents": full.n_items, **point} for point in curve.table()]
-        if len(curve.points) < rounds:
-            early.append(_early(name, len(curve.points), rounds, money - curve.points[-1].money))
-    if json:
-        say_json({"simulated": source is None, "judgments": len(full), "budget": money, "curve": rows, "notes": early})
-        return
-    _show(rows, asked)
-    for note in early:
-        say(note)
-    what = "A simulated crowd, of which could be bought" if source is None else f"Replayed from {source}"
-    say(f"{what}: {repr(full).strip('<>').removeprefix('Judgments: ')}.")
+    world = simulate(queries=queries, labels=labels, random_state=seed)
+    return read_judgments(world.judgments), world.gold
 
 
-def _early(name: str, points: int, rounds: int, left: float) -> str:
-    """Why a policy has fewer rows than there were rounds."""
-    reason = "it asked for nothing more" if left >= 1 else "their share of the budget bought no label"
-    unspent = f"; {left:,.0f} of the budget was left" if left >= 1 else ""
+def _files(
+    source: Path, gold: Path | None, reading: ReadOptions, gold_reading: GoldReadOptions
+) -> tuple[Judgments, Any]:
+    """Read judgments and expert grades."""
+    if gold is None:
+        problem = "needs expert grades to score against"
+        raise UsageError(problem, parameter="source", fix=Fix("name them with {}", "gold"))
+    return o.read_judgment_files([source], reading), o.read_gold_file(gold, gold_reading).frame
+
+
+def _early_end(name: str, points: int, rounds: int, left: float) -> str:
+    """Return a note that explains why a policy has fewer rows than rounds."""
+    reason = "it requested nothing more" if left >= 1 else "their share of the budget bought no label"
+    unspent = f"; {left:,.0f} of the budget was not spent" if left >= 1 else ""
     return f"{name} has {points} of {rounds} rounds: in the others {reason}{unspent}."
 
 
 def _show(rows: list[dict[str, Any]], measures: list[str]) -> None:
-    names = ["policy", "labels", "a document", *measures]
+    names = ["policy", "labels", "per document", *measures]
     cells = [
         [
             row["policy"],
@@ -109,4 +121,4 @@ def _show(rows: list[dict[str, Any]], measures: list[str]) -> None:
         ]
         for row in rows
     ]
-    show_cells(names, cells, [True] + [False] * (len(names) - 1), "Quality against labels bought")
+    print_cells(names, cells, [True] + [False] * (len(names) - 1), "Quality by number of labels bought")

@@ -8,38 +8,43 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import note_left_out, say, say_json
+from crowdrank.cli.console import print_json, print_line, print_reading
+from crowdrank.cli.from_settings import FieldsOf
 
 if TYPE_CHECKING:
+    from crowdrank.collection.pool import Pool
     from crowdrank.collection.request_ledger import OutstandingRequests
 
 
-@o.reads_judgments()
 def collect_status(
-    judgments: c.JudgmentsFile,
+    judgments: c.JudgmentFile,
     pairs: Annotated[
-        Path | None, typer.Option("--pairs", help="The pool; the judged documents unless told.", show_default=False)
+        Path | None, o.path_option("Pool of query-document pairs.", show_default="the judged documents")
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(
-            "--labels",
-            help="Write the grades as they are known: .qrels, .json (a judgment list for OpenSearch), or a table. "
-            "Where no document was judged twice, they are the answers themselves.",
-            rich_help_panel=o.OUTPUT,
-            show_default=False,
+        o.path_option(
+            "File for the estimated grades: .qrels, .json (judgment list for OpenSearch), or a table. If no document "
+            "was judged twice, they are the answers themselves.",
+            panel=o.OUTPUT,
         ),
     ] = None,
-    price: Annotated[float, typer.Option(help="Of a label, where the judgments have no cost of their own.")] = 1.0,
-    method: c.Method = "gda",
-    settled: c.Settled = 0.95,
-    reading: o.Reading = o.TOLD,
-    unjudgeable_as: o.UnjudgeableAs = "lowest",
+    price: Annotated[float, typer.Option(help="Price of a label, if the judgments have no costs.")] = 1.0,
+    *,
+    model: c.Model,
+    parameters: Annotated[c.PolicyOptions, FieldsOf(c.PolicyOptions, only=("settled",))],
+    reading: o.Reading,
     json: o.AsJson = False,
 ) -> None:
-    """Say how many documents are settled, what was spent, and what the rest may cost."""
+    """Show how many documents are settled, what was spent, and what the rest may cost.
+
+    Examples:
+        crowdrank collect status labels.csv --pairs pool.csv
+        crowdrank collect status labels.csv --labels grades.qrels
+    """
     from crowdrank.collection.grades import grades_of
     from crowdrank.collection.merge_batch import read_round
     from crowdrank.collection.platforms import check_labels, write_labels
@@ -48,43 +53,51 @@ def collect_status(
     from crowdrank.collection.status import status
     from crowdrank.judgments.write import check_distinct
 
+    estimator = model.build()
     if labels is not None:
         check_labels(labels)
-        check_distinct(
-            {"--labels": labels}, [judgments, ledger_of(judgments), pairs, reading["exclude"], reading["scales"]]
-        )
+        check_distinct({"--labels": labels}, o.input_files([judgments], reading, ledger_of(judgments), pairs))
     pool = None if pairs is None else Pool.read(pairs)
-    so_far = read_round(judgments, **reading)
-    note_left_out(so_far)
+    so_far = read_round(judgments, **asdict(reading))
     listed = OutstandingRequests.read(ledger_of(judgments))
-    waiting = listed.where(listed.out(so_far))
+    outstanding = listed.where(listed.out(so_far))
     if so_far is None:
-        first = "" if pool is None else f" {len(pool):,} documents wait for their first."
-        if json:
-            say_json({"documents": 0 if pool is None else len(pool), "judged": 0, "labels": 0, "out": len(waiting)})
-        else:
-            say(f"There are no judgments yet in {judgments}.{first}")
-            _say_out(waiting)
+        _show_empty(judgments, pool, outstanding, json=json)
         return
-    model = c.fitted(method, so_far, unjudgeable_as)
-    found = status(pool or Pool.of(so_far), so_far, model, level=settled, price=price)
-    grades = None
-    if labels is not None:
-        grades = grades_of(so_far, model)
+    print_reading(so_far.report, [judgments])
+    estimator.fit(so_far, progress=True)
+    result = status(pool or Pool.of(so_far), so_far, estimator, level=parameters.settled, price=price)
+    grades = None if labels is None else grades_of(so_far, estimator)
+    if grades is not None and labels is not None:
         write_labels(grades.consensus, labels)
     if json:
-        out = {"out": len(waiting), "out_cost": float(waiting.price.sum()), "out_by_kind": dict(waiting.by_kind())}
+        out = {
+            "out": len(outstanding),
+            "out_cost": float(outstanding.price.sum()),
+            "out_by_kind": dict(outstanding.by_kind()),
+        }
         written = {} if grades is None else {"from_one_answer": grades.single, "other_than_it": grades.doubted}
-        say_json({**asdict(found), **out, "labels_output": None if labels is None else str(labels), **written})
+        files = {"labels_output": None if labels is None else str(labels), "columns": dict(so_far.report.columns)}
+        print_json({**asdict(result), **out, **written, **files})
         return
-    for sentence in found.told():
-        say(sentence)
-    _say_out(waiting)
+    for sentence in result.told():
+        print_line(sentence)
+    _show_outstanding(outstanding)
     if grades is not None and labels is not None:
-        say(grades.told(labels))
+        print_line(grades.told(labels))
 
 
-def _say_out(waiting: OutstandingRequests) -> None:
-    if len(waiting):
-        told = ", ".join(f"{number:,} by {kind}" for kind, number in waiting.by_kind().items())
-        say(f"Asked for and not come back: {waiting.told()}, {told}.")
+def _show_empty(judgments: Path, pool: Pool | None, outstanding: OutstandingRequests, *, json: bool) -> None:
+    n_documents = 0 if pool is None else len(pool)
+    if json:
+        print_json({"documents": n_documents, "judged": 0, "labels": 0, "out": len(outstanding)})
+        return
+    unjudged = f" {counted(n_documents, 'document')} of the pool without a judgment." if pool is not None else ""
+    print_line(f"There are no judgments in {judgments} yet.{unjudged}")
+    _show_outstanding(outstanding)
+
+
+def _show_outstanding(outstanding: OutstandingRequests) -> None:
+    if len(outstanding):
+        kinds = ", ".join(f"{number:,} by {kind}" for kind, number in outstanding.by_kind().items())
+        print_line(f"Outstanding requests: {outstanding.told()}, {kinds}.")

@@ -7,108 +7,102 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_cells
+from crowdrank.cli.console import print_cells, print_json, print_line
 from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
     from crowdrank.evaluation.comparison import Comparison
 
 
-@o.limits_size
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            help="Rankings to compare, as FILE or NAME=FILE; the first is the baseline.", show_default=False
-        ),
+        typer.Argument(help="Rankings, as FILE or NAME=FILE; the first is the baseline.", show_default=False),
     ],
     gold: o.GoldFile,
-    measures: o.Measures = "nDCG@10,nDCG,AP,Tau",
     baseline: Annotated[
-        str | None, typer.Option(help="The run to test the others against; the first by default.")
+        str | None, typer.Option(help="Name of the ranking to test the others against.", show_default="the first")
     ] = None,
-    test: Annotated[str, typer.Option(help="fisher (randomization) or t (paired).")] = "fisher",
-    seed: Annotated[int, typer.Option(help="Seed of randomization and bootstrap.")] = 0,
-    gains: o.Gains = "exponential",
-    ties: o.Ties = "expected",
-    unjudged: o.Unjudged = "skip",
-    no_relevant: o.NoRelevant = "skip",
-    gold_format: o.GoldFormat = None,
-    gold_columns: o.GoldColumns = None,
-    gold_grades: o.GoldGrades = None,
-    gold_unjudgeable: o.GoldUnjudgeable = None,
-    unjudgeable_as: o.GoldUnjudgeableAs = "lowest",
+    test: Annotated[
+        str, typer.Option(help="Significance test: fisher (randomization) or t (paired).", metavar="[fisher|t]")
+    ] = "fisher",
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    *,
+    scoring: o.Scoring,
+    gold_reading: o.GoldReading,
+    limit: o.SizeLimit,
     per_query: o.PerQuery = None,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
-    """Compare rankings: means, differences with intervals, significance (Holm-corrected)."""
+    """Compare rankings: means, differences with intervals, and p-values with Holm's correction.
+
+    Examples:
+        crowdrank compare majority.csv gda.csv --gold experts.qrels
+        crowdrank compare old=old.trec new=new.trec --gold experts.qrels --per-query values.csv
+    """
     import pyarrow as pa
 
-    from crowdrank.evaluation.comparison import compare as contest
+    from crowdrank.evaluation.comparison import compare as compare_runs
     from crowdrank.evaluation.measures import parse_measures
-    from crowdrank.judgments.read import read_gold, read_run
+    from crowdrank.judgments.read import read_run
     from crowdrank.judgments.write import check_outputs, write_table
 
-    named = name_runs(runs)
-    asked = parse_measures(measures)
-    check_outputs({"--per-query": per_query}, [gold, *map(Path, named.values())])
-    experts = read_gold(
-        gold, **o.gold_options(gold_format, gold_columns, gold_grades, gold_unjudgeable, unjudgeable_as)
-    )
-    comparison = contest(
-        {name: read_run(path, scale=experts.scale) for name, path in named.items()},
-        experts.frame,
-        asked,
+    files = name_runs(runs)
+    measures = parse_measures(scoring.measures)
+    check_outputs({"--per-query": per_query}, [gold, *map(Path, files.values())])
+    grades = o.read_gold_file(gold, gold_reading)
+    rankings = {name: read_run(path, scale=grades.scale) for name, path in files.items()}
+    comparison = compare_runs(
+        rankings,
+        grades.frame,
+        measures,
         baseline=baseline,
         test=test,
         random_state=seed,
-        gains=gains,
-        ties=ties,
-        unjudged=unjudged,
-        no_relevant=no_relevant,
+        **scoring.conventions,
     )
     if per_query is not None:
         write_table(pa.Table.from_pandas(comparison.per_query, preserve_index=False), per_query, csv_safe=csv_safe)
     if json:
-        say_json(comparison.to_dict())
+        print_json({**comparison.to_dict(), "columns": {"gold": dict(grades.report.columns)}})
         return
     show_comparison(comparison)
     show_differences(comparison)
 
 
 def name_runs(runs: list[str]) -> dict[str, str]:
-    """Names and paths of NAME=FILE or FILE (named by its stem)."""
+    """Return the path of each ranking by its name: NAME=FILE, or FILE with its name up to the first dot."""
     named: dict[str, str] = {}
     for run in runs:
         name, equals, path = run.partition("=")
         if not equals or Path(run).exists():
             name, path = Path(run).name.split(".")[0], run
         if name in named:
-            raise UsageError(f"Two runs are called '{name}'; name them, as in {name}-2={path}.")
+            raise UsageError(f"Two rankings are called '{name}'", fix=f"name them, such as {name}-2={path}")
         named[name] = path
     return named
 
 
 def show_comparison(comparison: Comparison) -> None:
-    """The table: the best in bold, a mark where a run is above or below the baseline beyond chance."""
+    """Print the means: the best in bold, significant differences from the baseline marked."""
     measures = [str(measure) for measure in comparison.measures]
     details = {(row["run"], row["measure"]): row for row in comparison.rows.to_pylist()}
     rows = [[run, *(_cell(details[run, measure]) for measure in measures)] for run in comparison.evaluations]
-    show_cells(["run", *measures], rows, [True] + [False] * len(measures))
+    print_cells(["run", *measures], rows, [True] + [False] * len(measures))
     first = next(iter(comparison.evaluations.values()))
-    say(
-        f"Bold (*): the best. ▲ ▼: above or below {comparison.baseline} beyond chance ({comparison.test} test, Holm's "
-        f"correction over the runs, {comparison.alpha:.0%}). {first.counts.queries:,} queries."
+    print_line(
+        f"Bold (*): the best. ▲ ▼: significantly above or below {comparison.baseline} ({comparison.test} test, Holm's "
+        f"correction over the rankings, {comparison.alpha:.0%}). {counted(first.counts.queries, 'query')}."
     )
     for sentence in first.conventions.sentences(comparison.measures):
-        say(sentence)
+        print_line(sentence)
 
 
 def show_differences(comparison: Comparison) -> None:
-    """Every run's difference to the baseline with its interval, p and effect size."""
-    told = [row for row in comparison.rows.to_pylist() if row["run"] != comparison.baseline]
+    """Print the difference of each ranking from the baseline with its interval, p-value and effect size."""
     rows = [
         [
             row["run"],
@@ -118,22 +112,23 @@ def show_differences(comparison: Comparison) -> None:
             f"{row['p_holm']:.4f}",
             f"{row['effect_size']:+.2f}",
         ]
-        for row in told
+        for row in comparison.rows.to_pylist()
+        if row["run"] != comparison.baseline
     ]
     names = [
         "run",
         "measure",
-        f"to {comparison.baseline}",
+        f"minus {comparison.baseline}",
         f"{1 - comparison.alpha:.0%} interval",
         "p (Holm)",
         "effect",
     ]
-    show_cells(names, rows, [True, True, False, False, False, False])
+    print_cells(names, rows, [True, True, False, False, False, False])
 
 
 def _cell(row: dict[str, Any]) -> Any:
     from rich.text import Text
 
     mark = " " if not row["significant"] else "▲" if row["difference"] > 0 else "▼"
-    # In a pipe nothing is bold: a star says it there too.
+    # The star shows the best where nothing is bold, as in a pipe.
     return Text(f"{'*' if row['best'] else ''}{row['mean']:.4f}{mark}", style="bold" if row["best"] else "")

@@ -8,67 +8,87 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crowdrank import _progress
-from crowdrank._text import visible
+from crowdrank._text import counted, visible
+from crowdrank.cli.messages import render
+from crowdrank.errors import Message
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.text import Text
 
-    from crowdrank.judgments.table import Judgments
+    from crowdrank.judgments.table import ReadReport
 
 
-def never_fail_to_encode() -> None:
+def escape_unencodable() -> None:
     """Escape characters that the encoding of standard output or standard error does not have."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def complain(text: str) -> None:
+def print_status(text: str) -> None:
     """Print one line on standard error, unless `--quiet` is given."""
     if not _progress.is_quiet():
-        refuse(text)
+        print_error(text)
 
 
-def note_unjudged(grades: int) -> None:
-    """Print how many expert grades match no judgment, if any, on standard error."""
-    if grades == 1:
-        complain("Note: 1 expert grade is of a document that nobody judged.")
-    elif grades:
-        complain(f"Note: {grades:,} expert grades are of documents that nobody judged.")
+def print_unjudged(grades: int) -> None:
+    """Print on standard error how many expert grades have no judged document, if any."""
+    if grades:
+        which = "is for a document" if grades == 1 else "are for documents"
+        print_status(f"Note: {counted(grades, 'expert grade')} {which} without judgments.")
 
 
-def refuse(text: str) -> None:
+def print_error(text: str) -> None:
     """Print one line on standard error, even with `--quiet`."""
     sys.stderr.write(visible(text) + "\n")
 
 
-def note_left_out(judgments: Judgments | None) -> None:
-    """Print how many rows were read and not used, by reason, on standard error."""
-    from crowdrank._text import counted
-
-    for reason, number in () if judgments is None else judgments.report.skipped.items():
-        complain(f"Note: {counted(number, 'row')} left out ({reason}).")
+def note_text(note: Message | str) -> str:
+    """Return the text of a note, with the options of the command that runs."""
+    return render(note) if isinstance(note, Message) else note
 
 
-def say(text: str) -> None:
+def print_note(note: Message | str) -> None:
+    """Print a note on standard error."""
+    print_status(f"Note: {note_text(note)}")
+
+
+def print_columns(columns: Mapping[str, str], files: Sequence[Path]) -> None:
+    """Print on standard error which column was read for which role."""
+    if columns:
+        listed = ", ".join(f"{role} = {column}" for role, column in columns.items())
+        print_status(f"Columns of {files[0]}{' and others' if len(files) > 1 else ''}: {listed}.")
+
+
+def print_reading(report: ReadReport, files: Sequence[Path]) -> None:
+    """Print on standard error the columns that were read, notes, and rows that were left out."""
+    print_columns(report.columns, files)
+    for note in report.notes:
+        print_note(note)
+    for reason, number in report.skipped.items():
+        print_status(f"Note: {counted(number, 'row')} left out ({reason}).")
+
+
+def print_line(text: str) -> None:
     """Print one line on standard output."""
     sys.stdout.write(visible(text) + "\n")
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print a value as JSON on standard output, in ASCII."""
     text = json.dumps(_finite(value), indent=2, default=_plain)
     sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")  # the one control character that json leaves as it is
 
 
 def _finite(value: Any) -> Any:
-    """The value with null in the place of numbers that JSON does not have."""
+    """Return the value with None in place of NaN and infinity, which JSON lacks."""
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -80,18 +100,18 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-def show_table(table: pa.Table, title: str = "", first: int = 10, of: int | None = None) -> None:
+def print_table(table: pa.Table, title: str = "", first: int = 10, of: int | None = None) -> None:
     """Print the first rows of a table, which may be the first part of one with `of` rows."""
     cells = [[_cell(row[name]) for name in table.column_names] for row in table.slice(0, first).to_pylist()]
     numbers = ("int", "uint", "float", "double")
     left = [not str(field.type).startswith(numbers) for field in table.schema]
-    show_cells(table.column_names, cells, left, title)
+    print_cells(table.column_names, cells, left, title)
     rows = len(table) if of is None else of
     if rows > min(first, len(table)):
-        say(f"... and {rows - min(first, len(table)):,} rows more")
+        print_line(f"... and {counted(rows - min(first, len(table)), 'more row')}")
 
 
-def show_cells(
+def print_cells(
     names: Sequence[str], rows: Sequence[Sequence[str | Text]], left: Sequence[bool], title: str = ""
 ) -> None:
     """Print rows in columns; a cell with a style or with several lines is a rich Text."""

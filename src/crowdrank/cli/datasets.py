@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from crowdrank.cli.console import say, say_json, show_cells
+from crowdrank.cli.console import print_cells, print_json, print_line
 from crowdrank.cli.options import AsJson
 
 
 def datasets(json: AsJson = False) -> None:
-    """List the public data sets crowdrank reads, where each comes from, and which are found here."""
+    """List the public data sets that crowdrank reads, where to get them, and which are installed."""
     from rich.text import Text
 
     from crowdrank.judgments.datasets import DATASETS, VARIABLE
 
-    known = [
+    entries = [
         {"name": d.name, "found": d.found, "about": d.about, "origin": d.origin, "files": list(d.files)}
         for d in DATASETS.values()
     ]
     if json:
-        say_json(known)
+        print_json(entries)
         return
-    rows = [[str(d["name"]), "yes" if d["found"] else "no", Text(f"{d['about']}\nfrom {d['origin']}")] for d in known]
-    show_cells(["data set", "found", "what it is"], rows, [True] * 3)
-    say(f"A data set is looked for in the folder of its name under {VARIABLE}.")
+    rows = [[str(d["name"]), "yes" if d["found"] else "no", Text(f"{d['about']}\nfrom {d['origin']}")] for d in entries]
+    print_cells(["data set", "found", "description"], rows, [True] * 3)
+    print_line(f"Data sets are searched in {VARIABLE}, each in the folder of its name.")

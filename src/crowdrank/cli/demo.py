@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import complain, say
-from crowdrank.cli.report import written
-from crowdrank.cli.run import options_of, show_run
+from crowdrank.cli.console import print_line, print_status
+from crowdrank.cli.report import write_run_report
+from crowdrank.cli.run import command_options, show_run
 from crowdrank.errors import OutputError
 
 QUERIES = 150
@@ -21,15 +21,20 @@ EXPERT_QUERIES = 60
 
 def demo(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder for the world and the results.", rich_help_panel=o.OUTPUT)
+        Path, typer.Option("--output", "-o", help="Folder for the data and the results.", rich_help_panel=o.OUTPUT)
     ] = Path("crowdrank-demo"),
-    seed: Annotated[int, typer.Option(help="The same seed makes the same world.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     queries: Annotated[
-        int, typer.Option(help="How many queries the crowd judges; experts grade 60 of them.")
+        int, typer.Option(help="Number of queries that the crowd judges; experts grade at most 60 of them.")
     ] = QUERIES,
     json: o.AsJson = False,
 ) -> None:
-    """Simulate a crowd, make a ranker of its judgments, and say what came of it."""
+    """Simulate a crowd, train a ranker on its judgments, and report the result.
+
+    Examples:
+        crowdrank demo
+        crowdrank demo --queries 40 -o small-demo
+    """
     from crowdrank._files import MANIFEST
     from crowdrank.pipeline.provenance import Origin
     from crowdrank.pipeline.run import run
@@ -41,16 +46,16 @@ def demo(
     world.write(output / "world")
     if not json:
         kinds = world.assessors["kind"].value_counts()
-        say(
+        print_line(
             f"A simulated crowd (seed {seed}): {len(world.judgments):,} judgments of {len(world.documents):,} "
             f"documents by {', '.join(f'{count} {kind}' for kind, count in kinds.items())}."
         )
-        say(f"Experts graded {world.gold['query'].nunique()} of {queries} queries. The files: {output / 'world'}")
+        print_line(f"Experts graded {world.gold['query'].nunique()} of {queries} queries. Files: {output / 'world'}")
     place = output / "run"
     if not (place / MANIFEST).exists():
-        complain("Training every candidate (the first time, kernels are compiled: half a minute more).")
-    origin = Origin(typed(output, seed, queries), units={"duration": "seconds", "cost": "simulated"})
-    report = partial(written, shown_as=place)
+        print_status("Training all candidates. The first time, compilation adds half a minute.")
+    origin = Origin(demo_command(output, seed, queries), units={"duration": "seconds", "cost": "simulated"})
+    report = partial(write_run_report, shown_as=place)
     done = run(
         world.judgments,
         world.features,
@@ -74,20 +79,20 @@ def _check_output(output: Path) -> None:
     if not output.is_dir():
         check_output_file(output)
         if output.exists():
-            raise OutputError(f"Cannot write {output}: it is a file, not a folder; choose another name.")
+            raise OutputError(f"Cannot write {output}: it is a file, not a folder", fix="choose another name")
         return
     other = next((entry.name for entry in output.iterdir() if entry.name not in ("world", "run")), None)
     if other is not None:
-        raise OutputError(f"Cannot write {output}: it contains {other}, which is not of a demo; name a new folder.")
+        raise OutputError(f"Cannot write {output}: it contains {other}, which no demo wrote", fix="name a new folder")
     check_output_folder(output / "world", WORLD)
     check_output_folder(output / "run", RUN)
 
 
-def typed(output: Path, seed: int, queries: int) -> str:
-    """The command that makes the same demo.
+def demo_command(output: Path, seed: int, queries: int) -> str:
+    """Return the command that repeats a demo.
 
-    >>> typed(Path("crowdrank-demo"), 0, 20)
+    >>> demo_command(Path("crowdrank-demo"), 0, 20)
     'crowdrank demo --queries 20 --output crowdrank-demo'
     """
-    told = {"seed": seed if seed else None, "queries": queries if queries != QUERIES else None, "output": output}
-    return join(["crowdrank", "demo", *options_of(told)])
+    options = {"seed": seed or None, "queries": None if queries == QUERIES else queries, "output": output}
+    return join(["crowdrank", "demo", *command_options(options)])

@@ -1,32 +1,40 @@
-"""Write errors, warnings and notes with the options of a command."""
+"""Write errors, warnings and notes with the options of the command that runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from contextvars import ContextVar
 from shlex import quote
 from typing import Any
 
 from typer.core import TyperCommand
 
-from crowdrank._base import OPTION_NAMES
-from crowdrank.errors import Message, ParameterText, python_parameter
+from crowdrank._options import option_name
+from crowdrank.errors import Message, ParameterText
 
 SETTING = "setting"
-"""Name of the parameter of a command for settings of a model (`-s`)."""
-
+"""Name of the parameter of a command for parameters of a model (`-s`)."""
 
 _OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())
 """Options of the command that runs."""
 
 
 class Command(TyperCommand):
-    """A command whose messages name its options."""
+    """A command whose messages name its options, and whose `--max-bytes` limits every file that it reads."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         _OPTIONS.set(self.params)
-        return super().invoke(ctx)
+        max_bytes = ctx.params.get("max_bytes")
+        with nullcontext() if max_bytes is None else _limit(max_bytes):
+            return super().invoke(ctx)
+
+
+def _limit(max_bytes: str) -> Any:
+    from crowdrank.judgments.limits import default_limit
+
+    return default_limit(max_bytes)
 
 
 def render(message: Message) -> str:
@@ -44,23 +52,24 @@ def option_writer(options: Iterable[Any]) -> ParameterText:
     known = {one.name: one for one in options}
 
     def write(name: str, value: object) -> str | None:
-        option = known.get(OPTION_NAMES.get(name, name))
+        option = known.get(option_name(name))
         if option is None:
             return _as_setting(name, value) if SETTING in known else None
         if option.param_type_name == "argument":
-            return str(option.human_readable_name) if value is None else quote(str(value))
-        word = max(option.opts, key=len)
-        return word if value is None else f"{word} {quote(str(value))}"
+            name = (option.metavar or option.name.upper()).removesuffix("...")
+            return name if value is None else quote(str(value))
+        flag = max(option.opts, key=len)
+        return flag if value is None or option.is_flag else f"{flag} {quote(str(value))}"
 
     return write
 
 
 def _as_setting(name: str, value: object) -> str | None:
-    """Write a parameter of a model as `-s name=value`."""
+    """Write a parameter of a model as `-s name=value`, or return None if no model has it."""
     from crowdrank.consensus import METHODS, get_aggregator
     from crowdrank.rankers import RANKERS, get_ranker
 
     models: list[Any] = [*map(get_aggregator, METHODS), *map(get_ranker, RANKERS)]
     if not any(name in model._parameter_names() for model in models):
         return None
-    return f"-s {python_parameter(name, None)}" if value is None else f"-s {name}={quote(str(value))}"
+    return f"-s {name}" if value is None else f"-s {name}={quote(str(value))}"

@@ -1,320 +1,204 @@
-"""Options that several verbs share, said once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from crowdrank.consensus import METHODS
+from crowdrank._options import option
+from crowdrank.cli.console import print_note, print_reading, print_status
+from crowdrank.cli.from_settings import FieldsOf, among
+from crowdrank.cli.model_settings import parse_settings
+from crowdrank.consensus import METHODS, get_aggregator
+from crowdrank.errors import parameter_prefix
+from crowdrank.judgments.read_options import FeatureReadOptions, GoldReadOptions, ReadOptions
 
-JUDGED = "Judgments"
-SCORED = "Scoring"
+if TYPE_CHECKING:
+    from crowdrank.consensus.base import Aggregator
+    from crowdrank.engine.base import Engine
+    from crowdrank.judgments.gold import Gold
+    from crowdrank.judgments.table import Judgments
+
 OUTPUT = "Output"
+MODEL = "Model"
+COMPUTATION = "Computation"
+READING = "Reading judgments"
+GOLD = "Expert grades"
+SCORING = "Scoring"
+
+FORMATS_HELP = (
+    "CSV, TSV, Parquet, JSON Lines, Excel or qrels, also with .gz; exports of doccano, Label Studio, Toloka, MTurk, "
+    "Quepid and OpenSearch; patterns and folders of such files"
+)
 
 
-def among(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """What the shell offers for the beginning of a name.
-
-    >>> among(["gda", "glad", "rasch"])("g")
-    ['gda', 'glad']
-    """
-    known = list(names)
-    return lambda incomplete: [name for name in known if name.startswith(incomplete)]
-
-
-def local_file(path: Path | None) -> Path | None:
-    """Return the path of a `file:` address, so that it is compared with other paths; others stay as they are."""
-    if path is None or not str(path).startswith("file:/"):
+def local_file(path: Path) -> Path:
+    """Return the path that a `file:` address means; other paths and addresses are returned unchanged."""
+    if not str(path).startswith("file:/"):
         return path
     from crowdrank.judgments.sources import local_path
 
-    return local_path(path)
+    return Path(local_path(path))
 
 
-JudgmentsFile = Annotated[
-    Path,
-    typer.Argument(
-        callback=local_file,
-        help="The judgments: CSV, TSV, Parquet, JSON Lines, Excel, qrels, or gzip of each; exports of doccano, "
-        "Label Studio, Toloka, MTurk, Quepid, OpenSearch; or a folder or pattern of such files.",
-        show_default=False,
-    ),
-]
-JudgmentsFileOrFolder = Annotated[
-    Path,
-    typer.Argument(
-        callback=local_file,
-        help="The judgments: CSV, TSV, Parquet, JSON Lines, Excel, qrels, or gzip of each; exports of doccano, "
-        "Label Studio, Toloka, MTurk, Quepid, OpenSearch; or a folder or pattern of such files. A folder of Parquet "
-        "files (any address that fsspec reaches) stays on disk.",
-        show_default=False,
-    ),
-]
-Format = Annotated[
-    str | None,
-    typer.Option(
-        help="The format, if neither suffix nor content shows it: csv, tsv, parquet, jsonl, json, xlsx, qrels, letor, "
-        "trec-rf10, crowd-kit, doccano, label-studio, toloka, mturk, quepid, opensearch.",
-        rich_help_panel=JUDGED,
-    ),
-]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        help="Which column is what, as in query=topicID,document=docID,assessor=workerID,grade=label.",
-        rich_help_panel=JUDGED,
-    ),
-]
-Separator = Annotated[str | None, typer.Option(help="What separates the cells of a text file.", rich_help_panel=JUDGED)]
-Grades = Annotated[
-    str | None,
-    typer.Option(help="The scale: 0-4, or names from least to most relevant: Bad,Fair,Good.", rich_help_panel=JUDGED),
-]
-Scales = Annotated[
-    Path | None,
-    typer.Option(
-        help="A CSV file with a scale per assessor or family (columns assessor, grades, maps_to).",
-        rich_help_panel=JUDGED,
-    ),
-]
-Unjudgeable = Annotated[
-    str | None, typer.Option(help="Answers that mean 'cannot judge', as in -2.", rich_help_panel=JUDGED)
-]
-Method = Annotated[
-    str,
-    typer.Option("--method", "-m", help=f"One of: {', '.join(METHODS)}.", autocompletion=among(METHODS)),
-]
-UnjudgeableAs = Annotated[
-    str,
-    typer.Option(
-        help="Use 'cannot judge' answers as the lowest grade (lowest), not at all (drop), or as an answer of its own "
-        "(model, where a method can: gda).",
-        rich_help_panel=JUDGED,
-    ),
-]
-Repeats = Annotated[
-    str,
-    typer.Option(
-        help="Of several judgments of one assessor on one document: last, first, keep all, or error.",
-        rich_help_panel=JUDGED,
-    ),
-]
-Exclude = Annotated[
-    Path | None, typer.Option(help="A file with the ids of assessors to leave out, one a line.", rich_help_panel=JUDGED)
-]
-FamilyPattern = Annotated[
-    str | None,
-    typer.Option(
-        help="Where the id tells an assessor's family: a regular expression whose first group is it, as in '(.*)_p'.",
-        rich_help_panel=JUDGED,
-    ),
-]
-AssessorName = Annotated[
-    str | None,
-    typer.Option(
-        help="Assessor of files without a column for it; by default the name of each such file.",
-        rich_help_panel=JUDGED,
-    ),
-]
-OnBadRows = Annotated[
-    str,
-    typer.Option(help="error, or skip: leave rows out that cannot be used, and count them.", rich_help_panel=JUDGED),
-]
-MaxBytes = Annotated[
-    str,
-    typer.Option(help="The largest file to read, in bytes when unpacked: 500MB, 2GB, 4096.", rich_help_panel=JUDGED),
-]
-READING: dict[str, tuple[Any, Any]] = {
-    "format": (Format, None),
-    "columns": (Columns, None),
-    "separator": (Separator, None),
-    "grades": (Grades, None),
-    "scales": (Scales, None),
-    "unjudgeable": (Unjudgeable, None),
-    "repeats": (Repeats, "last"),
-    "exclude": (Exclude, None),
-    "family_pattern": (FamilyPattern, None),
-    "assessor_name": (AssessorName, None),
-    "on_bad_rows": (OnBadRows, "error"),
-    "max_bytes": (MaxBytes, "16GiB"),
-}
-"""How judgments are read: the options of `read_judgments`, with their defaults."""
+def _local_files(paths: list[Path]) -> list[Path]:
+    return [local_file(path) for path in paths]
 
 
-def reads_judgments(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb the options of reading judgments; it gets them together, as `reading`.
-
-    So every verb that reads judgments reads them alike, and an option more is one line.
-    """
-    names = [name for name in READING if name not in without]
-
-    def given(verb: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(verb, include_extras=True)
-        told = [one.replace(annotation=hints[one.name]) for one in inspect.signature(verb).parameters.values()]
-        place = [one.name for one in told].index("reading")
-        options = [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=READING[name][1], annotation=READING[name][0]
-            )
-            for name in names
-        ]
-        parameters = [*told[:place], *options, *told[place + 1 :]]
-        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
-
-        @functools.wraps(verb)
-        def with_options(**words: Any) -> None:
-            verb(reading={name: words.pop(name) for name in names}, **words)
-
-        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        with_options.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
-        return with_options
-
-    return given
+def _maybe_local_file(path: Path | None) -> Path | None:
+    return None if path is None else local_file(path)
 
 
-def limits_size(verb: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the option `--max-bytes` for all files that it reads."""
-    hints = get_type_hints(verb, include_extras=True)
-    parameters = [one.replace(annotation=hints[one.name]) for one in inspect.signature(verb).parameters.values()]
-    option = inspect.Parameter(
-        "max_bytes", inspect.Parameter.KEYWORD_ONLY, default=READING["max_bytes"][1], annotation=MaxBytes
-    )
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*parameters, option)]
-
-    @functools.wraps(verb)
-    def with_limit(max_bytes: str, **words: Any) -> None:
-        from crowdrank.judgments.limits import default_limit
-
-        with default_limit(max_bytes):
-            verb(**words)
-
-    with_limit.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_limit.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
-    return with_limit
+def path_argument(help: str) -> Any:
+    """Return an argument for one or more files or addresses of judgments."""
+    return typer.Argument(callback=_local_files, metavar="JUDGMENTS...", help=help, show_default=False)
 
 
-Reading = dict[str, Any]
-"""Options of `read_judgments`, as `reads_judgments` gathers them."""
-TOLD: Reading = {}
-"""Stands in a verb's signature where those options come."""
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", rich_help_panel=OUTPUT)]
-CsvSafe = Annotated[
-    bool,
-    typer.Option(
-        "--csv-safe",
-        help="In CSV and TSV files, put ' before text that a spreadsheet would run as a formula (first character =, +, "
-        "- or @). It changes ids: for files that people open, not for files that programs read.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-Threads = Annotated[
-    int | None, typer.Option(help="How many threads to use, or processes with --engine dask.", show_default="1")
-]
-EngineName = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        help="Where it runs: here (local), on a Dask cluster of processes here (dask), or on another "
-        "(dask=tcp://host:port).",
-    ),
-]
+def path_option(help: str, *flags: str, panel: str = "Options", **more: Any) -> Any:
+    """Return an option for a file or folder."""
+    return typer.Option(*flags, help=help, rich_help_panel=panel, **{"show_default": False, **more})
 
 
-Dashboard = Annotated[
-    bool,
-    typer.Option(
-        "--dashboard/--no-dashboard",
-        help="With --engine dask: serve Dask's dashboard on this machine. Other users of the machine can look at it.",
-    ),
-]
+def output_option(help: str, **more: Any) -> Any:
+    """Return the option `--output` or `-o`."""
+    return path_option(help, "--output", "-o", panel=OUTPUT, **more)
 
 
-@contextmanager
-def engine(name: str, threads: int | None, dashboard: bool = False) -> Iterator[Any]:
-    """Open the engine of that name for a block; of a cluster, say where it is."""
-    from crowdrank.cli.console import complain
-    from crowdrank.engine.registry import get_engine
-
-    with get_engine(name, threads, dashboard) as running:
-        if running.description:
-            complain(running.description)
-        yield running
-
-
-GoldFile = Annotated[
-    Path,
-    typer.Option(
-        "--gold", help="Expert grades: qrels, LETOR, CSV, Parquet, ...", show_default=False, callback=local_file
-    ),
-]
+ON_DISK_HELP = f"Judgments: {FORMATS_HELP}. A folder of Parquet files (any fsspec address) is processed on disk."
+CSV_SAFE_HELP = (
+    "In CSV and TSV files, put ' before text that a spreadsheet would run as a formula. It changes ids: use it for "
+    "files that people open, not for files that programs read."
+)
+JudgmentFiles = Annotated[list[Path], path_argument(f"Judgments: {FORMATS_HELP}.")]
+JudgmentFilesOrFolder = Annotated[list[Path], path_argument(ON_DISK_HELP)]
+GoldFile = Annotated[Path, path_option("Expert grades: qrels, LETOR, CSV, Parquet, ...", callback=local_file)]
 MaybeGoldFile = Annotated[
     Path | None,
-    typer.Option(
-        "--gold", help="Expert grades; their documents are held at them.", show_default=False, callback=local_file
-    ),
+    path_option("Expert grades; the model takes them as known.", panel=GOLD, callback=_maybe_local_file),
 ]
-GoldFormat = Annotated[
-    str | None, typer.Option(help="The format of the expert grades.", rich_help_panel="Expert grades")
+FeatureFiles = Annotated[
+    list[Path],
+    path_option("Features of documents: LETOR, CSV, Parquet, ... Repeatable.", "--features", "-f", metavar="<path>"),
 ]
-GoldColumns = Annotated[
-    str | None, typer.Option(help="Which column of the expert grades is what.", rich_help_panel="Expert grades")
-]
-GoldGrades = Annotated[str | None, typer.Option(help="Their scale, as --grades.", rich_help_panel="Expert grades")]
-GoldUnjudgeable = Annotated[
-    str | None,
-    typer.Option(help="Expert answers that mean 'cannot judge', as in -1.", rich_help_panel="Expert grades"),
-]
-GoldUnjudgeableAs = Annotated[
-    str,
-    typer.Option(
-        help="Documents that the experts could not judge: lowest grade (lowest) or left out (drop).",
-        rich_help_panel="Expert grades",
-    ),
-]
-Measures = Annotated[
-    str,
-    typer.Option(
-        help="Measures, named as in ir_measures: nDCG@10, AP(rel=2), ERR@20, P@5, RR, DCG@10, Tau, TauB, "
-        "Spearman, GradeAccuracy, GradeMAE."
-    ),
-]
-Gains = Annotated[
-    str, typer.Option(help="What a grade gains: exponential, linear, or a table: 0,1,3,7,15.", rich_help_panel=SCORED)
-]
-Ties = Annotated[
-    str,
-    typer.Option(
-        help="Equal scores: expected (over random orders), document (as trec_eval), given.", rich_help_panel=SCORED
-    ),
-]
-Unjudged = Annotated[
-    str,
-    typer.Option(
-        help="Documents without an expert grade: skip, or nonrelevant (as trec_eval).", rich_help_panel=SCORED
-    ),
-]
-NoRelevant = Annotated[
-    str, typer.Option(help="Queries without a relevant document: skip, zero, one.", rich_help_panel=SCORED)
-]
-PerQuery = Annotated[
-    Path | None, typer.Option(help="Write the value of every query here.", rich_help_panel=OUTPUT, show_default=False)
-]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
+CsvSafe = Annotated[bool, typer.Option("--csv-safe", help=CSV_SAFE_HELP, rich_help_panel=OUTPUT)]
+PerQuery = Annotated[Path | None, path_option("File for the values of every query.", panel=OUTPUT)]
+FeatureReading = Annotated[FeatureReadOptions, FieldsOf(FeatureReadOptions, "Reading features")]
+Reading = Annotated[ReadOptions, FieldsOf(ReadOptions, READING)]
+GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="gold_")]
+SizeLimit = Annotated[ReadOptions, FieldsOf(ReadOptions, "Limits", only=("max_bytes",))]
+"""The option `--max-bytes` of commands that read no judgments; :class:`crowdrank.cli.messages.Command` applies it."""
 
 
-def gold_options(
-    format: str | None, columns: str | None, grades: str | None, unjudgeable: str | None, unjudgeable_as: str
-) -> dict[str, Any]:
-    """Options of `read_gold`."""
-    return {
-        "format": format,
-        "columns": columns,
-        "grades": grades,
-        "unjudgeable": unjudgeable,
-        "unjudgeable_as": unjudgeable_as,
-    }
+def method_option(default: str, remark: str = "") -> Any:
+    """Return the option for the name of a consensus model."""
+    about = f"Consensus model: {', '.join(METHODS)}.{remark}"
+    return option(default, about, "-m", metavar="METHOD", autocompletion=among(METHODS))
+
+
+def setting_option(model: str, example: str) -> Any:
+    """Return the option for parameters of a model."""
+    return option([], f"Parameter of the {model}, such as {example}. Repeatable.", "--set", "-s", metavar="NAME=VALUE")
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """A consensus model and its parameters."""
+
+    method: str = method_option("gda")
+    setting: list[str] = setting_option("consensus model", "-s n_iter=10")
+    unjudgeable_as: Literal["lowest", "drop", "model"] = option(
+        "lowest", "Use 'cannot judge' answers as the lowest grade, drop them, or model them (gda only)."
+    )
+
+    def build(self) -> Aggregator:
+        """Return the model, not fitted, with parameters that are checked."""
+        model = get_aggregator(self.method)
+        model.set_params(unjudgeable_as=self.unjudgeable_as, **parse_settings(self.setting, model))._check_parameters()
+        return model
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where a model is fitted."""
+
+    engine: str = option(
+        "local", "Where to compute: local, dask (processes on this machine) or dask=tcp://host:port (a cluster)."
+    )
+    n_jobs: int | None = option(None, "Number of threads, or of processes of dask.", show_default="1")
+    dashboard: bool = option(False, "Serve the dashboard of dask. Other users of this machine can see it.")
+
+    @contextmanager
+    def open(self) -> Iterator[Engine]:
+        """Open the engine; print where a cluster is."""
+        from crowdrank.engine.registry import get_engine
+
+        with get_engine(self.engine, self.n_jobs, self.dashboard) as engine:
+            if engine.description:
+                print_status(engine.description)
+            yield engine
+
+
+Model = Annotated[ModelOptions, FieldsOf(ModelOptions, MODEL)]
+Computation = Annotated[EngineOptions, FieldsOf(EngineOptions, COMPUTATION)]
+
+
+@dataclass(frozen=True)
+class ScoringOptions:
+    """How rankings are scored against expert grades."""
+
+    measures: str = option(
+        "nDCG@10,nDCG,AP,Tau",
+        "Measures: nDCG@10, AP(rel=2), ERR@20, P@5, RR, DCG@10, Tau, TauB, Spearman, GradeAccuracy, GradeMAE.",
+    )
+    gains: str = option("exponential", "Gain of each grade: exponential, linear, or a list such as 0,1,3,7,15.")
+    ties: Literal["expected", "document", "given"] = option(
+        "expected", "Equal scores: expected value over random orders, by document id (as trec_eval), or as given."
+    )
+    unjudged: Literal["skip", "nonrelevant"] = option(
+        "skip", "Documents without an expert grade: skip them, or count them as not relevant (as trec_eval)."
+    )
+    no_relevant: Literal["skip", "zero", "one"] = option(
+        "skip", "Queries without a relevant document: skip them, or score them 0 or 1."
+    )
+
+    @property
+    def conventions(self) -> dict[str, Any]:
+        """Arguments of `evaluate` and `compare` other than the measures."""
+        return {name: value for name, value in asdict(self).items() if name != "measures"}
+
+
+Scoring = Annotated[ScoringOptions, FieldsOf(ScoringOptions, SCORING)]
+
+
+def input_files(judgments: Sequence[Path], reading: ReadOptions, *others: Path | None) -> list[Path | None]:
+    """Return the files that a command reads, which no output may replace."""
+    return [*judgments, reading.exclude, reading.scales, *others]
+
+
+def read_judgment_files(judgments: Sequence[Path], reading: ReadOptions) -> Judgments:
+    """Read judgments from one or several files; print how they were understood."""
+    from crowdrank.judgments.read import read_judgments
+    from crowdrank.judgments.summary import scale_in_doubt
+
+    source = judgments[0] if len(judgments) == 1 else list(judgments)
+    table = read_judgments(source, **asdict(reading))
+    print_reading(table.report, judgments)
+    if (note := scale_in_doubt(table)) is not None:
+        print_note(note)
+    return table
+
+
+def read_gold_file(gold: Path, reading: GoldReadOptions) -> Gold:
+    """Read expert grades; print how they were understood."""
+    from crowdrank.judgments.read import read_gold
+
+    with parameter_prefix("gold_"):
+        grades = read_gold(gold, **asdict(reading))
+    print_reading(grades.report, [gold])
+    return grades

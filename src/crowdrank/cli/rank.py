@@ -7,37 +7,31 @@ from typing import Annotated
 
 import typer
 
+from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import complain, say, say_json, show_table
+from crowdrank.cli.console import print_json, print_line, print_status, print_table
 
 
-@o.limits_size
 def rank(
-    model: Annotated[Path, typer.Option("--model", "-m", help="A folder that `train` wrote.", show_default=False)],
-    features: Annotated[
-        list[Path],
-        typer.Option(
-            "--features", "-f", help="Features: LETOR, CSV, Parquet, ... May be given several times.", metavar="<path>"
-        ),
-    ],
+    model: Annotated[Path, o.path_option("Folder of a ranker that `train` wrote.", "--model", "-m")],
+    features: o.FeatureFiles,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="The run: .trec, .run, .csv, .tsv, .parquet or .jsonl.", rich_help_panel=o.OUTPUT
-        ),
+        Path | None, o.output_option("File for the ranking: .trec, .run, .csv, .tsv, .parquet or .jsonl.")
     ] = None,
     tag: Annotated[
-        str, typer.Option(help="The name of the run in TREC's format.", rich_help_panel=o.OUTPUT)
+        str, typer.Option(help="Name of the ranking in a TREC run.", rich_help_panel=o.OUTPUT)
     ] = "crowdrank",
-    format: Annotated[
-        str | None, typer.Option(help="The format of the features, where the suffix does not tell it.")
-    ] = None,
-    columns: Annotated[str | None, typer.Option(help="Which column of the features is query and document.")] = None,
+    *,
+    reading: o.FeatureReading,
+    limit: o.SizeLimit,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
-    """Score documents with a trained ranker and put the best of each query first."""
-    from crowdrank._text import counted
+    """Score and sort the documents of each query with a trained ranker.
+
+    Examples:
+        crowdrank rank -m ranker -f features.letor -o run.trec
+    """
     from crowdrank.judgments.write import check_distinct
     from crowdrank.rankers.base import Ranker
     from crowdrank.rankers.trec_run import check_run, join_features, padded, rank_documents, write_run
@@ -46,26 +40,23 @@ def rank(
         check_run(output)
         check_distinct({"-o": output}, features)
     ranker = Ranker.load(model)
-    told = join_features(features, format, columns)
-    known = padded(told, ranker.features_)
-    absent = [] if known is told else [name for name in ranker.features_ if name not in set(told.names)]
-    if absent:
-        named = f"{', '.join(absent[:3])}{', ...' if len(absent) > 3 else ''}"
-        complain(f"Warning: {len(absent)} of {len(ranker.features_)} features are in no row ({named}): taken as 0.")
-    run = rank_documents(ranker, known)
+    table = join_features(features, reading.format, reading.columns)
+    padded_table = padded(table, ranker.features_)
+    absent = [name for name in ranker.features_ if name not in set(table.names)]
+    if absent and padded_table is not table:
+        names = f"{', '.join(absent[:3])}{', ...' if len(absent) > 3 else ''}"
+        total = len(ranker.features_)
+        print_status(
+            f"Warning: {len(absent)} of {counted(total, 'feature')} occur in no row ({names}); they are set to 0."
+        )
+    run = rank_documents(ranker, padded_table)
     if output is not None:
         write_run(run, output, tag, csv_safe=csv_safe)
-    queries = len(known.query.unique())
+    name, queries = type(ranker).__name__, len(table.query.unique())
     if json:
-        say_json(
-            {
-                "ranker": type(ranker).__name__,
-                "documents": len(run),
-                "queries": queries,
-                "output": output and str(output),
-            }
-        )
+        written = None if output is None else str(output)
+        print_json({"ranker": name, "documents": len(run), "queries": queries, "output": written})
         return
-    show_table(run)
+    print_table(run)
     written = "" if output is None else f"; written to {output}"
-    say(f"{type(ranker).__name__} on {counted(len(run), 'document')} in {counted(queries, 'query')}{written}.")
+    print_line(f"{name} on {counted(len(run), 'document')} in {counted(queries, 'query')}{written}.")

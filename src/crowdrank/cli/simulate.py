@@ -2,115 +2,92 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from crowdrank.cli.console import say, say_json
-from crowdrank.cli.options import AsJson
-from crowdrank.errors import UsageError
+from crowdrank._options import option
+from crowdrank._text import counted
+from crowdrank.cli import options as o
+from crowdrank.cli.console import print_json, print_line
+from crowdrank.cli.from_settings import FieldsOf
+from crowdrank.errors import Fix, UsageError
+
+
+@dataclass(frozen=True)
+class DocumentOptions:
+    """Queries, documents and expert grades of a simulated world; see :func:`crowdrank.simulate`."""
+
+    source: list[Path] = option(
+        [], "LETOR file with real documents and expert grades; only the crowd is simulated. Repeatable.", "--from"
+    )
+    queries: int | None = option(None, "Number of queries.", show_default="100, or all of --from")
+    documents: int | None = option(None, "Mean number of documents per query.", show_default="20")
+    features: int | None = option(None, "Number of features.", show_default="20")
+    grades: int | None = option(None, "Number of grades of the experts.", show_default="5")
+    gold_queries: int | None = option(None, "Number of queries with expert grades.", show_default="all")
+    random_state: int = option(0, "Random seed.")
+
+
+@dataclass(frozen=True)
+class CrowdOptions:
+    """Assessors of a simulated world; see :func:`crowdrank.simulate`."""
+
+    labels: int = option(5, "Number of assessors per document.")
+    assessors: int = option(60, "Number of assessors.")
+    label_grades: int | None = option(None, "Number of grades of the crowd.", show_default="as the experts")
+    spammers: float = option(0.15, "Share of assessors who answer at random.")
+    adversaries: float = option(0.03, "Share of assessors who answer in reverse.")
+    honeypots: float = option(0.05, "Share of documents with a known answer.")
+    noise: float = option(1.0, "Noise of honest assessors; 0 for none.")
+    families: int = option(0, "Number of families of honest assessors, whose errors are correlated.")
+    family_error: float = option(1.0, "Size of the shared error of a family, relative to the noise of an assessor.")
+    copies: float = option(0.0, "Share of assessors who copy the answers of another.")
+    price: float = option(0.05, "Price of a label of the crowd.")
+    expert_price: float = option(1.0, "Price of a label of an expert.")
 
 
 def simulate(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder to write the world to.", show_default=False)
-    ],
-    source: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--from",
-            help="A LETOR file: its queries, documents, features and expert grades are used, and only the crowd is "
-            "simulated. May be given several times.",
-            metavar="<path>",
-            show_default=False,
-        ),
-    ] = None,
-    queries: Annotated[
-        int | None, typer.Option(help="How many queries; 100, or all of --from, by default.", show_default=False)
-    ] = None,
-    documents: Annotated[
-        int | None, typer.Option(help="About how many documents a query has; 20 by default.", show_default=False)
-    ] = None,
-    labels: Annotated[int, typer.Option(help="How many assessors judge each document.")] = 5,
-    assessors: Annotated[int, typer.Option(help="How many assessors there are.")] = 60,
-    features: Annotated[
-        int | None, typer.Option(help="How many features a document has; 20 by default.", show_default=False)
-    ] = None,
-    grades: Annotated[
-        int | None, typer.Option(help="How many grades the experts use; 5 by default.", show_default=False)
-    ] = None,
-    label_grades: Annotated[
-        int | None, typer.Option(help="How many grades the crowd uses; as the experts' by default.")
-    ] = None,
-    spammers: Annotated[float, typer.Option(help="Share of assessors who do not look.")] = 0.15,
-    adversaries: Annotated[float, typer.Option(help="Share of assessors who answer in reverse.")] = 0.03,
-    honeypots: Annotated[float, typer.Option(help="Share of documents with a known answer.")] = 0.05,
-    noise: Annotated[float, typer.Option(help="How noisy honest assessors are; 0 is not at all.")] = 1.0,
-    families: Annotated[int, typer.Option(help="Into how many families honest assessors fall, who err together.")] = 0,
-    family_error: Annotated[
-        float, typer.Option(help="How large a family's shared error is; 1 is an ordinary assessor's noise.")
-    ] = 1.0,
-    copies: Annotated[float, typer.Option(help="Share of assessors who repeat the answers of another.")] = 0.0,
-    price: Annotated[float, typer.Option(help="What a label of an ordinary assessor costs.")] = 0.05,
-    expert_price: Annotated[float, typer.Option(help="What a label of an expert costs.")] = 1.0,
-    gold_queries: Annotated[
-        int | None, typer.Option(help="How many queries have expert grades; all by default.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same world.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over a world that is there.")] = False,
-    json: AsJson = False,
+    output: Annotated[Path, o.output_option("Folder for the world.")],
+    documents: Annotated[DocumentOptions, FieldsOf(DocumentOptions, "Documents")],
+    crowd: Annotated[CrowdOptions, FieldsOf(CrowdOptions, "Crowd")],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace another world in the folder.", rich_help_panel=o.OUTPUT)
+    ] = False,
+    json: o.AsJson = False,
 ) -> None:
-    """Make a world: queries, documents with features, expert grades, and a crowd that judges them.
+    """Simulate queries, documents with features, expert grades, and a crowd that judges them.
 
-    With --from only the crowd is made; all else is real.
+    Examples:
+        crowdrank simulate -o world --queries 50 --seed 1
+        crowdrank simulate -o world --from train.letor --assessors 30
     """
     from crowdrank._folders import check_output_folder
     from crowdrank.simulation.world import WORLD
-    from crowdrank.simulation.world import simulate as make
+    from crowdrank.simulation.world import simulate as simulate_world
 
     check_output_folder(output, WORLD)
-    world = make(
-        source=source or None,
-        queries=queries,
-        documents=documents,
-        labels=labels,
-        assessors=assessors,
-        features=features,
-        grades=grades,
-        label_grades=label_grades,
-        spammers=spammers,
-        adversaries=adversaries,
-        honeypots=honeypots,
-        noise=noise,
-        families=families,
-        family_error=family_error,
-        copies=copies,
-        price=price,
-        expert_price=expert_price,
-        gold_queries=gold_queries,
-        random_state=seed,
-    )
-    there = (output / "world.json").exists() and not overwrite
-    if there and not world.is_in(output):
-        raise UsageError(
-            f"There is another world in {output} already; name another folder, or write over it with --overwrite."
-        )
-    if not there:
+    arguments = {**asdict(documents), **asdict(crowd), "source": documents.source or None}
+    world, seed = simulate_world(**arguments), documents.random_state
+    exists = (output / "world.json").exists() and not overwrite
+    if exists and not world.is_in(output):
+        fixes = (Fix("name another folder"), Fix("replace it with {}", "overwrite"))
+        raise UsageError(f"There is another world in {output} already", fix=fixes)
+    if not exists:
         world.write(output)
     counts = {
-        "folder": str(output),
         "judgments": len(world.judgments),
         "documents": len(world.documents),
         "assessors": len(world.assessors),
-        "seed": seed,
     }
     if json:
-        say_json(counts)
-    else:
-        said = ", ".join(f"{counts[name]:,} {name}" for name in ("judgments", "documents", "assessors"))
-        say(
-            f"{output} has this world already: {said} (seed {seed})."
-            if there
-            else f"Wrote {said} to {output} (seed {seed})."
-        )
+        print_json({"folder": str(output), **counts, "seed": seed})
+        return
+    listed = ", ".join(counted(number, name.removesuffix("s")) for name, number in counts.items())
+    print_line(
+        f"{output} has this world already: {listed} (seed {seed})."
+        if exists
+        else f"Wrote {listed} to {output} (seed {seed})."
+    )

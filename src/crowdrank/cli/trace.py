@@ -7,41 +7,46 @@ from typing import Annotated
 
 import typer
 
+from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import note_left_out, say, say_json, show_table
-from crowdrank.consensus import get_aggregator
+from crowdrank.cli.console import print_json, print_line, print_table
 
 
-@o.reads_judgments()
 def trace(
-    judgments: o.JudgmentsFile,
-    document: Annotated[str, typer.Option(help="The id of the document.", show_default=False)],
-    query: Annotated[str | None, typer.Option(help="The id of its query, where it stands under several.")] = None,
-    method: o.Method = "gda",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the steps here.")] = None,
-    reading: o.Reading = o.TOLD,
+    judgments: o.JudgmentFiles,
+    document: Annotated[str, typer.Option(help="Id of the document.", show_default=False)],
+    query: Annotated[
+        str | None, typer.Option(help="Id of its query; needed if several queries have the document.")
+    ] = None,
+    *,
+    model: o.Model,
+    output: Annotated[Path | None, o.output_option("File for the steps.")] = None,
+    computation: o.Computation,
+    reading: o.Reading,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
-    """Replay a document's judgments one by one: what is known after each, and how surely."""
-    from crowdrank._text import counted
+    """Show how the estimate of one document changes with each of its judgments.
+
+    Examples:
+        crowdrank trace labels.csv --document d17 --query q3
+    """
     from crowdrank.consensus.replay import trace as replay
-    from crowdrank.judgments.read import read_judgments
     from crowdrank.judgments.write import check_outputs, write_table
 
-    model = get_aggregator(method)
-    check_outputs({"-o": output}, [judgments, reading["exclude"], reading["scales"]])
-    table = read_judgments(judgments, **reading)
-    note_left_out(table)
-    steps = replay(model.fit(table, progress=True), table, document, query)
+    estimator = model.build()
+    check_outputs({"-o": output}, o.input_files(judgments, reading))
+    table = o.read_judgment_files(judgments, reading)
+    with computation.open() as engine:
+        steps = replay(estimator.fit(table, engine=engine, progress=True), table, document, query)
     if output is not None:
         write_table(steps, output, csv_safe=csv_safe)
     if json:
-        say_json(steps.to_pylist())
+        print_json({"steps": steps.to_pylist(), "columns": dict(table.report.columns)})
         return
-    show_table(steps, first=50)
+    print_table(steps, first=50)
     last = steps.slice(len(steps) - 1).to_pylist()[0]
-    say(
+    print_line(
         f"After {counted(len(steps), 'judgment')}: relevance {last['relevance']:.3f} "
-        f"[{last['lower']:.3f}, {last['upper']:.3f}], grade {last['grade']} ({method})."
+        f"[{last['lower']:.3f}, {last['upper']:.3f}], grade {last['grade']} ({model.method})."
     )

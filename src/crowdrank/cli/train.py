@@ -2,244 +2,231 @@
 
 from __future__ import annotations
 
-import json as json_module
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
+from crowdrank._base import require_whole
+from crowdrank._options import option
+from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import say, say_json, show_cells
-from crowdrank.errors import UsageError
+from crowdrank.cli.console import print_cells, print_json, print_line
+from crowdrank.cli.from_settings import FieldsOf, among
+from crowdrank.cli.messages import render
+from crowdrank.cli.model_settings import parse_settings
+from crowdrank.errors import Fix, Message, UsageError, parameter_prefix
+from crowdrank.judgments.read_options import FeatureReadOptions, Format
 from crowdrank.rankers import RANKERS, get_ranker
 
 if TYPE_CHECKING:
+    from crowdrank.consensus.base import Aggregator
     from crowdrank.judgments.read import Features
     from crowdrank.rankers.base import Ranker
     from crowdrank.rankers.instances import Instances
 
-LABELED = "Labels"
 CERTAINTY = "certainty"
-MOST_SHOWN = 10
-"""How many features, or validation queries, the terminal shows."""
+MAX_SHOWN = 10
+"""Maximum number of features and of validation queries that the terminal shows."""
 
 
-@o.limits_size
+@dataclass(frozen=True)
+class RankerOptions:
+    """A ranker and its parameters."""
+
+    ranker: str = option("lambdamart", f"Ranker: {', '.join(RANKERS)}.", "-r", autocompletion=among(RANKERS))
+    setting: list[str] = o.setting_option("ranker", "-s n_estimators=300")
+    random_state: int = option(0, "Random seed of the ranker and of the split for validation.")
+
+    def build(self, n_jobs: int | None) -> Ranker:
+        """Return the ranker, not fitted."""
+        if n_jobs is not None:
+            require_whole("n_jobs", n_jobs, 1)
+        ranker = get_ranker(self.ranker).set_params(random_state=self.random_state)
+        if "n_jobs" in ranker.get_params(deep=False):
+            ranker.set_params(n_jobs=n_jobs)
+        return ranker.set_params(**parse_settings(self.setting, ranker))
+
+
+@dataclass(frozen=True)
+class LabelOptions:
+    """Labels to train on, and how they are read."""
+
+    labels: Path | None = option(
+        None,
+        "Consensus that `aggregate` wrote, expert grades, or a table of query, document and relevance.",
+        show_default="the grades in the feature files",
+    )
+    consensus: Path | None = option(
+        None, "Model that `aggregate --save` wrote, for gda-pairwise-mart; without --labels, its consensus is used."
+    )
+    target: Literal["probabilities", "expected-grade", "grade", "relevance"] = option(
+        "probabilities", "Value of a consensus to train on; probabilities gives expected gains."
+    )
+    weights: str | None = option(None, "Table of query, document and weight; or `certainty`, that of a consensus.")
+    labels_format: Format | None = option(None, "Format of the labels.")
+    labels_columns: str | None = option(None, "Column of each role in the labels.")
+    labels_grades: str | None = option(None, "Scale of expert grades, such as 0-4 or Bad,Fair,Good.")
+    missing: Literal["skip", "error"] = option("skip", "Labeled documents without features: skip them, or stop.")
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Arguments of `read_labels` for a file."""
+        return {"format": self.labels_format, "columns": self.labels_columns, "grades": self.labels_grades}
+
+
+@dataclass(frozen=True)
+class ValidationOptions:
+    """Labels that decide when training stops."""
+
+    validation: str | None = option(None, "Share of the queries, such as 0.2, or a file of labels, to stop by.")
+    validation_features: list[Path] = option(
+        [], "Features (and grades) of the validation queries, if they are in other files. Repeatable."
+    )
+
+
+@dataclass(frozen=True)
+class TrainingEngine(o.EngineOptions):
+    """Where a ranker is trained."""
+
+    n_jobs: int | None = option(None, "Number of threads, or of processes of dask.", show_default="by data size")
+
+
 def train(
-    features: Annotated[
-        list[Path],
-        typer.Option(
-            "--features", "-f", help="Features: LETOR, CSV, Parquet, ... May be given several times.", metavar="<path>"
-        ),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder to save the ranker into.", show_default=False)
-    ],
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            help="A consensus as `aggregate` writes it, expert grades (qrels, CSV, ...), or a table of query, "
-            "document, relevance; by default the grades in the features' own file.",
-            show_default=False,
-        ),
-    ] = None,
-    ranker: Annotated[
-        str, typer.Option("--ranker", "-r", help=f"One of: {', '.join(RANKERS)}.", autocompletion=o.among(RANKERS))
-    ] = "lambdamart",
-    consensus: Annotated[
-        Path | None,
-        typer.Option(
-            help="A model that `aggregate -m gda-pairwise --save` wrote: gda-pairwise-mart explains its judgments. "
-            "Without --labels, its consensus is the labels.",
-            rich_help_panel=LABELED,
-        ),
-    ] = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            help="Of a consensus: probabilities (expected gains), expected-grade, grade, relevance.",
-            rich_help_panel=LABELED,
-        ),
-    ] = "probabilities",
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="A table of query, document, weight; or certainty: what a consensus is unsure of counts less.",
-            rich_help_panel=LABELED,
-        ),
-    ] = None,
-    validation: Annotated[
-        str | None,
-        typer.Option(help="A share of the queries, as in 0.2, or a file of labels: when to stop is told by them."),
-    ] = None,
-    validation_features: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Their features, where they are in other files; with grades, --validation is not needed.",
-            metavar="<path>",
-        ),
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", help="A setting of the ranker, as in -s n_estimators=300 -s measure=ERR."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the ranker and of the validation queries drawn.")] = 0,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            help="How many threads to use; by default one for small data, else as many as there are.",
-            show_default=False,
-        ),
-    ] = None,
-    engine: o.EngineName = "local",
-    dashboard: o.Dashboard = False,
-    format: Annotated[
-        str | None, typer.Option(help="The format of the features, where the suffix does not tell it.")
-    ] = None,
-    columns: Annotated[str | None, typer.Option(help="Which column of the features is query and document.")] = None,
-    labels_format: Annotated[
-        str | None, typer.Option(help="The format of the labels.", rich_help_panel=LABELED)
-    ] = None,
-    labels_columns: Annotated[
-        str | None, typer.Option(help="Which column of the labels is what.", rich_help_panel=LABELED)
-    ] = None,
-    labels_grades: Annotated[
-        str | None, typer.Option(help="The scale of expert grades, as 0-4 or Bad,Fair,Good.", rich_help_panel=LABELED)
-    ] = None,
-    missing: Annotated[
-        str,
-        typer.Option(
-            help="Labeled documents without features: skip (and count them) or error.", rich_help_panel=LABELED
-        ),
-    ] = "skip",
+    features: o.FeatureFiles,
+    output: Annotated[Path, o.output_option("Folder for the ranker.")],
+    ranker: Annotated[RankerOptions, FieldsOf(RankerOptions, "Ranker")],
+    labels: Annotated[LabelOptions, FieldsOf(LabelOptions, "Labels")],
+    validation: Annotated[ValidationOptions, FieldsOf(ValidationOptions, "Validation")],
+    computation: Annotated[TrainingEngine, FieldsOf(TrainingEngine, o.COMPUTATION)],
+    reading: o.FeatureReading,
+    limit: o.SizeLimit,
     json: o.AsJson = False,
 ) -> None:
-    """Train a ranker on features and labels."""
+    """Train a ranker on features and labels.
+
+    Examples:
+        crowdrank train -f features.letor --labels consensus.parquet -o ranker
+        crowdrank train -f train.letor -r gls -s mu=0.1 --validation 0.2 -o ranker
+    """
     from crowdrank._folders import check_output_folder
     from crowdrank.rankers.store import RANKER
+    from crowdrank.rankers.trec_run import join_features
+
+    model = ranker.build(computation.n_jobs)
+    consensus = None if labels.consensus is None else _load_consensus(labels.consensus)
+    if "model" in model.get_params(deep=False):
+        if consensus is None:
+            problem = f"{ranker.ranker} needs a model of the judgments"
+            raise UsageError(problem, fix=Fix("name it with {}", "consensus"))
+        model.set_params(model=consensus)
+    check_output_folder(output, RANKER)
+    table = join_features(features, reading.format, reading.columns)
+    rows = _instances(table, consensus if labels.labels is None else labels.labels, labels)
+    rows, held_out = _split(rows, table, labels, validation, reading, ranker.random_state)
+    _require_gains(model, rows, held_out)
+    _fit(model, rows, held_out, computation)
+    model.save(output)
+    summary = _summary(ranker.ranker, model, rows, held_out, output)
+    if computation.n_jobs is not None and "n_jobs" not in model.get_params(deep=False):
+        note = Message("has no effect on this ranker", severity="note", parameter="n_jobs")
+        summary["notes"].append(render(note))
+    if json:
+        print_json(summary)
+        return
+    _show_importances(model)
+    for note in summary["notes"]:
+        print_line(note)
+    print_line(_sentence(summary))
+
+
+def _split(
+    rows: Instances,
+    features: Features,
+    labels: LabelOptions,
+    validation: ValidationOptions,
+    reading: FeatureReadOptions,
+    random_state: int,
+) -> tuple[Instances, Instances | None]:
+    """Return the rows for training and those for validation, if any."""
     from crowdrank.rankers.trec_run import join_features, padded
 
-    model = _ranker(ranker, setting or [], seed, threads)
-    judged = None if consensus is None else _consensus(consensus)
-    if "model" in model.get_params():
-        if judged is None:
-            raise UsageError(f"{ranker} explains judgments: name a model with --consensus.")
-        model.set_params(model=judged)
-    check_output_folder(output, RANKER)
-    known = join_features(features, format, columns)
-    how = {"format": labels_format, "columns": labels_columns, "grades": labels_grades}
-    rows = _instances(known, judged if labels is None else labels, how, target, weights, missing)
-    held_out = None
-    if validation is not None and (share := _share(validation)) is not None:
-        rows, held_out = rows.split(share, seed)
-    elif validation is not None or validation_features:
-        theirs = (
-            padded(join_features(validation_features, format, columns), known.names) if validation_features else known
-        )
-        path = None if validation is None else Path(validation)
-        held_out = _instances(theirs, path, how, target, None, missing)
-        _refuse_shared(rows, held_out)
-    _refuse_labels(model, rows, held_out)
-    told = {**rows.arguments, "eval_set": None if held_out is None else held_out.eval_set, "progress": True}
-    if engine == "local":
-        model.fit(**told)
-    else:
-        model.require_engines()  # before a cluster is started for nothing
-        with o.engine(engine, threads, dashboard) as running:
-            model.fit(**told, engine=running)
-    model.save(output)
-    summary = _summary(ranker, model, rows, held_out, output)
-    if threads is not None and "n_jobs" not in model.get_params():
-        summary["notes"].append(f"{ranker} has no threads of its own; --threads was not used.")
-    if json:
-        say_json(summary)
+    text, files = validation.validation, validation.validation_features
+    if text is not None and (share := _share(text)) is not None:
+        return rows.split(share, random_state)
+    if text is None and not files:
+        return rows, None
+    table = padded(join_features(files, reading.format, reading.columns), features.names) if files else features
+    unweighted = replace(labels, weights=None)
+    held_out = _instances(table, None if text is None else Path(text), unweighted)
+    _require_distinct_queries(rows, held_out)
+    return rows, held_out
+
+
+def _fit(model: Ranker, rows: Instances, held_out: Instances | None, computation: o.EngineOptions) -> None:
+    arguments = {**rows.arguments, "eval_set": None if held_out is None else held_out.eval_set, "progress": True}
+    if computation.engine == "local":
+        model.fit(**arguments)
         return
-    _show(model)
-    for note in summary["notes"]:
-        say(note)
-    say(_sentence(summary))
+    model.require_engines()  # before a cluster is started in vain
+    with computation.open() as engine:
+        model.fit(**arguments, engine=engine)
 
 
-def _ranker(name: str, settings: list[str], seed: int, threads: int | None) -> Ranker:
-    if threads is not None and threads < 1:
-        raise UsageError(f"--threads is a whole number from 1 up, not {threads}.")
-    model = get_ranker(name, random_state=seed)
-    if "n_jobs" in model.get_params():
-        model.set_params(n_jobs=threads)
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals:
-            raise UsageError(f"--set cannot read '{setting}'; write name=value, as in n_estimators=300.")
-        model.set_params(**{key: _value(text)})
-    return model
-
-
-def _consensus(folder: Path) -> Any:
+def _load_consensus(folder: Path) -> Aggregator:
     from crowdrank.consensus.base import Aggregator
 
     return Aggregator.load(folder)
 
 
-def _value(text: str) -> Any:
-    try:
-        value = json_module.loads(text)
-    except ValueError:
-        return None if text == "None" else text
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _instances(
-    features: Features, labels: Any, how: dict[str, Any], target: str, weights: str | None, missing: str
-) -> Instances:
+def _instances(features: Features, source: Aggregator | Path | None, options: LabelOptions) -> Instances:
+    """Join features with labels from a model or a file, or with the grades of the features themselves."""
     from crowdrank.rankers.instances import Instances
     from crowdrank.rankers.labels import Labels, read_labels, read_weights
 
-    if missing not in ("skip", "error"):
-        raise UsageError(f"--missing is skip or error, not '{missing}'.")
-    if labels is not None:
-        told = read_labels(labels, **(how if isinstance(labels, Path) else {}))
+    if source is not None:
+        with parameter_prefix("labels_"):
+            labels = read_labels(source, **(options.reading if isinstance(source, Path) else {}))
     elif features.grade is not None:
-        told = Labels(features.query, features.document, features.grade, None, "the features")
+        labels = Labels(features.query, features.document, features.grade, None, "the features")
     else:
-        raise UsageError("The features have no grades; name a file of labels with --labels.")
-    weight = weights if weights in (None, CERTAINTY) else read_weights(weights, told)
-    return Instances.from_labels(told, features, target=target, weights=weight, missing=missing)
+        raise UsageError("The features have no grades", fix=Fix("name a file of labels with {}", "labels"))
+    weights = options.weights if options.weights in (None, CERTAINTY) else read_weights(options.weights, labels)
+    return Instances.from_labels(labels, features, target=options.target, weights=weights, missing=options.missing)
 
 
 def _share(text: str) -> float | None:
+    """Return the share of the queries that a text gives, or None if it is not a number."""
     try:
         share = float(text)
     except ValueError:
         return None
     if not 0 < share < 1:
-        raise UsageError(f"--validation is a share between 0 and 1 or a file of labels, not {text}.")
+        raise UsageError(f"must be a share between 0 and 1 or a file of labels, not {text}", parameter="validation")
     return share
 
 
-def _refuse_shared(rows: Instances, held_out: Instances) -> None:
-    from crowdrank._text import counted
+def _require_distinct_queries(rows: Instances, held_out: Instances) -> None:
+    """Raise UsageError if validation queries are trained on."""
     from crowdrank.judgments import ids
 
-    theirs = held_out.features.query.unique()
-    shared = int((ids.match(rows.features.query.unique(), theirs) >= 0).sum())
+    shared = int((ids.match(rows.features.query.unique(), held_out.features.query.unique()) >= 0).sum())
     if shared:
-        raise UsageError(
-            f"{counted(shared, 'query')} of the validation labels {'is' if shared == 1 else 'are'} also trained on; "
-            "leave them out of one side."
-        )
+        verb = "is" if shared == 1 else "are"
+        problem = f"{counted(shared, 'query')} of the validation labels {verb} also trained on"
+        raise UsageError(problem, fix="remove them from one of the two")
 
 
-def _refuse_labels(model: Ranker, rows: Instances, held_out: Instances | None) -> None:
-    """Refuse labels that have no gain, by the names of their documents; a ranker knows only rows."""
+def _require_gains(model: Ranker, rows: Instances, held_out: Instances | None) -> None:
+    """Raise an error that names the document if a label has no gain; a ranker knows only the row."""
     from crowdrank.errors import shown
     from crowdrank.evaluation.measures import parse_gains
     from crowdrank.rankers.ranking_data import require_gains
 
     settings = model.get_params(deep=False)
     gains = parse_gains(settings.get("gains", "exponential"))
-    # Linear rankers learn from any number, and so do pairs without a measure; validation always takes gains.
-    takes = "mu" not in settings and settings.get("measure", "nDCG") is not None
-    for part in (rows if takes else None, held_out):
+    # Linear rankers and pairs without a measure are trained on any number; validation always needs gains.
+    needs_gains = "mu" not in settings and settings.get("measure", "nDCG") is not None
+    for part in (rows if needs_gains else None, held_out):
         if part is not None and part.y.ndim == 1:
             ids = part.features.document.to_pylist(), part.features.query.to_pylist()
 
@@ -250,12 +237,12 @@ def _refuse_labels(model: Ranker, rows: Instances, held_out: Instances | None) -
 
 
 def _summary(name: str, model: Ranker, rows: Instances, held_out: Instances | None, output: Path) -> dict[str, Any]:
-    order = sorted(zip(model.importances_.tolist(), model.features_, strict=True), key=lambda pair: -pair[0])
+    order = sorted(zip(model.importances_.tolist(), model.feature_names_in_, strict=True), key=lambda pair: -pair[0])
     return {
         "ranker": name,
         "rows": len(rows),
         "queries": len(rows.features.query.unique()),
-        "features": len(model.features_),
+        "features": len(model.feature_names_in_),
         "validation_queries": 0 if held_out is None else len(held_out.features.query.unique()),
         "validation_query_ids": list(model.validation_queries_),
         "validated_by": getattr(model, "validate_by", "nDCG@10"),
@@ -263,23 +250,21 @@ def _summary(name: str, model: Ranker, rows: Instances, held_out: Instances | No
         "rounds": getattr(model, "best_iteration_", None),
         "settings": {key: str(value) for key, value in model.get_params(deep=False).items()},
         "importances": {feature: share for share, feature in order},
-        "notes": [*rows.counts.notes(), *_validated(model)],
+        "notes": [*rows.counts.notes(), *_validation_note(model)],
         "output": str(output),
     }
 
 
-def _validated(model: Ranker) -> list[str]:
-    """Which queries were looked at to stop or to choose: whoever tests the ranker must know."""
+def _validation_note(model: Ranker) -> list[str]:
+    """Return the queries that stopped training or chose parameters, which must not test the ranker."""
     ids = [str(query) for query in model.validation_queries_]
     if not ids:
         return []
-    more = f", ... ({len(ids):,} in all; ranker.json has them)" if len(ids) > MOST_SHOWN else ""
-    return [f"Validation queries: {', '.join(ids[:MOST_SHOWN])}{more}."]
+    more = f", ... ({len(ids):,} in all; ranker.json has them)" if len(ids) > MAX_SHOWN else ""
+    return [f"Validation queries: {', '.join(ids[:MAX_SHOWN])}{more}."]
 
 
 def _sentence(summary: dict[str, Any]) -> str:
-    from crowdrank._text import counted
-
     rows, queries = counted(summary["rows"], "row"), counted(summary["queries"], "query")
     parts = [f"{summary['ranker']} on {rows} in {queries}, {counted(summary['features'], 'feature')}"]
     if summary["rounds"]:
@@ -290,9 +275,9 @@ def _sentence(summary: dict[str, Any]) -> str:
     return "; ".join([*parts, f"written to {summary['output']}"]) + "."
 
 
-def _show(model: Ranker) -> None:
-    order = model.importances_.argsort(kind="stable")[::-1][:MOST_SHOWN]
-    cells = [[model.features_[place], f"{model.importances_[place]:.3f}"] for place in order]
-    show_cells(["feature", "importance"], cells, [True, False])
-    if len(model.features_) > MOST_SHOWN:
-        say(f"... and {len(model.features_) - MOST_SHOWN:,} features more")
+def _show_importances(model: Ranker) -> None:
+    order = model.importances_.argsort(kind="stable")[::-1][:MAX_SHOWN]
+    cells = [[model.feature_names_in_[place], f"{model.importances_[place]:.3f}"] for place in order]
+    print_cells(["feature", "importance"], cells, [True, False])
+    if (more := len(model.feature_names_in_) - MAX_SHOWN) > 0:
+        print_line(f"... and {counted(more, 'more feature')}")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from crowdrank.judgments.excel import ExcelSource
 from crowdrank.judgments.letor import LetorSource
 from crowdrank.judgments.limits import parse_bytes
 from crowdrank.judgments.platforms import MTURK, TABLES, TOLOKA, JsonSource, platform_of
+from crowdrank.judgments.read_options import Format
 from crowdrank.judgments.sources import (
     EXPORT_AS_CSV,
     SEPARATORS,
@@ -37,25 +38,6 @@ from crowdrank.judgments.sources import (
     opened,
 )
 
-Format = Literal[
-    "csv",
-    "tsv",
-    "parquet",
-    "jsonl",
-    "json",
-    "xlsx",
-    "qrels",
-    "run",
-    "letor",
-    "trec-rf10",
-    "crowd-kit",
-    "doccano",
-    "label-studio",
-    "toloka",
-    "mturk",
-    "quepid",
-    "opensearch",
-]
 FORMATS: tuple[str, ...] = get_args(Format)
 SUFFIXES = {
     ".csv": "csv",

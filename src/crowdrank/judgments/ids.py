@@ -38,7 +38,7 @@ def encode(column: pa.ChunkedArray) -> tuple[Codes, pa.Array]:
     """
     if pa.types.is_dictionary(column.type):
         return _encode_dictionary(column)
-    codes, names = _encode_array(in_one_piece(_numbers_or_text(column)))
+    codes, names = _encode_array(in_one_piece(numbers_or_text(column)))
     # Cast only now: a column of long text may be too large for 32-bit offsets, its distinct ids are not.
     names = names if pa.types.is_integer(names.type) else names.cast(pa.string())
     names.validate(full=True)  # a damaged file may hold text that is not UTF-8
@@ -187,7 +187,7 @@ def _is_blank(ids: pa.Array) -> Booleans:
     return np.asarray(blank)
 
 
-def _numbers_or_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def numbers_or_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of any type as int64 or text."""
     kind = column.type
     if pa.types.is_floating(kind):

@@ -246,7 +246,7 @@ def _joined(columns: Sequence[pa.ChunkedArray | None], sizes: Sequence[int], nam
 def _as_text(column: pa.ChunkedArray, is_id: bool) -> pa.ChunkedArray:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    return (ids.plain(column) if is_id else column).cast(pa.string())
+    return (ids.numbers_or_text(column) if is_id else column).cast(pa.string())
 
 
 def constant_column(value: str, n: int) -> pa.ChunkedArray:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,21 +21,19 @@ from crowdrank.judgments import frames, ids
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import ALIASES, GOLD_ALIASES, GRADE_LIKE, TEXT_LIKE, listed, parse_map, resolve
 from crowdrank.judgments.encode import EncodeOptions, answer, as_floats, encode_part
-from crowdrank.judgments.formats import Format, Layout
+from crowdrank.judgments.formats import Layout
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.inputs import RoleTable, TableLike, constant_column, join_columns, open_input, read_roles
 from crowdrank.judgments.letor import LetorSource, is_position, position
 from crowdrank.judgments.limits import BYTES_PER_NUMBER, lines_of, parse_bytes, too_large
 from crowdrank.judgments.merge import merge_parts
+from crowdrank.judgments.read_options import Format, OnBadRows, Repeats, UnjudgeableAs
 from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sources import Source, check_size, no_rows, opened
 from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments
 
 OPTIONAL = ("query", "family", "time", "duration", "cost", "honeypot")
-Repeats = Literal["last", "first", "keep", "error"]
-OnBadRows = Literal["error", "skip"]
-GoldUnjudgeableAs = Literal["lowest", "drop"]
 JudgmentsLike: TypeAlias = "Judgments | TableLike"
 """Judgments, or anything that `read_judgments` reads."""
 FeaturesLike: TypeAlias = "Features | TableLike"
@@ -137,7 +135,7 @@ def read_gold(
     separator: str | None = None,
     grades: str | Sequence[object] | None = None,
     unjudgeable: str | int | Sequence[object] | None = None,
-    unjudgeable_as: GoldUnjudgeableAs = "lowest",
+    unjudgeable_as: UnjudgeableAs = "lowest",
     on_bad_rows: OnBadRows = "error",
     max_bytes: int | str | None = None,
 ) -> Gold:

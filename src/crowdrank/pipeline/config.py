@@ -1,114 +1,153 @@
-"""A run from files: which they are, how they are read, and the TOML file that may say all of it."""
+"""The files and settings of a run, from the command line and TOML files."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_origin
 
-from crowdrank._base import OPTION_NAMES
-from crowdrank.errors import InputError, UsageError, near, parameter_prefix
-from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.limits import default_limit
-from crowdrank.judgments.read import Features, read_gold, read_judgments
-from crowdrank.judgments.table import Judgments
+from crowdrank._options import check_choices, members, option, option_fields, option_name
+from crowdrank.errors import Fix, InputError, UsageError, near, parameter_prefix, shown
+from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 from crowdrank.pipeline.settings import Settings
-from crowdrank.rankers.trec_run import join_features
 
-PATHS = ("judgments", "features", "expert", "honeypots", "output", "scales", "exclude")
-READING = ("format", "columns", "separator", "grades", "scales", "unjudgeable", "repeats", "exclude", "family_pattern")
-EXPERT = ("expert_format", "expert_columns", "expert_grades", "expert_unjudgeable")
-TABLES = ("trees", "linear", "boosted")
+if TYPE_CHECKING:
+    from crowdrank.judgments.gold import Gold
+    from crowdrank.judgments.read import Features
+    from crowdrank.judgments.table import Judgments
+
+TABLES = ("method_settings", "trees", "linear", "boosted")
+"""Tables that a TOML file may have: parameters of models."""
 
 
 @dataclass(frozen=True)
-class Files:
-    """The files of a run, and the options to read them with."""
+class RunFiles:
+    """Input files and output folder of a run."""
 
-    judgments: Path
-    features: list[Path]
-    expert: Path | None = None
-    honeypots: Path | None = None
-    output: Path | None = None
-    reading: Mapping[str, Any] = field(default_factory=dict)
-    expert_reading: Mapping[str, Any] = field(default_factory=dict)
+    judgments: list[Path] = option([], "Judgments of the crowd. Repeatable.", "-j")
+    features: list[Path] = option([], "Features of documents: LETOR, CSV, ... Repeatable.", "-f")
+    expert: Path | None = option(None, "Expert grades of some queries.", "-e")
+    honeypots: Path | None = option(None, "Honeypots with their correct grades; no ranker is trained on them.")
+    output: Path | None = option(None, "Folder for the results.", "-o")
+
+
+PREFIXES: Mapping[type, str] = {RunFiles: "", Settings: "", ReadOptions: "", GoldReadOptions: "expert_"}
+"""Dataclasses whose fields are options of a run, and what the names of the options begin with."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Files, read options and settings of a run."""
+
+    files: RunFiles
+    settings: Settings
+    reading: ReadOptions
+    expert_reading: GoldReadOptions
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> tuple[Files, dict[str, Any]]:
-        """The files that options name, and the options that are settings of the run."""
-        left = dict(told)
+    def from_options(cls, options: Mapping[str, Any]) -> RunConfig:
+        """Return the configuration that options by name give; options that are missing have their defaults."""
+        values: dict[type, dict[str, Any]] = {}
+        for kind, prefix in PREFIXES.items():
+            names = {prefix + option_name(one.name): one.name for one, _ in option_fields(kind)}
+            values[kind] = {names[name]: value for name, value in options.items() if name in names}
+        tables = {name: options[name] for name in TABLES if name in options}
+        files = {name: _paths(value, name) for name, value in values[RunFiles].items()}
         for name in ("judgments", "features"):
-            if not left.get(name):
-                raise UsageError(f"A run needs {name}: name them with --{name}, or in the TOML file.")
-        reading = {name: left.pop(name) for name in (*READING, "on_bad_rows", "max_bytes") if name in left}
-        expert = {name.removeprefix("expert_"): left.pop(name) for name in EXPERT if name in left}
-        named = {name: left.pop(name, None) for name in ("judgments", "features", "expert", "honeypots", "output")}
-        features = named.pop("features")
-        listed = [Path(path) for path in (features if isinstance(features, list) else [features])]
-        paths = {name: None if path is None else Path(path) for name, path in named.items()}
-        parameters = {option: parameter for parameter, option in OPTION_NAMES.items()}
-        left = {parameters.get(name, name): value for name, value in left.items()}
-        Settings.of(left)  # what is wrong is told before the files are read
-        return cls(features=listed, reading=reading, expert_reading=expert, **paths), left  # type: ignore[arg-type]
+            if not files.get(name):
+                fixes = (Fix("name them with {}", name), Fix("name them in the TOML file"))
+                raise UsageError(f"A run needs {name}", kind=f"no-{name}", fix=fixes)
+        reading, expert_reading = ReadOptions(**values[ReadOptions]), GoldReadOptions(**values[GoldReadOptions])
+        check_choices(reading)
+        with parameter_prefix("expert_"):
+            check_choices(expert_reading)
+        settings = Settings.of({**values[Settings], **tables})
+        return cls(RunFiles(**files), settings, reading, expert_reading)
 
     def read(self) -> tuple[Judgments, Features, Gold | None, Gold | None]:
         """Read judgments, features, expert grades and honeypots."""
-        with default_limit(self.reading.get("max_bytes")):
-            table = read_judgments(self.judgments, **self.reading)
-            known = join_features(self.features)
-            with parameter_prefix("expert_"):
-                expert = None if self.expert is None else read_gold(self.expert, **self.expert_reading)
-            planted = None if self.honeypots is None else read_gold(self.honeypots, grades=self.reading.get("grades"))
-        return table, known, expert, planted
+        from crowdrank.judgments.limits import default_limit
+        from crowdrank.judgments.read import read_gold, read_judgments
+        from crowdrank.rankers.trec_run import join_features
+
+        files, expert, honeypots = self.files, None, None
+        with default_limit(self.reading.max_bytes):
+            source = files.judgments[0] if len(files.judgments) == 1 else files.judgments
+            judgments = read_judgments(source, **asdict(self.reading))
+            features = join_features(files.features)
+            if files.expert is not None:
+                with parameter_prefix("expert_"):
+                    expert = read_gold(files.expert, **asdict(self.expert_reading))
+            if files.honeypots is not None:
+                honeypots = read_gold(files.honeypots, grades=self.reading.grades)
+        return judgments, features, expert, honeypots
+
+
+def _paths(value: Any, name: str) -> Any:
+    """Return a list of paths where several are allowed, otherwise one path or None."""
+    if name not in ("judgments", "features"):
+        return None if value is None else Path(value)
+    return [Path(one) for one in (value if isinstance(value, list) else [value])]
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    r"""The options in a TOML file; paths are as seen from its folder.
+    r"""Read the options in a TOML file, with the types of the options; paths are relative to its folder.
 
     >>> import tempfile
     >>> place = Path(tempfile.mkdtemp()) / "run.toml"
     >>> _ = place.write_text('judgments = "labels.csv"\ntest = 0.5\n[trees]\nnum_leaves = 7')
-    >>> told = read_config(place)
-    >>> told["judgments"].name, told["test"], told["trees"]
+    >>> options = read_config(place)
+    >>> options["judgments"].name, options["test"], options["trees"]
     ('labels.csv', 0.5, {'num_leaves': 7})
     """
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
+        options = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise InputError(f"it cannot be read ({problem.strerror})", source=str(path)) from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise InputError(f"it is not TOML ({problem})", source=str(path)) from problem
-    _require_known(told, path)
-    for name in PATHS:
-        if name in told:
-            told[name] = _resolved(told[name], name, path)
-    return told
+    hints = {
+        prefix + option_name(one.name): hint for kind, prefix in PREFIXES.items() for one, hint in option_fields(kind)
+    }
+    _require_known(options, list(hints), str(path))
+    return {name: _converted(value, hints.get(name), name, path) for name, value in options.items()}
 
 
-def _require_known(told: Mapping[str, Any], path: Path) -> None:
-    """Refuse a name that means nothing to a run, in the file that has it."""
-    settings = [OPTION_NAMES.get(one.name, one.name) for one in fields(Settings)]
-    names = list(dict.fromkeys([*PATHS, *settings, *READING, "on_bad_rows", "max_bytes", *EXPERT]))
-    for name, value in told.items():
-        if isinstance(value, dict) and name not in TABLES:
-            raise InputError(
-                f"there is no section '{name}'{near(name, TABLES)}",
-                source=str(path),
-                fix=f"the sections are {', '.join(TABLES)}",
-            )
-        if name not in names:
-            raise InputError(
-                f"a run has no option '{name}'{near(name, names)}",
-                source=str(path),
-                fix=f"the options are {', '.join(names)}",
-            )
+def _require_known(options: Mapping[str, Any], names: list[str], source: str) -> None:
+    """Raise InputError if a TOML file has an option or a table that a run does not have."""
+    for name, value in options.items():
+        kind, known = ("table", TABLES) if isinstance(value, dict) else ("option", names)
+        if name not in known:
+            problem = f"a run has no {kind} '{name}'{near(name, known)}"
+            raise InputError(problem, source=source, kind="unknown-option", fix=f"the {kind}s are {', '.join(known)}")
 
 
-def _resolved(value: Any, name: str, config: Path) -> Any:
-    if isinstance(value, list) and name == "features":
-        return [_resolved(one, name, config) for one in value]
-    if not isinstance(value, str):
-        raise InputError(f"{name} is a path, not {value!r}", source=str(config))
-    return config.parent / value
+def _converted(value: Any, hint: Any, name: str, config: Path) -> Any:
+    """Return a value of a TOML file as its option takes it; a table is returned unchanged."""
+    kind = members(hint)[0]
+    if kind == list[Path] and isinstance(value, list):
+        return [_converted(one, Path, name, config) for one in value]
+    if kind in (Path, list[Path]) and isinstance(value, str):
+        return config.parent / value
+    if kind in (Path, list[Path]):
+        raise InputError(f"{name} must be a path, not {shown(value)}", source=str(config), kind="option-type")
+    if kind is bool and not isinstance(value, bool):
+        raise InputError(f"{name} must be true or false, not {shown(value)}", source=str(config), kind="option-type")
+    if kind is str or get_origin(kind) in (Literal, tuple):
+        return _text(value, name, config)
+    return value
+
+
+def _text(value: Any, name: str, config: Path) -> str:
+    """Return the text of an option: numbers and lists may be written as in TOML.
+
+    >>> _text(["Bad", "Good"], "grades", Path("run.toml")), _text(-2, "unjudgeable", Path("run.toml"))
+    ('Bad,Good', '-2')
+    """
+    values = value if isinstance(value, list) else [value]
+    simple = all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in values)
+    if not simple or (isinstance(value, list) and any("," in str(one) for one in value)):
+        raise InputError(f"{name} must be a text, not {shown(value)}", source=str(config), kind="option-type")
+    return ",".join(map(str, values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,15 @@ class Opinions:
     """
 
     def __init__(
-        self, material: Material, stages: Stages, n_jobs: int | None = None, cluster: Engine | None = None
+        self,
+        material: Material,
+        stages: Stages,
+        n_jobs: int | None = None,
+        cluster: Engine | None = None,
+        parameters: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.material, self.stages, self.cluster = material, stages, cluster
+        self.parameters = parameters or {}  # of methods, by name
         self.n_jobs = n_jobs or usual_threads()
         self.failed: dict[str, str] = {}
         self._warned: dict[str, list[str]] = {}  # what was said, and by which methods
@@ -61,6 +68,7 @@ class Opinions:
         options: dict[str, Any] = {}
         if method == "gda-pairwise" and len(self.material.labels) > MANY_LABELS * self.material.labels.n_items:
             options["partners"] = 5
+        options |= self.parameters.get(method, {})
         try:
             self._models[method], found = self.stages.kept(
                 f"consensus-{method}",

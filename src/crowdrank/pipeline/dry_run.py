@@ -78,7 +78,8 @@ def seconds(
     material: Material, settings: Settings, candidates: list[Candidate], parts: ExpertSplit, methods: list[str]
 ) -> float:
     """How long a run takes, from a few rounds and passes that are timed now."""
-    opinions = Opinions(material, Stages(None), settings.n_jobs)
+    parameters = {settings.method: settings.method_settings}
+    opinions = Opinions(material, Stages(None), settings.n_jobs, parameters=parameters)
     trial = CandidateSelection(material, opinions, settings, candidates, parts, Stages(None))
     lesson = trial.lesson(parts.test, parts.development)
     with warnings.catch_warnings():

@@ -223,7 +223,7 @@ def _run(
             (draft / CACHE).mkdir()
     stages = Stages(None if folder is None else folder / CACHE)
     notes = [*material.notes, *(_changed(folder, inputs) if folder else [])]
-    opinions = Opinions(material, stages, told.n_jobs, engine)
+    opinions = Opinions(material, stages, told.n_jobs, engine, {told.method: told.method_settings})
 
     _fit(opinions, told.method, progress)
     if told.method in opinions.failed:

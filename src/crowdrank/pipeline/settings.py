@@ -1,4 +1,4 @@
-"""What a run is told: one place for its options and their defaults."""
+"""Settings of a run and their defaults."""
 
 from __future__ import annotations
 
@@ -7,53 +7,56 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from crowdrank._base import require_number, require_one_of, require_whole
-from crowdrank.consensus import METHODS
+from crowdrank._options import check_choices, option
+from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.errors import UsageError, near
-from crowdrank.evaluation.measures import parse_gains
-from crowdrank.rankers.validation import check_validation
+from crowdrank.judgments.read_options import UnjudgeableAs
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of a run.
+    """Settings of a run.
 
     Attributes:
-        method: the consensus that is written, and that tells who is reliable.
-        measure, gains: what rankers are chosen and compared by.
-        candidates: the names of those to try; all that make sense here unless given.
-        baseline: the candidate that all others are compared with.
-        test: the share of the expert-graded queries that the choice never sees. 0: all of them are for the choice, and
-            nothing is tested.
-        folds: into how many parts the other expert-graded queries are dealt; each is ranked by what learned from the
-            others.
-        refit: let the chosen candidate learn once more, from everything, test queries included.
-        unjudgeable_as: 'cannot judge' answers of the crowd as the lowest grade (`lowest`) or left out (`drop`).
-        n_jobs: as many as the machine has, unless given.
-        trees, linear, boosted: settings of LambdaMART and of the two remappers, by their names.
-        random_state: of splits and of whatever is drawn.
+        method: consensus model whose labels and assessor report are written.
+        measure, gains: measure that rankers are selected and compared by, and its gain of each grade.
+        candidates: names of the candidates to train; by default all that the data allow.
+        baseline: candidate that the others are compared with.
+        test: share of the expert-graded queries that are held out from the selection. With 0 all of them are used for
+            the selection and nothing is tested.
+        folds: number of cross-validation folds of the other expert-graded queries.
+        refit: whether to train the selected candidate again on all data, including the test queries.
+        unjudgeable_as: whether 'cannot judge' answers of the crowd count as the lowest grade or are dropped.
+        n_jobs: number of threads; by default one per core.
+        random_state: random seed.
+        method_settings: parameters of the consensus model.
+        trees, linear, boosted: parameters of LambdaMART and of the linear and boosted remappers.
 
     >>> Settings(measure="AP").test
     0.35
     """
 
-    method: str = "gda"
-    measure: str = "nDCG@10"
-    gains: str = "exponential"
-    candidates: tuple[str, ...] | None = None
-    baseline: str = "majority"
-    test: float = 0.35
-    folds: int = 5
-    refit: bool = True
-    unjudgeable_as: str = "lowest"
-    n_jobs: int | None = None
+    method: str = option("gda", f"Consensus model whose labels are written: {', '.join(METHODS)}.", "-m")
+    measure: str = option("nDCG@10", "Measure that rankers are selected and compared by, such as nDCG@10 or AP.")
+    gains: str = option("exponential", "Gain of each grade: exponential, linear, or a list such as 0,1,3,7,15.")
+    candidates: tuple[str, ...] | None = option(
+        None, "Candidates to train, such as majority,gda,expert-only; ensembles are made of them."
+    )
+    baseline: str = option("majority", "Candidate that the others are compared with.")
+    test: float = option(0.35, "Share of the expert queries held out for the final test.")
+    folds: int = option(5, "Number of cross-validation folds for the selection.")
+    refit: bool = option(True, "Train the selected ranker again on all data.")
+    unjudgeable_as: UnjudgeableAs = option("lowest", "Use 'cannot judge' answers as the lowest grade, or drop them.")
+    n_jobs: int | None = option(None, "Number of threads.", show_default="one per core")
+    random_state: int = option(0, "Random seed.")
+    method_settings: Mapping[str, Any] = field(default_factory=dict)
     trees: Mapping[str, Any] = field(default_factory=dict)
     linear: Mapping[str, Any] = field(default_factory=dict)
     boosted: Mapping[str, Any] = field(default_factory=dict)
-    random_state: int = 0
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Settings:
-        """From options by name.
+    def of(cls, values: Mapping[str, Any]) -> Settings:
+        """Return settings from values by name; candidates may be a text with commas.
 
         >>> Settings.of({"mesure": "AP"})
         Traceback (most recent call last):
@@ -63,35 +66,40 @@ class Settings:
         ('majority', 'gda')
         """
         names = [one.name for one in fields(cls)]
-        unknown = [name for name in given if name not in names]
-        if unknown:
-            raise UsageError(
-                f"A run has no setting '{unknown[0]}'{near(unknown[0], names)}; it has: {', '.join(names)}."
-            )
-        return cls(**{**given, "candidates": _names(given.get("candidates"))})
+        unknown = next((name for name in values if name not in names), None)
+        if unknown is not None:
+            raise UsageError(f"A run has no setting '{unknown}'{near(unknown, names)}; it has: {', '.join(names)}.")
+        return cls(**{**values, "candidates": _split_names(values.get("candidates"))})
 
     def __post_init__(self) -> None:
-        require_one_of("method", self.method, tuple(METHODS))
-        require_one_of("unjudgeable_as", self.unjudgeable_as, ("lowest", "drop"))
+        from crowdrank.evaluation.measures import parse_gains
+        from crowdrank.rankers.validation import check_validation
+
+        require_one_of("method", self.method, METHODS)
+        check_choices(self)
         check_validation(self.measure)
         parse_gains(self.gains)
         require_number("test", self.test, 0)
         if self.test >= 1:
-            raise UsageError(f"test is a share of the expert-graded queries, below 1, not {self.test:g}.")
+            raise UsageError(
+                f"must be a share of the expert-graded queries below 1, not {self.test:g}", parameter="test"
+            )
         require_whole("folds", self.folds, 2)
         require_whole("random_state", self.random_state, 0)
         if self.n_jobs is not None:
             require_whole("n_jobs", self.n_jobs, 1)
         if isinstance(self.candidates, str) or (self.candidates is not None and not self.candidates):
-            raise UsageError("candidates are names, one or more.")
+            raise UsageError("must be one or more names", parameter="candidates")
+        if self.method_settings:
+            get_aggregator(self.method).set_params(**self.method_settings)._check_parameters()
 
     def to_dict(self) -> dict[str, Any]:
-        """The options by name, ready for JSON."""
+        """Return the settings by name, ready for JSON."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
-def _names(listed: Any) -> Any:
-    """Names as a tuple: of a list, or of a text with commas between them."""
-    if isinstance(listed, str):
-        listed = [name.strip() for name in listed.split(",") if name.strip()]
-    return tuple(listed) if isinstance(listed, list) else listed
+def _split_names(names: Any) -> Any:
+    """Return names as a tuple: from a list, or from a text with commas between them."""
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",") if name.strip()]
+    return tuple(names) if isinstance(names, list) else names

@@ -1,0 +1,157 @@
+"""Commands whose options are the fields of dataclasses."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import typer
+
+from crowdrank._options import check_choices, members, option_fields, option_name
+from crowdrank.cli.messages import Command
+from crowdrank.errors import parameter_prefix
+
+MAX_CHOICES_LENGTH = 42
+"""Maximum length of the choices of an option that are shown in place of its value; longer ones end its help."""
+GivenOptions = dict[str, Any]
+"""Options that the command line gives, by name; an option that equals its default is among them."""
+
+
+@dataclass(frozen=True)
+class FieldsOf:
+    """Marks a parameter of a command that stands for the options of a dataclass.
+
+    A parameter of type `GivenOptions` with one or more of these gets the options that the command line gives; any other
+    parameter gets an instance of the dataclass.
+
+    Attributes:
+        settings: a dataclass whose fields are made with :func:`crowdrank._options.option`.
+        panel: title above the options in the help.
+        prefix: what the names of the options begin with.
+        only: names of the fields to offer; by default all.
+        without: names of the fields not to offer.
+
+    """
+
+    settings: type
+    panel: str = "Options"
+    prefix: str = ""
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+    def fields(self) -> list[tuple[Field[Any], Any]]:
+        """Return the fields to offer, each with its type."""
+        return [
+            (one, hint)
+            for one, hint in option_fields(self.settings)
+            if one.name not in self.without and (not self.only or one.name in self.only)
+        ]
+
+    def name(self, field: Field[Any]) -> str:
+        """Return the name of the option of a field."""
+        return self.prefix + option_name(field.name)
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """Return the options as parameters that typer understands."""
+        return [self._parameter(field, hint) for field, hint in self.fields()]
+
+    def _parameter(self, field: Field[Any], hint: Any) -> inspect.Parameter:
+        more, kind, about = dict(field.metadata["more"]), members(hint)[0], field.metadata["help"]
+        if get_origin(kind) is Literal:  # the dataclass checks the value
+            choices = "|".join(get_args(kind))
+            if len(choices) <= MAX_CHOICES_LENGTH:
+                more["metavar"] = f"[{choices}]"
+            else:
+                more["metavar"], about = "NAME", f"{about} One of {', '.join(get_args(kind))}."
+            more["autocompletion"] = among(get_args(kind))
+        if kind == list[Path]:
+            more["metavar"] = "<path>"
+        if get_origin(kind) in (Literal, tuple):  # a tuple is written as names separated by commas
+            kind = str
+        default = None if field.default is MISSING else field.default
+        flags = field.metadata["flags"]
+        if flags and not any(flag.startswith("--") for flag in flags):
+            flags = (f"--{self.name(field).replace('_', '-')}", *flags)
+        info = typer.Option(*flags, help=about, rich_help_panel=self.panel, **more)
+        annotation: Any = Annotated[kind | None if default is None else kind, info]
+        return inspect.Parameter(
+            self.name(field), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
+
+    def gather(self, values: Mapping[str, Any]) -> Any:
+        """Return an instance of the dataclass with the values of the options, which are checked."""
+        named = {field.name: values[self.name(field)] for field, _ in self.fields()}
+        with parameter_prefix(self.prefix):
+            settings = self.settings(**{name: value for name, value in named.items() if value is not None})
+            check_choices(settings)
+        return settings
+
+
+def among(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return a function that completes the beginning of a name in the shell.
+
+    >>> among(["gda", "glad", "rasch"])("g")
+    ['gda', 'glad']
+    """
+    known = list(names)
+    return lambda incomplete: [name for name in known if name.startswith(incomplete)]
+
+
+def add_command(app: typer.Typer, function: Callable[..., None], panel: str = "", name: str = "") -> None:
+    """Add a function to an application as a command.
+
+    The docstring is the help; what follows `Examples:` in it is shown below the options.
+    """
+    about, _, examples = inspect.cleandoc(function.__doc__ or "").partition("Examples:")
+    lines = [line.strip() for line in examples.splitlines() if line.strip()]
+    app.command(
+        name or function.__name__.replace("_", "-"),
+        cls=Command,
+        help=about.strip(),
+        epilog="\n\n".join(["[bold]Examples:[/bold]", *(line.replace("[", "\\[") for line in lines)])
+        if lines
+        else None,
+        rich_help_panel=panel or None,
+    )(with_options(function))
+
+
+def with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that typer can read: its marked parameters are replaced by their options."""
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, tuple[FieldsOf, ...]] = {}
+    context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    parameters = {"ctx": context}
+    for name, parameter in inspect.signature(function).parameters.items():
+        marks = tuple(one for one in get_args(hints[name])[1:] if isinstance(one, FieldsOf))
+        if marks:
+            groups[name] = marks
+            parameters |= {option.name: option for one in marks for option in one.parameters()}
+        else:
+            parameters[name] = parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+
+    @functools.wraps(function)
+    def command(ctx: typer.Context, **values: Any) -> None:
+        arguments = {name: value for name, value in values.items() if name in hints}
+        for name, marks in groups.items():
+            arguments[name] = _given(ctx, marks) if _wants_given(hints[name]) else marks[0].gather(values)
+        function(**arguments)
+
+    command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    command.__annotations__ = {name: one.annotation for name, one in parameters.items()} | {"return": None}
+    return command
+
+
+def _wants_given(hint: Any) -> bool:
+    return bool(get_args(hint)[0] == GivenOptions)
+
+
+def _given(ctx: typer.Context, marks: tuple[FieldsOf, ...]) -> GivenOptions:
+    names = [one.name(field) for one in marks for field, _ in one.fields()]
+    sources = {name: ctx.get_parameter_source(name) for name in names}
+    return {
+        name: ctx.params[name] for name, source in sources.items() if source is not None and source.name != "DEFAULT"
+    }
