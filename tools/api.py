@@ -17,6 +17,7 @@ TITLES = {
     "collection": "What to label next",
     "pipeline": "The whole run",
     "reports": "Reports",
+    "testing": "Contract checks",
 }
 """The rooms with public names, in their order, and what their pages are called; other rooms go by their names."""
 
@@ -28,8 +29,8 @@ def pages() -> dict[str, str]:
     (['api/judgments.md', 'api/engine.md'], True)
     """
     rooms: dict[str, list[str]] = {room: [] for room in TITLES}
-    for name in crowdrank.__all__:
-        home = crowdrank._HOMES[name]
+    public = {**crowdrank._LOCATIONS, **dict.fromkeys(crowdrank.testing.__all__, "testing")}
+    for name, home in public.items():
         rooms.setdefault(home.split(".")[0], []).append(f"{home}.{name}")
     return {f"api/{room}.md": _page(room, names) for room, names in rooms.items() if names}
 
