@@ -212,7 +212,7 @@ def test_a_frame_of_ids_and_features_is_enough() -> None:
     model = GDAPairwise().fit(world.judgments)
     expected = GDAPairwiseMART(model, n_estimators=5).fit(read_features(world.features))
     ranker = GDAPairwiseMART(model, n_estimators=5).fit(world.features)
-    assert ranker.feature_names_in_ == expected.feature_names_in_
+    assert ranker.features_ == expected.features_
     assert np.array_equal(ranker.predict(world.features), expected.predict(read_features(world.features)))
     # Ids of the columns find judgments; `query` beside them says the lists.
     lists = pd.factorize(world.features["query"])[0]

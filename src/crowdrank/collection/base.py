@@ -163,27 +163,28 @@ def _blocks(rows: Integers, worth: Floats, size: int) -> Iterator[Integers]:
 
 
 class Policy(Estimator, ABC):
-    """What to label next. The constructor only stores.
+    """Base of all policies, which choose the labels to request next.
 
-    A policy states `wishes`: the labels that it wants, and how much; `next` keeps to the budget, to who may judge
-    what, to at most so many labels of an assessor, and to nobody being asked twice about one pair.
+    A subclass implements `wishes`: the pairs whose labels it wants, and how much. :meth:`next` observes the budget, who
+    may judge which pair, the maximum number of labels per assessor, and that nobody judges a pair twice.
     """
 
     takes_model: ClassVar[bool] = False
-    """Whether it asks what a fitted model knows."""
+    """Whether the policy uses a fitted model."""
     first: ClassVar[bool] = False
-    """Whether all it ever wants is a first label."""
+    """Whether the policy never wants more than one label per pair."""
     random_state: int | None
     _parameter_constraints: ClassVar[Constraints] = {"random_state": [Number(0, integer=True), None]}
 
     @abstractmethod
     def wishes(self, state: State, model: Aggregator | None) -> RankedRequests:
-        """The labels wanted of pairs that are no honeypots."""
+        """Return the labels that the policy wants, for pairs that are not honeypots."""
 
     def merit(self, state: State, model: Aggregator | None, pair: Integers) -> Floats | None:
-        """How much each assessor of the roster is wanted for each pair (n_pairs, n_assessors); None: all alike.
+        """Return how much each assessor of the roster is preferred for each pair, (n_pairs, n_assessors).
 
-        With a seed whoever is drawn; otherwise all alike, and whoever has the least to do is asked.
+        By default preferences are random if there is a random state; otherwise None, and the assessor with the fewest
+        labels is asked.
         """
         if self.random_state is None or state.pool.roster is None:
             return None
@@ -198,14 +199,14 @@ class Policy(Estimator, ABC):
         budget: Budget | float = 100,
         waiting: OutstandingRequests | None = None,
     ) -> Requests:
-        """The labels to ask for now.
+        """Return the labels to request now.
 
         Args:
             pool: the pairs that may be judged: `Pool`, a path or a DataFrame.
-            judgments: those so far: `Judgments`, a path, a DataFrame, or None.
-            consensus: a model fitted on them, where the policy asks one (`takes_model`); GDA is fitted unless given.
-            budget: `Budget`, or what may be spent.
-            waiting: requests that are out: none of them is asked again.
+            judgments: the judgments so far: `Judgments`, a path, a DataFrame, or None.
+            consensus: a model fitted to them, if the policy uses one (`takes_model`); by default GDA is fitted.
+            budget: `Budget`, or an amount of money.
+            waiting: pending requests, which are not made again.
 
         """
         self._check_parameters()

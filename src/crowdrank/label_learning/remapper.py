@@ -1,4 +1,4 @@
-"""Functions from what is known of a label to its target and weight, learned by the ranker that they make (REMAP 5)."""
+"""Functions from label features to targets and weights, learned through the ranker that they train (REMAP 5)."""
 
 from __future__ import annotations
 
