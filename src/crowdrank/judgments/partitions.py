@@ -185,7 +185,7 @@ def read_partitions(
     with write_folder(final, SHARDS) as draft:
         with reporting(progress, "reading") as report:
             dealt = agree(_each(partial(deal, rules=rules, folder=draft), parts, report), rules, makers, draft)
-        agreed, spent = dealt
+        agreed, spent = dealt[0], replace(dealt[1], columns=about.columns)
         with reporting(progress, "shuffling") as report:
             numbers = list(range(n_shards))
             gathered, counts = [], np.zeros((agreed.stored.n_assessors, 2), np.int64)
