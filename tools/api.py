@@ -28,11 +28,11 @@ def pages() -> dict[str, str]:
     >>> [name for name in pages()][:2], "crowdrank.consensus.gda.GDA" in pages()["api/consensus.md"]
     (['api/judgments.md', 'api/engine.md'], True)
     """
-    rooms: dict[str, list[str]] = {room: [] for room in TITLES}
+    packages: dict[str, list[str]] = {package: [] for package in TITLES}
     public = {**crowdrank._LOCATIONS, **dict.fromkeys(crowdrank.testing.__all__, "testing")}
-    for name, home in public.items():
-        rooms.setdefault(home.split(".")[0], []).append(f"{home}.{name}")
-    return {f"api/{room}.md": _page(room, names) for room, names in rooms.items() if names}
+    for name, module in public.items():
+        packages.setdefault(module.split(".")[0], []).append(f"{module}.{name}")
+    return {f"api/{package}.md": _page(package, names) for package, names in packages.items() if names}
 
 
 def _page(package: str, names: list[str]) -> str:

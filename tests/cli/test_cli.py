@@ -295,7 +295,7 @@ BAD_CALLS = [
     (["compare", "scores.csv", "scores.csv", "--gold", "gold.csv"], "Two rankings are called 'scores'"),
     (["simulate", "-o", "w", "--spammers", "2"], "spammers"),
     (["simulate", "-o", "none/w"], "the folder none does not exist"),
-    (["aggregate", "good.csv", "-o", "good.csv"], "-o names good.csv, which is an input; choose another name"),
+    (["aggregate", "good.csv", "-o", "good.csv"], "-o names good.csv, which is read; choose another name"),
     (["aggregate", "good.csv", "-o", "a.csv", "--assessors", "a.csv"], "name the same file"),
     (
         ["aggregate", "good.csv", "-o", "a.csv", "--save", "full"],

@@ -221,6 +221,15 @@ def test_lists_folders_and_patterns(tmp_path: Path) -> None:
     assert caught.value.kind == "no-file"
 
 
+@pytest.mark.parametrize("folder", [".", "../in", "./", "sub/.."])
+def test_relative_folders(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "in" / "a.csv", text())
+    put(tmp_path / "in" / ".hidden.csv", "x\n")
+    (tmp_path / "in" / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "in")
+    assert rows(read_judgments(folder)) == READ
+
+
 def test_later_files_replace_earlier_judgments(tmp_path: Path) -> None:
     first, second = put(tmp_path / "a.csv", text()), put(tmp_path / "b.csv", text().replace(",2", ",1"))
     assert rows(read_judgments([first, second]))[0] == ("q1", "a", "ann", 1)

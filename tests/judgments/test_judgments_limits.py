@@ -105,7 +105,7 @@ def test_malformed_rows_are_counted_without_being_kept(tmp_path: Path) -> None:
     assert read_judgments(path, on_bad_rows="skip").report.skipped == {"malformed line": 1000}
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.qrels", "a.letor", "a.data"])
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.qrels", "a.letor"])
 def test_a_line_that_is_too_long_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crowdrank.judgments.limits.LONGEST_ROW", 100)
     monkeypatch.setattr("crowdrank.judgments.sources.LONGEST_ROW", 100)

@@ -238,7 +238,7 @@ def test_a_source_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError) as refused:
         simulate(source=[])
     assert refused.value.parameter == "source"
-    with pytest.raises(UsageError, match="A path or a DataFrame was expected, not int"):
+    with pytest.raises(UsageError, match="a DataFrame is required, not int"):
         simulate(source=3)
     empty = Features(pa.array([]), pa.array([]), np.empty((0, 1)), ("a",), np.empty(0))
     with pytest.raises(InputError, match="the features: there are no rows"):

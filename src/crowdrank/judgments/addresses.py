@@ -66,9 +66,9 @@ def partition_files(address: str | Path) -> tuple[list[str], list[str]]:
     >>> [[Path(name).name for name in names] for names in partition_files(folder)]
     [['a.parquet', 'b.parquet'], ['c.csv']]
     """
-    found = visible_files(address)
-    files = [name for name in found if name.lower().endswith(SUFFIXES)]
-    others = [name for name in found if not name.lower().endswith(SUFFIXES)]
+    names = visible_files(address)
+    files = [name for name in names if name.lower().endswith(SUFFIXES)]
+    others = [name for name in names if not name.lower().endswith(SUFFIXES)]
     if not files and others:
         raise InputError(
             f"there is no Parquet file in it, only {listed(others)}",
@@ -84,11 +84,11 @@ def partition_files(address: str | Path) -> tuple[list[str], list[str]]:
 
 def visible_files(address: str | Path) -> list[str]:
     """Return the files of a folder and its subfolders in order of name, without hidden files and the manifest."""
-    found = _remote_files(str(address)) if is_remote(address) else _local_files(Path(address))
-    top = str(address).rstrip("/")
-    parts = {name: [part for part in name.removeprefix(top).split("/") if part] for name in found}
-    hidden = {name for name in found if any(part.startswith((".", "_")) for part in parts[name])}
-    return sorted(name for name in found if name not in hidden and Path(name).name != MANIFEST)
+    names = _remote_files(str(address)) if is_remote(address) else _local_files(Path(address))
+    top = "" if str(address) == "." else str(address).rstrip("/")
+    parts = {name: [part for part in name.removeprefix(top).split("/") if part] for name in names}
+    hidden = {name for name in names if any(part.startswith((".", "_")) for part in parts[name])}
+    return sorted(name for name in names if name not in hidden and Path(name).name != MANIFEST)
 
 
 def listed(files: Sequence[str]) -> str:
@@ -113,12 +113,12 @@ def _local_files(folder: Path) -> list[str]:
 def _remote_files(address: str) -> list[str]:
     system, path = _file_system(address)
     try:
-        found = [system.unstrip_protocol(name) for name in system.find(path)]
+        names = [system.unstrip_protocol(name) for name in system.find(path)]
     except Exception as problem:  # each store has its own errors
         raise _unreachable(address, problem) from problem
-    if not found:
+    if not names:
         raise InputError("there is no such folder", source=address, kind="no-file", fix="check the address")
-    return found
+    return names
 
 
 def _file_system(address: str) -> tuple[Any, str]:
@@ -128,11 +128,11 @@ def _file_system(address: str) -> tuple[Any, str]:
         text = f"Reading {address} needs fsspec, which is not installed: pip install 'crowdrank[dask]'."
         raise UsageError(text, kind="missing-package") from problem
     try:
-        found: tuple[Any, str] = fsspec.core.url_to_fs(address)
+        system_and_path: tuple[Any, str] = fsspec.core.url_to_fs(address)
     except Exception as problem:  # unknown protocol, missing package, or missing settings
         reason = _first_line(problem)
         raise InputError(f"it cannot be reached ({reason})", source=address, fix="check the address") from problem
-    return found
+    return system_and_path
 
 
 def _unreachable(address: str, problem: Exception) -> InputError:

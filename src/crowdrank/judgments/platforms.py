@@ -244,14 +244,14 @@ def named_roles(fields: Mapping[str, str]) -> dict[str, str]:
     >>> named_roles({"docid": "INPUT:docid", "rating": "OUTPUT:rating", "text": "INPUT:text"})
     {'document': 'INPUT:docid', 'grade': 'OUTPUT:rating'}
     """
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for role in ("query", "document", "grade", "honeypot", "family"):
         tiers = (OWN_IDS.get(role, ()), (role,), ALIASES[role])
         matches = ([name for name in fields if name.casefold() in tier] for tier in tiers)
         names = next(filter(None, matches), [])
         if len(names) == 1:
-            found[role] = fields[names[0]]
-    return found
+            columns[role] = fields[names[0]]
+    return columns
 
 
 class JsonSource(Source):

@@ -317,7 +317,8 @@ def _read_part(source: Source, mapped: Mapping[str, str], max_bytes: int) -> Fea
     matrix = np.column_stack([_feature(table[name], name, source) for name in names])
     grade = _floats(table[roles["grade"]], roles["grade"], source) if "grade" in roles else None
     query, document = _pairs(table, roles, source)
-    return Features(query, document, matrix, names, grade, columns=roles, notes=notes)
+    columns = {role: roles[role] for role in ALIASES if role in roles}
+    return Features(query, document, matrix, names, grade, columns=columns, notes=notes)
 
 
 def _feature_names(

@@ -67,12 +67,12 @@ def check_distinct(outputs: Mapping[str, Path | None], inputs: Iterable[Path | N
 
     >>> check_distinct({"-o": Path("a.csv")}, [Path("a.csv")])
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: -o names a.csv, which is an input; choose another name.
+    crowdrank.errors.UsageError: -o names a.csv, which is read; choose another name.
     """
     read = {path.resolve() for path in inputs if path is not None}
     for option, path in outputs.items():
         if path is not None and path.resolve() in read:
-            raise UsageError(f"{option} names {path}, which is an input; choose another name.")
+            raise UsageError(f"{option} names {path}, which is read; choose another name.")
     resolved = [path.resolve() for path in outputs.values() if path is not None]
     if len(set(resolved)) < len(resolved):
         raise UsageError(f"{' and '.join(outputs)} name the same file; choose another name for one.")
