@@ -182,7 +182,7 @@ def encode_part(cells: Columns, origin: Origin, options: EncodeOptions, bad_rows
         first_row=first if kept is None else np.where(first < 0, -1, np.append(kept, -1)[first]),
         bad_rows=bad_rows,
         families=None if family is None else family[1],
-        assessor_family=None if family is None else first_family(family[0], assessor[0], len(assessor[1])),
+        assessor_family=None if family is None else _first_family(family[0], assessor[0], len(assessor[1])),
         excluded=excluded,
         id_types={role: column[1].type for role, column in known.items() if column is not None},
     )
@@ -208,7 +208,7 @@ def _exclude(names: tuple[str, ...], assessor: Ids, keep: Booleans) -> int:
     return int(excluded.sum())
 
 
-def first_family(family: Codes, assessor: Codes, n_assessors: int) -> Codes:
+def _first_family(family: Codes, assessor: Codes, n_assessors: int) -> Codes:
     """Return the family in the first row of each assessor that has one, or -1."""
     first = np.full(n_assessors, -1, np.int32)
     rows = np.flatnonzero(family >= 0)[::-1]
