@@ -124,12 +124,14 @@ class DaskPasses(Generic[ShardT]):
 
     def _retry(self, work: Callable[[], T]) -> T:
         """Run work on the parts; if a worker dies, place all parts again and repeat the work."""
+        # TimeoutError: a worker dies while data is sent to it.
+        errors: tuple[type[BaseException], ...] = (*worker_errors(), TimeoutError)
         for _ in range(MAX_ATTEMPTS):
             try:
                 if not self._parts:
                     self._place_parts()
                 return work()
-            except (*worker_errors(), TimeoutError) as problem:  # the latter if a worker dies while data is sent to it
+            except errors as problem:
                 error = self.engine.error(problem)
                 error.__cause__ = problem
                 if error.kind == "scheduler-lost":
