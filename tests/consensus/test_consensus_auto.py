@@ -127,7 +127,11 @@ def test_a_candidate_that_cannot_take_the_judgments_is_left_out() -> None:
     judgments = read_judgments(broken, unjudgeable=-2)
     model = Auto(candidates=("average", "dawid-skene", "gda"), unjudgeable_as="model").fit(judgments)
     assert chosen(model) == {"gda": "ranking and grades"}
-    assert model.choice_["note"].str.contains("unjudgeable_as must be one of lowest, drop").tolist() == [True, True, False]
+    assert model.choice_["note"].str.contains("unjudgeable_as must be one of lowest, drop").tolist() == [
+        True,
+        True,
+        False,
+    ]
     with pytest.raises(InputError, match=r"no candidate can be fitted to these judgments \(average: left out"):
         Auto(candidates=("average",), unjudgeable_as="model").fit(judgments)
     both = Auto(candidates=("gda", "gda-unjudgeable")).fit(judgments)

@@ -124,13 +124,14 @@ class DaskPasses(Generic[ShardT]):
 
     def _retry(self, work: Callable[[], T]) -> T:
         """Run work on the parts; if a worker dies, place all parts again and repeat the work."""
-        lost = (*worker_errors(), TimeoutError)  # the latter if a worker dies while data is sent to it
+        # TimeoutError: a worker dies while data is sent to it.
+        errors: tuple[type[BaseException], ...] = (*worker_errors(), TimeoutError)
         for _ in range(MAX_ATTEMPTS):
             try:
                 if not self._parts:
                     self._place_parts()
                 return work()
-            except lost as problem:
+            except errors as problem:
                 error = self.engine.error(problem)
                 error.__cause__ = problem
                 if error.kind == "scheduler-lost":
