@@ -183,7 +183,7 @@ def test_simulate_and_replay(files: Path, run: Run, world: World) -> None:
     assert "if-good-3" in said
     assert "Replayed from labels.csv: 81 judgments" in said
     assert "needs expert grades" in refused("simulate", "--from", "labels.csv")
-    assert "The budget is -1" in refused("simulate", "--budget", -1)
+    assert "budget must be a number above 0, not -1" in refused("simulate", "--budget", -1)
 
 
 @pytest.mark.parametrize("budget", [0, -3, "nan", "inf"])
