@@ -89,7 +89,8 @@ def test_order_and_names_do_not_matter(seed: int) -> None:
         ["query", "document", "assessor", "grade"]
     ]
     one = Auto(candidates=FAST).fit(frame)
-    number = dict(zip(frame["assessor"].unique(), np.random.default_rng(seed).permutation(12), strict=True))
+    assessors = frame["assessor"].unique()
+    number = dict(zip(assessors, np.random.default_rng(seed).permutation(len(assessors)), strict=True))
     named = frame.assign(assessor=[f"{number[who]}-{who}" for who in frame["assessor"]])
     other = Auto(candidates=FAST).fit(named.sample(frac=1, random_state=seed))
     assert chosen(one) == chosen(other)
