@@ -94,9 +94,13 @@ def find_names(path: Path) -> Iterator[str]:
             continue
         yield name
         if not isinstance(node, ast.ClassDef):
-            given = node.args
-            parameters = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-            yield from (f"{name}, parameter {one}" for one in parameters if one not in ("self", "cls"))
+            arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            yield from (f"{name}, parameter {_signature(one)}" for one in arguments if one.arg not in ("self", "cls"))
+
+
+def _signature(argument: ast.arg) -> str:
+    """Return a parameter with its type, as its signature shows it."""
+    return argument.arg if argument.annotation is None else f"{argument.arg}: {ast.unparse(argument.annotation)}"
 
 
 def definitions(tree: ast.Module | Definition, prefix: str) -> Iterator[tuple[str, Definition]]:

@@ -315,7 +315,7 @@ def test_the_command_line_takes_a_folder_and_writes_one(tmp_path: Path) -> None:
         "save is not available for a folder of judgments": [*words, "--save", "x"],
         "format is not available for a folder of judgments": [*words, "--format", "csv"],
         "which is read; choose another": ["aggregate", str(files), "-o", str(files / "out")],
-        "which is in the folder that is read": ["aggregate", str(files), "-o", "x", "--work", str(files / "work")],
+        "must not be in the folder that is read": ["aggregate", str(files), "-o", "x", "--work", str(files / "work")],
         "work is for a folder of Parquet files": ["aggregate", str(files / "0.parquet"), "--work", str(work)],
     }
     for sentence, line in told.items():

@@ -62,7 +62,7 @@ def test_names_are_those_of_constants_definitions_and_parameters(package: Path) 
         f"{prefix}.Reader.read, parameter count",
         f"{prefix}.Reader.read, parameter strict",
         f"{prefix}.parse",
-        f"{prefix}.parse, parameter text",
+        f"{prefix}.parse, parameter text: str",
     ]
 
 
