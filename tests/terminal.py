@@ -79,3 +79,8 @@ def crowdrank_process(*words: object, cwd: Path, **environment: str) -> subproce
     """Run the command in a new process."""
     line = [sys.executable, "-m", "crowdrank", *map(str, words)]
     return subprocess.run(line, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment})
+
+
+def without_columns(errors: str) -> str:
+    """Return what a command wrote on standard error without the lines that list the columns of files."""
+    return "".join(line for line in errors.splitlines(keepends=True) if not line.startswith("Columns of "))

@@ -14,7 +14,7 @@ import pytest
 from crowdrank import _progress
 from crowdrank._text import visible
 from crowdrank.cli.console import print_cells, print_json
-from terminal import Run, crowdrank, crowdrank_process
+from terminal import Run, crowdrank, crowdrank_process, without_columns
 
 HOSTILE = (
     "\x1b[31mred",
@@ -110,7 +110,7 @@ def test_an_encoding_without_the_characters_is_no_traceback(tmp_path: Path, word
     rows = "query,document,assessor,grade\nq,日本,ann,1\nq,b,ann,0\nq,日本,bob,1\nq,b,bob,0\n"
     (tmp_path / "häß.csv").write_text(rows, encoding="utf-8")
     done = crowdrank_process(*words, cwd=tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="1")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, without_columns(done.stderr)) == (0, "")
     assert done.stdout.isascii()
     assert ("\\u65e5\\u672c" in done.stdout) == (words[0] == "aggregate")
 

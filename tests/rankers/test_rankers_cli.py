@@ -281,7 +281,7 @@ def test_rank_refuses_what_is_no_ranker(world: Path, run: Run, tmp_path: Path) -
         (("-m", "model", *features, "-o", "run.doc"), "its name ends in none of .trec, .run, .csv"),
         (("-m", "model", *features, "-o", "no/run.trec"), "the folder no does not exist"),
         (("-m", "model", *features, "-o", "run.trec", "--tag", "a b"), "the tag 'a b' holds a space"),
-        (("-m", "model", "-f", "f.csv", "-o", "f.csv"), "-o names f.csv, which is read"),
+        (("-m", "model", "-f", "f.csv", "-o", "f.csv"), "--output is f.csv, which is read"),
     ):
         (tmp_path / "f.csv").write_text("query,document,x\n1,a,0.5\n1,b,0.1\n")
         done = run("rank", *words)

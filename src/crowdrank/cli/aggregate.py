@@ -44,7 +44,9 @@ class Outputs:
     """Files and folders that `aggregate` writes."""
 
     output: Path | None = option(
-        None, "File for the consensus: .csv, .tsv, .parquet or .jsonl. For a folder of judgments, a new folder.", "-o"
+        None,
+        "File for the consensus: .csv, .tsv, .parquet, .jsonl or .qrels; for a folder of judgments, a new folder.",
+        "-o",
     )
     assessors: Path | None = option(None, "File for the table of assessors.")
     posterior: Path | None = option(None, "File for the posterior distribution of each document.")
@@ -91,6 +93,8 @@ def aggregate(
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus.checkpoints import CHECKPOINT
     from crowdrank.judgments.addresses import is_folder
+    from crowdrank.judgments.table import Judgments
+    from crowdrank.judgments.write import check_qrels, is_qrels
 
     model = model_options.build()
     if computation.checkpoint is not None:
@@ -101,6 +105,8 @@ def aggregate(
     else:
         _check_files(judgments, gold, outputs, reading, computation.work)
     table: Judgments | ShardedJudgments | None = None if on_disk else o.read_judgment_files(judgments, reading)
+    if isinstance(table, Judgments) and is_qrels(outputs.output):
+        check_qrels(table)
     grades = None if gold is None else o.read_gold_file(gold, gold_reading)
     with computation.open() as engine:
         if table is None:
@@ -119,12 +125,18 @@ def _check_folder(folder: Path, gold: Path | None, outputs: Outputs, reading: Re
     from crowdrank.judgments.addresses import address_of, is_within
     from crowdrank.judgments.write import check_outputs
 
-    require_unset(posterior=outputs.posterior, save=outputs.save, format=reading.format, separator=reading.separator)
+    require_unset(
+        posterior=outputs.posterior,
+        save=outputs.save,
+        format=reading.format,
+        separator=reading.separator,
+        assessor_name=reading.assessor_name,
+    )
     if outputs.output is None:
         raise UsageError(f"{folder} is a folder", fix=Fix("name a folder for its consensus too, with {}", "output"))
     if is_within(outputs.output, address_of(folder)):
-        raise UsageError(f"names {outputs.output}, which is read", parameter="output", fix="choose another name")
-    check_outputs({"--assessors": outputs.assessors}, [gold])
+        raise UsageError(f"is {outputs.output}, which is read", parameter="output", fix="choose another name")
+    check_outputs({"assessors": outputs.assessors}, [gold])
     check_output_folder(outputs.output, CONSENSUS)
 
 
@@ -139,8 +151,8 @@ def _check_files(
     if work is not None:
         problem = f"is for a folder of Parquet files, and {judgments[0]} is not one"
         raise UsageError(problem, parameter="work", fix="leave it out")
-    tables = {"-o": outputs.output, "--assessors": outputs.assessors, "--posterior": outputs.posterior}
-    check_outputs(tables, o.input_files(judgments, reading, gold))
+    tables = {"output": outputs.output, "assessors": outputs.assessors, "posterior": outputs.posterior}
+    check_outputs(tables, o.input_files(judgments, reading, gold), qrels=("output",))
     if outputs.save is not None:
         check_output_folder(outputs.save, MODEL)
 

@@ -43,7 +43,7 @@ def assessors(
     from crowdrank.judgments.write import check_outputs, write_table
 
     estimator = model.build()
-    check_outputs({"-o": output}, o.input_files(judgments, reading, gold))
+    check_outputs({"output": output}, o.input_files(judgments, reading, gold))
     table = o.read_judgment_files(judgments, reading)
     grades = None if gold is None else o.read_gold_file(gold, gold_reading)
     with computation.open() as engine:

@@ -57,7 +57,7 @@ def collect_add(
     from crowdrank.judgments.write import check_outputs
 
     target = judgments if output is None else output
-    check_outputs({"-o": target}, [*new, pairs, reading.exclude, *([] if output is None else [judgments])])
+    check_outputs({"output": target}, [*new, pairs, reading.exclude, *([] if output is None else [judgments])])
     file_options = {"format": reading.format, "columns": reading.columns, "separator": reading.separator}
     batch_options = {"format": batch_reading.format, "columns": batch_reading.columns}
     with locked(target):

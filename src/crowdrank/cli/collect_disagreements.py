@@ -32,7 +32,7 @@ def collect_disagreements(
     from crowdrank.judgments.write import check_outputs, write_table
 
     estimator = model.build()
-    check_outputs({"-o": output}, o.input_files(judgments, reading))
+    check_outputs({"output": output}, o.input_files(judgments, reading))
     table = o.read_judgment_files(judgments, reading)
     documents, confused = disagreements(table, estimator.fit(table, progress=True)), confusions(table)
     if output is not None:

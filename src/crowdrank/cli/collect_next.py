@@ -100,7 +100,7 @@ def collect_next(
     if output is not None:
         check_requests(output, requests.to)
         check_output_file(ledger)
-        check_distinct({"-o": output}, o.input_files([judgments], reading, ledger, pairs, asking.assessors))
+        check_distinct({"output": output}, o.input_files([judgments], reading, ledger, pairs, asking.assessors))
         if output.resolve() in recover(ledger):
             _show_completed(output, json=json)
             return

@@ -52,7 +52,7 @@ def compare(
 
     files = name_runs(runs)
     measures = parse_measures(scoring.measures)
-    check_outputs({"--per-query": per_query}, [gold, *map(Path, files.values())])
+    check_outputs({"per_query": per_query}, [gold, *map(Path, files.values())])
     grades = o.read_gold_file(gold, gold_reading)
     rankings = {name: read_run(path, scale=grades.scale) for name, path in files.items()}
     comparison = compare_runs(

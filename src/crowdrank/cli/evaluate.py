@@ -41,7 +41,7 @@ def evaluate(
     from crowdrank.judgments.write import check_outputs, write_table
 
     measures = parse_measures(scoring.measures)
-    check_outputs({"--per-query": per_query}, [gold, run])
+    check_outputs({"per_query": per_query}, [gold, run])
     grades = o.read_gold_file(gold, gold_reading)
     ranking = read_run(run, format=reading.format, columns=reading.columns, scale=grades.scale)
     scores = score(ranking, grades.frame, measures, **scoring.conventions)

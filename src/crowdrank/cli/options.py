@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from crowdrank._base import require_whole
 from crowdrank._options import option
 from crowdrank.cli.console import print_note, print_reading, print_status
 from crowdrank.cli.from_settings import FieldsOf, among
@@ -46,8 +47,8 @@ def local_file(path: Path) -> Path:
     return Path(local_path(path))
 
 
-def _local_files(paths: list[Path]) -> list[Path]:
-    return [local_file(path) for path in paths]
+def _local_files(paths: list[Path] | None) -> list[Path] | None:
+    return None if paths is None else [local_file(path) for path in paths]
 
 
 def _maybe_local_file(path: Path | None) -> Path | None:
@@ -132,6 +133,10 @@ class EngineOptions:
     )
     n_jobs: int | None = option(None, "Number of threads, or of processes of dask.", show_default="1")
     dashboard: bool = option(False, "Serve the dashboard of dask. Other users of this machine can see it.")
+
+    def __post_init__(self) -> None:
+        if self.n_jobs is not None:
+            require_whole("n_jobs", self.n_jobs, 1)
 
     @contextmanager
     def open(self) -> Iterator[Engine]:

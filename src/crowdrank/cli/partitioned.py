@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from crowdrank.engine.base import Engine
     from crowdrank.judgments.sharded import ShardedJudgments
 
-ONLY_FILES = ("format", "separator")
+ONLY_FILES = ("format", "separator", "assessor_name")
 """Read options that do not apply to Parquet."""
 
 

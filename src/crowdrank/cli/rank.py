@@ -38,7 +38,7 @@ def rank(
 
     if output is not None:
         check_run(output)
-        check_distinct({"-o": output}, features)
+        check_distinct({"output": output}, features)
     ranker = Ranker.load(model)
     table = join_features(features, reading.format, reading.columns)
     padded_table = padded(table, ranker.features_)

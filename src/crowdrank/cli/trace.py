@@ -35,7 +35,7 @@ def trace(
     from crowdrank.judgments.write import check_outputs, write_table
 
     estimator = model.build()
-    check_outputs({"-o": output}, o.input_files(judgments, reading))
+    check_outputs({"output": output}, o.input_files(judgments, reading))
     table = o.read_judgment_files(judgments, reading)
     with computation.open() as engine:
         steps = replay(estimator.fit(table, engine=engine, progress=True), table, document, query)

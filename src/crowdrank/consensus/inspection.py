@@ -25,7 +25,7 @@ def posterior_table(model: Aggregator, judgments: Any = None) -> pa.Table:
     table = as_judgments(model.judgments_ if judgments is None else judgments, model.judgments_)
     prepared, theta, passes = model._open_passes(table)
     passes.accumulate(theta)
-    posterior = np.concatenate([model._line_posterior(local) for local in passes.local_state()])
+    posterior = np.concatenate([model._line_posterior(local) for local in passes.local_arrays()])
     columns = {f"{node + 0.0:.2f}": values for node, values in zip(NODES, posterior.T, strict=True)}
     return pa.table({**item_ids(prepared), **columns})
 

@@ -51,31 +51,36 @@ def check_outputs(
     """Raise an error if tables cannot be written, or would replace an input or each other.
 
     Args:
-        outputs: paths by the options that give them.
+        outputs: paths by the names of their parameters.
         inputs: paths that are read.
-        qrels: options of `outputs` that can be qrels.
+        qrels: parameters of `outputs` that can be qrels.
 
     """
-    for option, path in outputs.items():
+    for parameter, path in outputs.items():
         if path is not None:
-            check_output(path, allow_qrels=option in qrels)
+            check_output(path, allow_qrels=parameter in qrels)
     check_distinct(outputs, inputs)
 
 
 def check_distinct(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
     """Raise an error if outputs would replace an input or each other.
 
-    >>> check_distinct({"-o": Path("a.csv")}, [Path("a.csv")])
+    >>> check_distinct({"output": Path("a.csv")}, [Path("a.csv")])
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: -o names a.csv, which is read; choose another name.
+    crowdrank.errors.UsageError: output is a.csv, which is read; choose another name.
     """
     read = {path.resolve() for path in inputs if path is not None}
-    for option, path in outputs.items():
-        if path is not None and path.resolve() in read:
-            raise UsageError(f"{option} names {path}, which is read; choose another name.")
-    resolved = [path.resolve() for path in outputs.values() if path is not None]
-    if len(set(resolved)) < len(resolved):
-        raise UsageError(f"{' and '.join(outputs)} name the same file; choose another name for one.")
+    first: dict[Path, str] = {}
+    for parameter, path in outputs.items():
+        if path is None:
+            continue
+        if path.resolve() in read:
+            problem = f"is {path}, which is read"
+            raise UsageError(problem, kind="output-is-input", parameter=parameter, fix="choose another name")
+        if path.resolve() in first:
+            problem = f"is {path}, which another output is too"
+            raise UsageError(problem, kind="same-output", parameter=parameter, fix="choose another name")
+        first[path.resolve()] = parameter
 
 
 def _suffix(path: str | Path) -> str:
