@@ -13,7 +13,7 @@ def datasets(json: AsJson = False) -> None:
     from crowdrank.judgments.datasets import DATA_FOLDER_VARIABLE, DATASETS
 
     entries = [
-        {"name": d.name, "found": d.found, "about": d.about, "origin": d.origin, "files": list(d.files)}
+        {"name": d.name, "found": d.is_complete, "about": d.about, "origin": d.origin, "files": list(d.files)}
         for d in DATASETS.values()
     ]
     if json:

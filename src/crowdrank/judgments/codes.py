@@ -72,13 +72,13 @@ def check_codes(judgments: Judgments) -> None:
     _check_grades("grade", judgments.grade, judgments, UNJUDGEABLE)
 
 
-def _check_grades(name: str, codes: NDArray[np.int8], judgments: Judgments, minimum: int) -> None:
+def _check_grades(column_name: str, codes: NDArray[np.int8], judgments: Judgments, minimum: int) -> None:
     """Raise ValueError unless each grade code is at least `minimum` and on the scale of the row's assessor."""
     sizes = np.array([len(scale) for scale in judgments.scales], np.int8)
-    require_range(name, codes, minimum, int(sizes.max()) - 1)
+    require_range(column_name, codes, minimum, int(sizes.max()) - 1)
     if len(sizes) > 1:
         row_sizes = sizes[judgments.assessor_scale[judgments.assessor]]
-        require((codes < row_sizes).all(), f"a code of {name} is not on the scale of its assessor")
+        require((codes < row_sizes).all(), f"a code of {column_name} is not on the scale of its assessor")
 
 
 def check_assessors(table: AssessorTable) -> None:
@@ -111,11 +111,12 @@ def _check_scale_map(scale: Scale, scale_map: tuple[int, ...] | None, common_sca
     )
 
 
-def check_ids(name: str, ids: pa.Array) -> None:
+def check_ids(table_name: str, ids: pa.Array) -> None:
     """Raise ValueError unless ids are distinct strings or distinct integers."""
-    require(ids.type in (pa.string(), pa.int64()), f"{name} are not texts or whole numbers")
+    require(ids.type in (pa.string(), pa.int64()), f"{table_name} are not texts or whole numbers")
     require(
-        ids.null_count == 0 and pc.count_distinct(ids).as_py() == len(ids), f"one of {name} is missing or occurs twice"
+        ids.null_count == 0 and pc.count_distinct(ids).as_py() == len(ids),
+        f"one of {table_name} is missing or occurs twice",
     )
 
 

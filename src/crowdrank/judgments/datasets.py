@@ -45,7 +45,7 @@ class Dataset:
         return Path(root) / self.name if root else None
 
     @property
-    def found(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all files of the data set are in its folder."""
         return self.folder is not None and all((self.folder / name).is_file() for name in self.files)
 

@@ -215,34 +215,34 @@ def _encode_ids(column: pa.ChunkedArray, role: str, origin: Origin, bad_rows: Ba
     return codes, names
 
 
-def _exclude_assessors(excluded_assessors: tuple[str, ...], assessor: CodedIds, row_mask: Booleans) -> int:
+def _exclude_assessors(excluded_assessors: tuple[str, ...], assessors: CodedIds, row_mask: Booleans) -> int:
     """Remove the rows of excluded assessors from `row_mask`, and return the number of these rows."""
     if not excluded_assessors:
         return 0
-    is_excluded = np.append(ids.match(pa.array(excluded_assessors), assessor[1]) >= 0, False)[assessor[0]] & row_mask
+    is_excluded = np.append(ids.match(pa.array(excluded_assessors), assessors[1]) >= 0, False)[assessors[0]] & row_mask
     row_mask &= ~is_excluded
     return int(is_excluded.sum())
 
 
-def _first_family(family: Codes, assessor: Codes, n_assessors: int) -> Codes:
+def _first_family(family_codes: Codes, assessor_codes: Codes, n_assessors: int) -> Codes:
     """Return for each assessor the first family that one of the assessor's rows states, or -1."""
     first_family = np.full(n_assessors, -1, np.int32)
-    rows = np.flatnonzero(family >= 0)[::-1]
-    first_family[assessor[rows]] = family[rows]
+    rows = np.flatnonzero(family_codes >= 0)[::-1]
+    first_family[assessor_codes[rows]] = family_codes[rows]
     return first_family
 
 
 # Cells.
 
 
-def normalize_answer(value: Any) -> str:
+def normalize_answer(answer: Any) -> str:
     """Return an answer in a form that can be compared: integers without decimals, names in lower case.
 
     >>> normalize_answer(-2.0), normalize_answer(" -2"), normalize_answer("Broken Link")
     ('-2', '-2', 'broken link')
     """
-    number = whole_number(value)
-    return str(value).strip().casefold() if number is None else str(number)
+    number = whole_number(answer)
+    return str(answer).strip().casefold() if number is None else str(number)
 
 
 def encode_distinct(column: pa.ChunkedArray) -> tuple[Codes, list[Any]]:
@@ -280,15 +280,15 @@ def _blank_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, trimmed.type), trimmed)
 
 
-def is_blank(value: Any) -> bool:
+def is_blank(cell: Any) -> bool:
     """Return whether a cell is empty, null or NaN, or holds a word for it such as 'NA'."""
-    return value is None or value != value or str(value).strip().casefold() in ("", "nan", "na", "null", "none")
+    return cell is None or cell != cell or str(cell).strip().casefold() in ("", "nan", "na", "null", "none")
 
 
-def parse_number(value: Any) -> float:
+def parse_number(cell: Any) -> float:
     """Parse a cell as a float; return NaN if it is not a number."""
     try:
-        return float(value)
+        return float(cell)
     except (TypeError, ValueError, OverflowError):
         return float("nan")
 
@@ -341,13 +341,13 @@ def _parse_uniform_times(column: pa.ChunkedArray) -> NDArray[Any] | None:
     return stamps
 
 
-def _parse_timestamp(value: Any) -> str:
+def _parse_timestamp(cell: Any) -> str:
     """Parse ISO 8601 text or seconds since 1970; return ISO text in UTC, or 'NaT' if the cell is neither."""
-    seconds = parse_number(value)
+    seconds = parse_number(cell)
     try:
         if seconds == seconds:
             return str(np.datetime64(round(seconds * 1e6), "us"))
-        moment = datetime.fromisoformat(str(value).strip())
+        moment = datetime.fromisoformat(str(cell).strip())
         return str(moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None))
     except (ValueError, OverflowError):
         return "NaT"

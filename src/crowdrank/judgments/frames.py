@@ -79,9 +79,9 @@ def collect_columns(frame: Any, column_names: list[str]) -> Any:
         raise _lazy_frame_error(problem) from problem
 
 
-def _lazy_frame_error(problem: Exception) -> InputError:
+def _lazy_frame_error(error: Exception) -> InputError:
     # A lazy frame fails when it is computed, with any exception of its library.
-    reason = str(problem).split("\n")[0].rstrip(".")
+    reason = str(error).split("\n")[0].rstrip(".")
     return InputError(
         f"it cannot be computed ({reason})", source=FRAME_SOURCE_NAME, fix="check the query or file behind it"
     )

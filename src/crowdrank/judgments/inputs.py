@@ -37,8 +37,8 @@ ID_ROLES = ("query", "document", "assessor", "family")
 class JoinedSource(Source):
     """The concatenated rows of several files; it only locates rows for messages."""
 
-    def __init__(self, sources: Sequence[Source], n_rows: Sequence[int]) -> None:
-        self.sources, self._ends = sources, np.cumsum(n_rows)
+    def __init__(self, sources: Sequence[Source], source_sizes: Sequence[int]) -> None:
+        self.sources, self._ends = sources, np.cumsum(source_sizes)
         self.name = counted(len(sources), "file")
         self.names = list(dict.fromkeys(name for source in sources for name in source.names))
         self.units = {role: unit for source in reversed(sources) for role, unit in source.units.items()}
@@ -235,12 +235,14 @@ def join_columns(tables: Sequence[ColumnsByRole], column_names: Sequence[str]) -
     return {name: _join_column([cells.get(name) for cells in tables], sizes, name) for name in column_names}
 
 
-def _join_column(columns: Sequence[pa.ChunkedArray | None], n_rows: Sequence[int], column_name: str) -> pa.ChunkedArray:
+def _join_column(
+    columns: Sequence[pa.ChunkedArray | None], table_sizes: Sequence[int], column_name: str
+) -> pa.ChunkedArray:
     """Concatenate the columns of several tables; columns of different types become text, and missing ones null."""
     types = {column.type for column in columns if column is not None}
     common_type = types.pop() if len(types) == 1 else pa.string()
     chunks: list[pa.Array] = []
-    for column, n in zip(columns, n_rows, strict=True):
+    for column, n in zip(columns, table_sizes, strict=True):
         if column is None:
             chunks.append(pa.nulls(n, common_type))
         else:

@@ -16,23 +16,25 @@ Words = NDArray[np.uint64]
 
 
 @njit(cache=True, nogil=True)
-def group_rows(query: Codes, document: Codes, rows: Codes, n_queries: int, n_documents: int) -> tuple[Codes, Integers]:
+def group_rows(
+    query_codes: Codes, document_codes: Codes, rows: Codes, n_queries: int, n_documents: int
+) -> tuple[Codes, Integers]:
     """Group rows by item (query-document pair); return the row order and the offset of each item in it.
 
     Queries are in order of their codes, the documents of a query in order of first appearance. It is a counting sort
     by query, then by document within each query, so that the data of a query stay in the CPU cache.
     """
-    # query, document (n,); rows (m,); returns (m,) and (n_items + 1,)
+    # query_codes, document_codes (n,); rows (m,); returns (m,) and (n_items + 1,)
     ends = np.zeros(n_queries + 1, np.int64)
     for row in rows:
-        ends[query[row] + 1] += 1
+        ends[query_codes[row] + 1] += 1
     for code in range(n_queries):
         ends[code + 1] += ends[code]
     by_query, document_by_query = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
     for row in rows:
-        position = ends[query[row]]
-        by_query[position], document_by_query[position] = row, document[row]
-        ends[query[row]] += 1
+        position = ends[query_codes[row]]
+        by_query[position], document_by_query[position] = row, document_codes[row]
+        ends[query_codes[row]] += 1
     order, item = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
     offsets = np.zeros(len(rows) + 1, np.int64)
     latest_item = np.full(n_documents, -1, np.int32)  # latest item of each document
@@ -48,7 +50,7 @@ def group_rows(query: Codes, document: Codes, rows: Codes, n_queries: int, n_doc
             offsets[item[position] + 1] += 1
         for item_code in range(first_item, n_items):
             offsets[item_code + 1] += offsets[item_code]
-        # offsets[number] is used as the next free place of the item, and restored afterwards.
+        # offsets[item_code] is used as the next free position of the item, and restored afterwards.
         for position in range(start, stop):
             order[offsets[item[position]]] = by_query[position]
             offsets[item[position]] += 1
@@ -61,17 +63,19 @@ def group_rows(query: Codes, document: Codes, rows: Codes, n_queries: int, n_doc
 
 
 @njit(cache=True, nogil=True)
-def find_repeats(offsets: Integers, order: Codes, assessor: Codes, n_assessors: int, keep_last: bool) -> Booleans:
+def find_repeats(
+    offsets: Integers, row_order: Codes, assessor_codes: Codes, n_assessors: int, keep_last: bool
+) -> Booleans:
     """Return a mask of judgments to drop where an assessor judged an item (query-document pair) several times.
 
     All but the first are in the mask, or with `keep_last` all but the last.
     """
-    # offsets (n_items + 1,) into order (m,), rows grouped by item; assessor (n,); returns (m,) in that order
-    is_repeat = np.zeros(len(order), np.bool_)
+    # offsets (n_items + 1,) into row_order (m,), rows grouped by item; assessor_codes (n,); returns (m,) in that order
+    is_repeat = np.zeros(len(row_order), np.bool_)
     seen_position = np.full(n_assessors, -1, np.int64)
     for item in range(len(offsets) - 1):
         for position in range(offsets[item], offsets[item + 1]):
-            a = assessor[order[position]]
+            a = assessor_codes[row_order[position]]
             if seen_position[a] >= offsets[item]:
                 is_repeat[seen_position[a] if keep_last else position] = True
                 if not keep_last:
@@ -81,33 +85,33 @@ def find_repeats(offsets: Integers, order: Codes, assessor: Codes, n_assessors: 
 
 
 @njit(cache=True, nogil=True)
-def remove_rows(order: Codes, offsets: Integers, is_removed: Booleans) -> tuple[Codes, Integers]:
+def remove_rows(row_order: Codes, offsets: Integers, is_removed: Booleans) -> tuple[Codes, Integers]:
     """Remove rows from a grouped row order; return the new order and offsets. Each item must keep a row."""
-    # order, out (m,); offsets (n_items + 1,)
-    kept_order, kept_offsets = np.empty(len(order), np.int32), np.zeros(len(offsets), np.int64)
+    # row_order, is_removed (m,); offsets (n_items + 1,)
+    kept_order, kept_offsets = np.empty(len(row_order), np.int32), np.zeros(len(offsets), np.int64)
     n = 0
     for item in range(len(offsets) - 1):
         for position in range(offsets[item], offsets[item + 1]):
             if not is_removed[position]:
-                kept_order[n] = order[position]
+                kept_order[n] = row_order[position]
                 n += 1
         kept_offsets[item + 1] = n
     return kept_order[:n].copy(), kept_offsets
 
 
 @njit(cache=True, nogil=True)
-def sort_by_shard(shard: Codes, n_shards: int) -> tuple[Codes, Integers]:
+def sort_by_shard(shard_of_row: Codes, n_shards: int) -> tuple[Codes, Integers]:
     """Sort rows by shard (stable); return the row order and the offset of each shard in it."""
-    # shard (n,) -> (n,), (n_shards + 1,)
+    # shard_of_row (n,) -> (n,), (n_shards + 1,)
     bounds = np.zeros(n_shards + 1, np.int64)
-    for row in range(len(shard)):
-        bounds[shard[row] + 1] += 1
+    for row in range(len(shard_of_row)):
+        bounds[shard_of_row[row] + 1] += 1
     for shard_number in range(n_shards):
         bounds[shard_number + 1] += bounds[shard_number]
-    order, next_position = np.empty(len(shard), np.int32), bounds[:-1].copy()
-    for row in range(len(shard)):
-        order[next_position[shard[row]]] = row
-        next_position[shard[row]] += 1
+    order, next_position = np.empty(len(shard_of_row), np.int32), bounds[:-1].copy()
+    for row in range(len(shard_of_row)):
+        order[next_position[shard_of_row[row]]] = row
+        next_position[shard_of_row[row]] += 1
     return order, bounds
 
 
@@ -155,7 +159,7 @@ def find_unusual_texts(offsets: Integers, text_bytes: Bytes, words: Words, max_r
 @njit(cache=True, nogil=True)
 def hash_text(offsets: Integers, text_bytes: Bytes, words: Words, hashes: Words) -> None:
     """Write a 64-bit hash of each text to `hashes`."""
-    # offsets (n + 1,) int32 or int64 into data; words (len(data) - 7,): the 8-byte word at every byte;
+    # offsets (n + 1,) int32 or int64 into text_bytes; words (len(text_bytes) - 7,): the 8-byte word at every byte;
     # hashes (n,) is written
     n_words = uint64(len(words))
     for row in range(len(offsets) - 1):
@@ -196,17 +200,17 @@ def fill_hash_table(
     hashes: Words,
     first_row: Codes,
     n_codes: int,
-    keys: Words,
-    values: Codes,
+    table_hashes: Words,
+    table_codes: Codes,
 ) -> None:
     """Insert all codes assigned so far into an empty hash table."""
-    # keys, values (size,): size is a power of two; values are -1 in empty slots
-    mask = uint64(len(keys) - 1)
+    # table_hashes, table_codes (size,): size is a power of two; table_codes are -1 in empty slots
+    mask = uint64(len(table_hashes) - 1)
     for code in range(n_codes):
         slot = hashes[first_row[code]] & mask
-        while values[slot] >= 0:
+        while table_codes[slot] >= 0:
             slot = (slot + uint64(1)) & mask
-        keys[slot], values[slot] = hashes[first_row[code]], code
+        table_hashes[slot], table_codes[slot] = hashes[first_row[code]], code
 
 
 @njit(cache=True, nogil=True)
@@ -214,8 +218,8 @@ def encode_hashes(
     hashes: Words,
     start_row: int,
     n_codes: int,
-    keys: Words,
-    values: Codes,
+    table_hashes: Words,
+    table_codes: Codes,
     codes: Codes,
     first_row: Codes,
 ) -> tuple[int, int]:
@@ -225,19 +229,19 @@ def encode_hashes(
         The first row without a code (`len(hashes)` if all rows have one), and the number of codes.
 
     """
-    # codes (n,) and first (n,), the first row of each code, are written
-    mask, max_codes = uint64(len(keys) - 1), len(keys) // 2
+    # codes (n,) and first_row (n,), the first row of each code, are written
+    mask, max_codes = uint64(len(table_hashes) - 1), len(table_hashes) // 2
     for row in range(start_row, len(hashes)):
         h = hashes[row]
         slot = h & mask
-        code = values[slot]
-        while code >= 0 and keys[slot] != h:
+        code = table_codes[slot]
+        while code >= 0 and table_hashes[slot] != h:
             slot = (slot + uint64(1)) & mask
-            code = values[slot]
+            code = table_codes[slot]
         if code < 0:
             if n_codes == max_codes:
                 return row, n_codes
-            keys[slot], values[slot], first_row[n_codes] = h, n_codes, row
+            table_hashes[slot], table_codes[slot], first_row[n_codes] = h, n_codes, row
             code = n_codes
             n_codes += 1
         codes[row] = code
@@ -254,7 +258,7 @@ def match_code_texts(
     code_sizes: Integers,
 ) -> bool:
     """Return whether every text equals the first text with its code, so that no two texts share a hash."""
-    # codes (n,); starts, sizes (n_codes,) of the texts of the codes
+    # codes (n,); code_starts, code_sizes (n_codes,): position in text_bytes and length of the first text of each code
     n_words = uint64(len(words))
     for row in range(len(offsets) - 1):
         at, there = uint64(offsets[row]), uint64(code_starts[codes[row]])

@@ -39,9 +39,9 @@ _default_max_bytes: ContextVar[int] = ContextVar("max_bytes", default=MAX_BYTES)
 
 
 @contextmanager
-def default_max_bytes(size: str | int | None) -> Iterator[None]:
+def default_max_bytes(max_bytes: str | int | None) -> Iterator[None]:
     """Set the default of `max_bytes` for all readers inside a `with` block; None leaves it unchanged."""
-    token = _default_max_bytes.set(parse_bytes(size))
+    token = _default_max_bytes.set(parse_bytes(max_bytes))
     try:
         yield
     finally:

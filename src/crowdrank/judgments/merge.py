@@ -214,10 +214,10 @@ def _infer_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale:
     return Scale.spanning(number for number in numbers if number is not None and number >= 0)
 
 
-def _is_grade_name(value: Any) -> bool:
+def _is_grade_name(answer: Any) -> bool:
     """Return whether an answer is neither blank nor a number."""
-    number = parse_number(value)
-    return not is_blank(value) and number != number
+    number = parse_number(answer)
+    return not is_blank(answer) and number != number
 
 
 def _common_units(parts: Sequence[PartCodes]) -> dict[str, str]:
@@ -358,7 +358,7 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
     if not row_mask.any() or (bad_rows.first_places and not bad_rows.skip):
         return None
     names = dict.fromkeys(name for part in recoded_parts for name in part.extras)
-    extras = {name: _concat_arrays([part.extra(name) for part in recoded_parts]) for name in names}
+    extras = {name: _concat_arrays([part.extra_column(name) for part in recoded_parts]) for name in names}
     (query, queries), (document, documents) = (
         _concat_ids([getattr(rows, role) for rows in parts], recoded_parts) for role in ("query", "document")
     )
@@ -385,19 +385,25 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
 
 
 def _item_fields(
-    query: CodedIds, document: CodedIds, order: Codes, offsets: Integers, assessor: Codes, grade: Grades, extras: Arrays
+    queries: CodedIds,
+    documents: CodedIds,
+    row_order: Codes,
+    offsets: Integers,
+    assessor_codes: Codes,
+    grade_codes: Grades,
+    extras: Arrays,
 ) -> dict[str, Any]:
     """Return the fields of `Judgments` about items and rows, given the row order and offsets by item."""
-    first = order[offsets[:-1]]
+    first = row_order[offsets[:-1]]
     return {
-        "queries": query[1],
-        "documents": document[1],
-        "item_query": query[0][first],
-        "item_document": document[0][first],
+        "queries": queries[1],
+        "documents": documents[1],
+        "item_query": queries[0][first],
+        "item_document": documents[0][first],
         "offsets": offsets,
-        "assessor": assessor[order],
-        "grade": grade[order],
-        "extras": {name: column[order] for name, column in extras.items()},
+        "assessor": assessor_codes[row_order],
+        "grade": grade_codes[row_order],
+        "extras": {name: column[row_order] for name, column in extras.items()},
     }
 
 
@@ -410,7 +416,7 @@ class _RecodedRows:
     row_mask: Booleans
     extras: Arrays
 
-    def extra(self, name: str) -> NDArray[Any]:
+    def extra_column(self, name: str) -> NDArray[Any]:
         """Return an optional column such as `time`, with blank values if the part lacks it."""
         return self.extras[name] if name in self.extras else _blank_extra(name, len(self.grade))
 
@@ -427,12 +433,12 @@ def _recode_rows(rows: PartRows, tables: SharedTables, bad_rows: BadRows) -> _Re
     if part.has_bad_answers:
         cells = [*part.answers, None]
 
-        def describe(row: int) -> tuple[tuple[int, int], InputError]:
+        def locate_error(row: int) -> tuple[tuple[int, int], InputError]:
             at, value = rows.source_row(row), cells[rows.answer[row]]
             return (rows.origin.part, at), _grade_error(part, at, value, int(grade[row]), int(row_scale[row]), tables)
 
         for code, reason in ((MISSING_GRADE, "no grade"), (OFF_SCALE_GRADE, "grade off the scale")):
-            bad_rows.count_bad(grade == code, row_mask, reason, describe)
+            bad_rows.count_bad(grade == code, row_mask, reason, locate_error)
     extras = {
         name: _recode_extra(name, column, rows, row_scale, tables, bad_rows, row_mask)
         for name, column in rows.extras.items()
@@ -441,21 +447,21 @@ def _recode_rows(rows: PartRows, tables: SharedTables, bad_rows: BadRows) -> _Re
 
 
 def _check_families(
-    rows: PartRows, assessor: Codes, tables: SharedTables, bad_rows: BadRows, row_mask: Booleans
+    rows: PartRows, assessor_codes: Codes, tables: SharedTables, bad_rows: BadRows, row_mask: Booleans
 ) -> None:
     """Count rows as bad whose family differs from that of their assessor."""
     header, new_codes = tables.header, tables.parts[rows.origin.part].family
     if header.assessor_family is None or new_codes is None or rows.family is None:
         return
-    family, expected = np.append(new_codes, -1)[rows.family], header.assessor_family[assessor]
+    family, expected = np.append(new_codes, -1)[rows.family], header.assessor_family[assessor_codes]
 
-    def describe(row: int) -> tuple[tuple[int, int], InputError]:
+    def locate_error(row: int) -> tuple[tuple[int, int], InputError]:
         assert header.families is not None
         here, first = (header.families[int(codes[row])].as_py() for codes in (family, expected))
-        at, who = rows.source_row(row), header.assessors[int(assessor[row])].as_py()
+        at, who = rows.source_row(row), header.assessors[int(assessor_codes[row])].as_py()
         return (rows.origin.part, at), rows.origin.other_family(at, who, here, first)
 
-    bad_rows.count_bad((family >= 0) & (family != expected), row_mask, "another family", describe)
+    bad_rows.count_bad((family >= 0) & (family != expected), row_mask, "another family", locate_error)
 
 
 def _recode_extra(
@@ -479,7 +485,7 @@ def _recode_extra(
         values, is_bad = np.where(codes == MISSING_GRADE, NO_HONEYPOT, codes).astype(np.int8), codes == OFF_SCALE_GRADE
         reason = "honeypot off the scale"
 
-    def describe(row: int) -> tuple[tuple[int, int], InputError]:
+    def locate_error(row: int) -> tuple[tuple[int, int], InputError]:
         at, origin = rows.source_row(row), rows.origin
         value, scale = column.original_cell(at), tables.header.scales[int(row_scale[row])]
         if role == "honeypot":
@@ -487,7 +493,7 @@ def _recode_extra(
         return (origin.part, at), origin.bad_extra(at, role, value)
 
     if is_bad is not None:
-        bad_rows.count_bad(is_bad, row_mask, reason, describe)
+        bad_rows.count_bad(is_bad, row_mask, reason, locate_error)
     return values
 
 
@@ -508,12 +514,12 @@ def _concat_ids(columns: Sequence[CodedIds | pa.Array | None], recoded_parts: Se
     )
 
 
-def _first_repeat(order: Codes, offsets: Integers, assessor: Codes, is_repeat: Booleans) -> tuple[int, int]:
+def _first_repeat(row_order: Codes, offsets: Integers, assessor_codes: Codes, is_repeat: Booleans) -> tuple[int, int]:
     """Return two rows: the first judgment of an item by an assessor, and the first row that repeats such a judgment."""
-    position = int(np.flatnonzero(is_repeat)[np.argmin(order[is_repeat])])
+    position = int(np.flatnonzero(is_repeat)[np.argmin(row_order[is_repeat])])
     item = int(np.searchsorted(offsets, position, side="right")) - 1
-    rows = order[offsets[item] : offsets[item + 1]]
-    return int(rows[assessor[rows] == assessor[order[position]]].min()), int(order[position])
+    rows = row_order[offsets[item] : offsets[item + 1]]
+    return int(rows[assessor_codes[rows] == assessor_codes[row_order[position]]].min()), int(row_order[position])
 
 
 def _locate_row(parts: Sequence[PartRows], merged_row: int) -> tuple[str, str]:
@@ -595,11 +601,11 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
     )
 
 
-def _find_replaced(order: Codes, offsets: Integers, assessor: Codes, n_old: int) -> Booleans:
-    """Return a mask over `order` of the old rows that a new judgment of the same item and assessor replaces."""
-    is_new = order >= n_old
+def _find_replaced(row_order: Codes, offsets: Integers, assessor_codes: Codes, n_old: int) -> Booleans:
+    """Return a mask over `row_order` of the old rows that a new judgment of the same item and assessor replaces."""
+    is_new = row_order >= n_old
     item = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    pair = item * (int(assessor.max(initial=0)) + 1) + assessor[order]
+    pair = item * (int(assessor_codes.max(initial=0)) + 1) + assessor_codes[row_order]
     return ~is_new & np.isin(pair, pair[is_new])
 
 
