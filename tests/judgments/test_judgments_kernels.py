@@ -45,11 +45,11 @@ def test_repeated_leaves_the_first_or_the_last(items: list[list[int]]) -> None:
     first = [code in item[:at] for item in items for at, code in enumerate(item)]
     last = [code in item[at + 1 :] for item in items for at, code in enumerate(item)]
     order = np.arange(len(assessor), dtype=np.int32)
-    assert kernels.repeated(offsets, order, assessor, 4, False).tolist() == first
-    assert kernels.repeated(offsets, order, assessor, 4, True).tolist() == last
+    assert kernels.find_repeats(offsets, order, assessor, 4, False).tolist() == first
+    assert kernels.find_repeats(offsets, order, assessor, 4, True).tolist() == last
     shuffled = order[::-1].copy()
-    assert kernels.repeated(offsets, shuffled, assessor[::-1].copy(), 4, True).tolist() == last
-    kept, bounds = kernels.without(order, offsets, np.array(last, dtype=bool))
+    assert kernels.find_repeats(offsets, shuffled, assessor[::-1].copy(), 4, True).tolist() == last
+    kept, bounds = kernels.remove_rows(order, offsets, np.array(last, dtype=bool))
     assert kept.tolist() == [row for row, out in enumerate(last) if not out]
     assert np.diff(bounds).tolist() == [len(set(item)) for item in items]
 
@@ -57,7 +57,7 @@ def test_repeated_leaves_the_first_or_the_last(items: list[list[int]]) -> None:
 def coded(column: pa.Array) -> tuple[list[int], list[object]]:
     """Codes and ids by the kernels, however short the column."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ids, "LONG", 0)
+        patch.setattr(ids, "MIN_ROWS_FOR_HASH_TABLE", 0)
         codes, names = ids._encode_array(column)
     return codes.tolist(), names.to_pylist()
 

@@ -21,7 +21,7 @@ import crowdrank
 from crowdrank import read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments import limits
-from crowdrank.judgments.addresses import address_of, is_folder
+from crowdrank.judgments.addresses import is_parquet_folder, to_address
 from crowdrank.judgments.limits import parse_bytes
 from crowdrank.judgments.partitions import read_partitions
 from crowdrank.judgments.read import excluded_ids
@@ -97,7 +97,7 @@ def test_a_gzip_bomb_is_not_unpacked_beyond_the_limit(tmp_path: Path, monkeypatc
     with pytest.raises(InputError, match="decompressed, it takes more than 8,000,000 bytes"):
         read_judgments(path, max_bytes="8MB")
     assert 0 < len(largest) < 12
-    assert 0 < min(largest) <= max(largest) <= limits.CHUNK
+    assert 0 < min(largest) <= max(largest) <= limits.CHUNK_BYTES
 
 
 def test_malformed_rows_are_counted_without_being_kept(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_malformed_rows_are_counted_without_being_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.qrels", "a.letor"])
 def test_a_line_that_is_too_long_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crowdrank.judgments.limits.LONGEST_ROW", 100)
-    monkeypatch.setattr("crowdrank.judgments.sources.LONGEST_ROW", 100)
+    monkeypatch.setattr("crowdrank.judgments.limits.MAX_LINE_BYTES", 100)
+    monkeypatch.setattr("crowdrank.judgments.sources.MAX_LINE_BYTES", 100)
     with pytest.raises(InputError, match="the line is longer than"):
         read_gold(put(tmp_path, name, "x" * 101))
 
@@ -261,9 +261,9 @@ def test_file_addresses_name_files_and_folders(tmp_path: Path) -> None:
     for made in (str, Path):  # a Path leaves one slash
         assert len(read_judgments(made(f"file://{tmp_path}/a.csv"))) == 2
         assert len(read_gold(made(f"file://{tmp_path}/a.csv"))) == 2
-        assert is_folder(made(f"file://{tmp_path}"))
-        assert not is_folder(made(f"file://{tmp_path}/a.csv"))
-        assert address_of(made(f"file://{tmp_path}")) == str(tmp_path)
+        assert is_parquet_folder(made(f"file://{tmp_path}"))
+        assert not is_parquet_folder(made(f"file://{tmp_path}/a.csv"))
+        assert to_address(made(f"file://{tmp_path}")) == str(tmp_path)
     (tmp_path / "a.csv").unlink()
     assert len(read_partitions(f"file://{tmp_path}")) == 2
 

@@ -339,7 +339,7 @@ def test_gold_is_found_in_its_shard(tmp_path: Path) -> None:
     assert len(found) == int((gold.for_items(memory) >= 0).sum()) == 20
     for place in range(len(made.shards)):
         shard = made.load(place)
-        np.testing.assert_array_equal(found.of(place, shard.n_items), gold.for_items(shard))
+        np.testing.assert_array_equal(found.shard_grades(place, shard.n_items), gold.for_items(shard))
 
 
 def test_what_is_said_of_judgments_is_that_of_memory(tmp_path: Path) -> None:

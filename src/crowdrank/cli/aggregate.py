@@ -92,14 +92,14 @@ def aggregate(
     """
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus.checkpoints import CHECKPOINT
-    from crowdrank.judgments.addresses import is_folder
+    from crowdrank.judgments.addresses import is_parquet_folder
     from crowdrank.judgments.table import Judgments
     from crowdrank.judgments.write import check_qrels, is_qrels
 
     model = model_options.build()
     if computation.checkpoint is not None:
         check_output_folder(computation.checkpoint, CHECKPOINT)
-    on_disk = len(judgments) == 1 and is_folder(judgments[0])
+    on_disk = len(judgments) == 1 and is_parquet_folder(judgments[0])
     if on_disk:
         _check_folder(judgments[0], gold, outputs, reading)
     else:
@@ -122,7 +122,7 @@ def _check_folder(folder: Path, gold: Path | None, outputs: Outputs, reading: Re
     """Raise an error if the consensus of a folder of judgments cannot be written as requested."""
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus.on_disk import CONSENSUS
-    from crowdrank.judgments.addresses import address_of, is_within
+    from crowdrank.judgments.addresses import is_within, to_address
     from crowdrank.judgments.write import check_outputs
 
     require_unset(
@@ -134,7 +134,7 @@ def _check_folder(folder: Path, gold: Path | None, outputs: Outputs, reading: Re
     )
     if outputs.output is None:
         raise UsageError(f"{folder} is a folder", fix=Fix("name a folder for its consensus too, with {}", "output"))
-    if is_within(outputs.output, address_of(folder)):
+    if is_within(outputs.output, to_address(folder)):
         raise UsageError(f"is {outputs.output}, which is read", parameter="output", fix="choose another name")
     check_outputs({"assessors": outputs.assessors}, [gold])
     check_output_folder(outputs.output, CONSENSUS)

@@ -10,10 +10,10 @@ def datasets(json: AsJson = False) -> None:
     """List the public data sets that crowdrank reads, where to get them, and which are installed."""
     from rich.text import Text
 
-    from crowdrank.judgments.datasets import DATASETS, VARIABLE
+    from crowdrank.judgments.datasets import DATA_FOLDER_VARIABLE, DATASETS
 
     entries = [
-        {"name": d.name, "found": d.found, "about": d.about, "origin": d.origin, "files": list(d.files)}
+        {"name": d.name, "found": d.is_complete, "about": d.about, "origin": d.origin, "files": list(d.files)}
         for d in DATASETS.values()
     ]
     if json:
@@ -21,4 +21,4 @@ def datasets(json: AsJson = False) -> None:
         return
     rows = [[str(d["name"]), "yes" if d["found"] else "no", Text(f"{d['about']}\nfrom {d['origin']}")] for d in entries]
     print_cells(["data set", "found", "description"], rows, [True] * 3)
-    print_line(f"Data sets are searched in {VARIABLE}, each in the folder of its name.")
+    print_line(f"Data sets are searched in {DATA_FOLDER_VARIABLE}, each in the folder of its name.")

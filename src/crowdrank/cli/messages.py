@@ -32,9 +32,9 @@ class Command(TyperCommand):
 
 
 def _limit(max_bytes: str) -> Any:
-    from crowdrank.judgments.limits import default_limit
+    from crowdrank.judgments.limits import default_max_bytes
 
-    return default_limit(max_bytes)
+    return default_max_bytes(max_bytes)
 
 
 def render(message: Message) -> str:

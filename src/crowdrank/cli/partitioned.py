@@ -27,11 +27,11 @@ def require_unset(**options: object) -> None:
 
 def read_folder(folder: Path, work: Path | None, engine: Engine, reading: ReadOptions) -> ShardedJudgments:
     """Read the judgments of a folder into shards on disk, with a progress bar."""
-    from crowdrank.judgments.addresses import address_of
+    from crowdrank.judgments.addresses import to_address
     from crowdrank.judgments.partitions import read_partitions
 
     if work is None and engine.is_remote:
         problem = "the workers of another cluster need a folder for the shards that all of them see"
         raise UsageError(problem, fix=Fix("name it with {}", "work"))
     options = {name: value for name, value in asdict(reading).items() if name not in ONLY_FILES}
-    return read_partitions(address_of(folder), work=work, engine=engine, progress=True, **options)
+    return read_partitions(to_address(folder), work=work, engine=engine, progress=True, **options)

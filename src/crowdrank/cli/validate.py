@@ -46,7 +46,7 @@ def validate(
         crowdrank validate labels.csv --gold experts.qrels --features features.letor --run bm25.run
     """
     from crowdrank.engine.local import LocalEngine
-    from crowdrank.judgments.addresses import is_folder
+    from crowdrank.judgments.addresses import is_parquet_folder
     from crowdrank.judgments.validation import validate as validate_inputs
 
     files = [o.local_file(path) for path in (*(judgments or []), *(more_judgments or []))]
@@ -54,7 +54,7 @@ def validate(
         fixes = [Fix("give {}", name) for name in ("judgments", "gold", "features", "run")]
         raise UsageError("there is nothing to validate", fix=fixes)
     source: Any = files or None
-    if len(files) == 1 and is_folder(files[0]):
+    if len(files) == 1 and is_parquet_folder(files[0]):
         source = read_folder(files[0], None, LocalEngine(), replace(reading, on_bad_rows="skip"))
     report = validate_inputs(
         source,

@@ -23,10 +23,10 @@ import pyarrow.parquet as pq
 from crowdrank._files import write_file
 from crowdrank.errors import UsageError
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import parse_map, resolve
+from crowdrank.judgments.columns import parse_column_map, resolve_columns
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.sources import (
-    LONGEST_ROW,
+    MAX_LINE_BYTES,
     DelimitedSource,
     JsonLinesSource,
     ParquetSource,
@@ -85,8 +85,10 @@ class JudgmentFile:
                 f"{path} is not a table with one judgment a row, as judgments are added to; "
                 "write the result elsewhere with -o."
             )
-        mapped = {**layout.columns, **parse_map(columns)}
-        found = resolve(source.names, source=source.name, required=[], optional=ROLES, mapped=mapped)
+        mapped = {**layout.columns, **parse_column_map(columns)}
+        found = resolve_columns(
+            source.names, source=source.name, required_roles=[], optional_roles=ROLES, column_map=mapped
+        )
         return cls(Path(path), source, {name: role for role, name in found.items()})
 
     def lost(self, new: Judgments) -> list[str]:
@@ -209,7 +211,7 @@ class _Lines:
 
     def _records(self, lines: list[bytes]) -> Iterator[tuple[int, int, list[str]]]:
         """Each record below the header: its first line, the line after its last, and its cells."""
-        limit = csv.field_size_limit(LONGEST_ROW)
+        limit = csv.field_size_limit(MAX_LINE_BYTES)
         reader = csv.reader((line.decode("utf-8-sig", "replace") for line in lines), delimiter=self.separator)
         first, header = 0, True
         try:
@@ -275,8 +277,10 @@ def zoned(times: pa.ChunkedArray) -> bool | None:
 def batch_is_zoned(path: str | Path, *, format: str | None = None, columns: str | None = None) -> bool:
     """Whether the times of a batch say where in the world they are."""
     source, layout = open_source(path, format, None)
-    mapped = {**layout.columns, **parse_map(columns)}
-    found = resolve(source.names, source=source.name, required=[], optional=["time"], mapped=mapped)
+    mapped = {**layout.columns, **parse_column_map(columns)}
+    found = resolve_columns(
+        source.names, source=source.name, required_roles=[], optional_roles=["time"], column_map=mapped
+    )
     return "time" in found and bool(zoned(source.read([found["time"]], BadRows("skip"))[found["time"]]))
 
 

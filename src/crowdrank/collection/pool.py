@@ -17,8 +17,8 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import ALIASES, parse_map, refuse_duplicates, resolve
-from crowdrank.judgments.encode import as_floats
+from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, refuse_duplicate_columns, resolve_columns
+from crowdrank.judgments.encode import parse_floats
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.sources import Source, no_rows
 from crowdrank.judgments.table import NO_QUERY, Judgments
@@ -156,12 +156,12 @@ class Pool:
         pairs. A pair that stands there twice is taken once.
         """
         opened, _ = open_source(source, format, separator)
-        found = resolve(
+        found = resolve_columns(
             opened.names,
             source=opened.name,
-            required=["document"],
-            optional=["query", "assessor", "honeypot"],
-            mapped=parse_map(columns),
+            required_roles=["document"],
+            optional_roles=["query", "assessor", "honeypot"],
+            column_map=parse_column_map(columns),
         )
         table = opened.read(list(dict.fromkeys(found.values())), BadRows())
         if not len(table):
@@ -233,8 +233,10 @@ def read_roster(source: Any, prices: Mapping[str, float] | None = None, separato
     <Roster: 2 assessors (1 expert at 50, 1 llm at 1)>
     """
     opened, _ = open_source(source, None, separator)
-    refuse_duplicates(opened.names, opened.name)
-    found = resolve(opened.names, source=opened.name, required=["assessor"], optional=["cost"], aliases=ALIASES)
+    refuse_duplicate_columns(opened.names, opened.name)
+    found = resolve_columns(
+        opened.names, source=opened.name, required_roles=["assessor"], optional_roles=["cost"], aliases=COLUMN_ALIASES
+    )
     kind_column = ["kind"] if "kind" in opened.names else []
     table = opened.read([*found.values(), *kind_column], BadRows())
     if not len(table):
@@ -276,7 +278,7 @@ def _first_repeat(codes: NDArray[np.int32]) -> int:
 
 
 def _prices(roster: Roster, column: pa.ChunkedArray, source: Source) -> Floats:
-    told = as_floats(column)
+    told = parse_floats(column)
     bad = None if told is None else np.isinf(told) | (told < 0)
     if told is None or (bad is not None and bad.any()):
         row = 0 if bad is None else int(np.argmax(bad))

@@ -23,7 +23,7 @@ from crowdrank.collection.requests import Requests
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.encode import as_floats
+from crowdrank.judgments.encode import parse_floats
 from crowdrank.judgments.sources import DelimitedSource
 from crowdrank.judgments.table import Judgments
 from crowdrank.judgments.write import write_table
@@ -181,7 +181,7 @@ def _require_each(holds: pa.Array, problem: str, column: str, source: DelimitedS
 
 
 def _numbers(column: pa.ChunkedArray, name: str, source: DelimitedSource) -> Floats:
-    found = as_floats(column)
+    found = parse_floats(column)
     bad = None if found is None else ~((found >= 0) & (found <= LARGEST))
     if name == "had" and found is not None and bad is not None:
         bad |= found != np.floor(found)

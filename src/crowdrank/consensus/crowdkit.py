@@ -103,7 +103,7 @@ def read_tasks(frame: Any, known: Judgments | None = None) -> Judgments:
     coded = pa.table({"task": task, "worker": worker, "label": _coded(label, labels, grades)})
     # A scale has two grades at least, though a frame may hold one.
     judgments = read_judgments(coded, grades=grades if len(grades) > 1 else [*grades, grades[0] + 1])
-    return replace(judgments, labels=tuple(labels), backend=frames.backend_of(frame))
+    return replace(judgments, labels=tuple(labels), backend=frames.frame_library(frame))
 
 
 def _in_order(labels: list[Any]) -> tuple[list[Any], list[int]]:

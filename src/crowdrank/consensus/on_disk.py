@@ -24,7 +24,7 @@ from crowdrank._typing import Arrays
 from crowdrank.consensus import diagnostics
 from crowdrank.consensus.gold_accuracy import count_agreements
 from crowdrank.consensus.result import Consensus, check_assessor_table, check_documents, document_table
-from crowdrank.judgments.codes import scale_from
+from crowdrank.judgments.codes import restore_scale
 from crowdrank.judgments.gold import ShardGold
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments, shard_path
@@ -53,7 +53,7 @@ class StoredConsensus(Consensus):
             assessors = read_parquet(folder / ASSESSORS)
             check_assessor_table(assessors)
             labels = tuple(about.sequence("labels", is_scalar, "plain values"))
-            scale = scale_from(about.values["scale"])
+            scale = restore_scale(about.values["scale"])
             require(0 < len(labels) <= len(scale), "the labels do not fit the scale")
             values = {
                 "folder": folder,
@@ -115,7 +115,7 @@ class ShardWriter:
     def __call__(self, place: int, rows: Arrays) -> Arrays:
         """Write the rows of the shard at a place."""
         table = self.judgments.load(place)
-        gold = None if self.gold is None else self.gold.of(place, table.n_items)
+        gold = None if self.gold is None else self.gold.shard_grades(place, table.n_items)
         path = shard_path(self.folder, "part", self.judgments.shards[place].number, ".parquet")
         pq.write_table(document_table(table, rows), path, use_dictionary=["query", "grade", "judgments"])
         return {**sums(table, rows["relevance"], gold), "documents": np.array([table.n_items])}

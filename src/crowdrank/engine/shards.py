@@ -163,7 +163,9 @@ class OnDiskShards:
             assessor=table.assessor,
             grade=table.grade,
             item_query=self.judgments.query_numbers(number)[table.item_query],
-            gold=np.full(table.n_items, -1, np.int8) if self.gold is None else self.gold.of(number, table.n_items),
+            gold=np.full(table.n_items, -1, np.int8)
+            if self.gold is None
+            else self.gold.shard_grades(number, table.n_items),
             family=self._family,
             scale_of=table.assessor_scale,
             scale_sizes=tuple(len(scale) for scale in table.scales),

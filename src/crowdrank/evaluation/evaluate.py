@@ -28,7 +28,7 @@ from crowdrank.evaluation.measures import (
     parse_measure,
     parse_measures,
 )
-from crowdrank.judgments.frames import backend_of, column_names, from_arrow
+from crowdrank.judgments.frames import column_names, frame_library, from_arrow
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold, read_run
 
@@ -270,7 +270,7 @@ def evaluate(
         without_relevant=without_relevant,
         measures=parsed,
         conventions=conventions,
-        backend=backend_of(run),
+        backend=frame_library(run),
     )
 
 

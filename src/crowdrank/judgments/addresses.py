@@ -15,13 +15,14 @@ from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.sources import local_path, opened
 
-SUFFIXES = (".parquet", ".pq")
-MAX_LISTED = 3
-"""Maximum number of file names in a message."""
+PARQUET_SUFFIXES = (".parquet", ".pq")
+"""File suffixes of Parquet files, in lower case."""
+MAX_LISTED_FILES = 3
+"""Maximum number of file names that a message lists."""
 
 
 def is_remote(address: str | Path) -> bool:
-    """Return whether an address is for fsspec.
+    """Return whether an address has a protocol such as s3://, so that fsspec opens it.
 
     >>> is_remote("s3://bucket/labels"), is_remote("labels")
     (True, False)
@@ -29,49 +30,49 @@ def is_remote(address: str | Path) -> bool:
     return "://" in str(address)
 
 
-def address_of(path: str | Path) -> str:
-    """Return a path as an address: restore the slash of `s3:/bucket`, and make `file:///data` a plain path.
+def to_address(path: str | Path) -> str:
+    """Return the address of a path: `s3:/bucket` becomes `s3://bucket`, and `file:///data` becomes `/data`.
 
-    >>> address_of(Path("s3://bucket/labels")), address_of(Path("file:///data/labels"))
+    >>> to_address(Path("s3://bucket/labels")), to_address(Path("file:///data/labels"))
     ('s3://bucket/labels', '/data/labels')
     """
     path = local_path(path)
     return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])", r"\1://", str(path))
 
 
-def is_folder(path: str | Path) -> bool:
-    """Return whether an address is a folder of Parquet files, whose judgments stay on disk, or remote."""
-    if is_remote(address_of(path)):
+def is_parquet_folder(path: str | Path) -> bool:
+    """Return whether a path is remote or a local folder with Parquet files; its judgments are not read into memory."""
+    if is_remote(to_address(path)):
         return True
     folder = local_path(path)
-    return folder.is_dir() and any(name.lower().endswith(SUFFIXES) for name in visible_files(folder))
+    return folder.is_dir() and any(name.lower().endswith(PARQUET_SUFFIXES) for name in visible_files(folder))
 
 
-def is_within(path: str | Path, address: str | Path) -> bool:
-    """Return whether a path is a folder of judgments or inside it, so that output there would be read as input.
+def is_within(path: str | Path, folder: str | Path) -> bool:
+    """Return whether a path is a local folder or inside it; output in a folder of judgments would be read as input.
 
     >>> is_within("labels/out", "labels"), is_within("out", "labels"), is_within("out", "s3://labels")
     (True, False, False)
     """
-    return not is_remote(address) and Path(path).resolve().is_relative_to(Path(address).resolve())
+    return not is_remote(folder) and Path(path).resolve().is_relative_to(Path(folder).resolve())
 
 
-def partition_files(address: str | Path) -> tuple[list[str], list[str]]:
-    """Return the Parquet files and the other files of a folder and its subfolders, without hidden files.
+def split_parquet_files(address: str | Path) -> tuple[list[str], list[str]]:
+    """Return two lists of paths: the Parquet files of a folder and its subfolders, and the other visible files.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> for name in ("b.parquet", "a.parquet", "_a.parquet", "c.csv"):
     ...     (folder / name).touch()
-    >>> [[Path(name).name for name in names] for names in partition_files(folder)]
+    >>> [[Path(name).name for name in names] for names in split_parquet_files(folder)]
     [['a.parquet', 'b.parquet'], ['c.csv']]
     """
     names = visible_files(address)
-    files = [name for name in names if name.lower().endswith(SUFFIXES)]
-    others = [name for name in names if not name.lower().endswith(SUFFIXES)]
+    files = [name for name in names if name.lower().endswith(PARQUET_SUFFIXES)]
+    others = [name for name in names if not name.lower().endswith(PARQUET_SUFFIXES)]
     if not files and others:
         raise InputError(
-            f"there is no Parquet file in it, only {listed(others)}",
+            f"there is no Parquet file in it, only {describe_other_files(others)}",
             source=str(address),
             kind="no-file",
             fix=["read them in memory with read_judgments", "write them as Parquet"],
@@ -83,7 +84,7 @@ def partition_files(address: str | Path) -> tuple[list[str], list[str]]:
 
 
 def visible_files(address: str | Path) -> list[str]:
-    """Return the files of a folder and its subfolders in order of name, without hidden files and the manifest."""
+    """Return the sorted paths of the files in a folder and its subfolders, except hidden files and the manifest."""
     names = _remote_files(str(address)) if is_remote(address) else _local_files(Path(address))
     top = "" if str(address) == "." else str(address).rstrip("/")
     parts = {name: [part for part in name.removeprefix(top).split("/") if part] for name in names}
@@ -91,15 +92,15 @@ def visible_files(address: str | Path) -> list[str]:
     return sorted(name for name in names if name not in hidden and Path(name).name != MANIFEST)
 
 
-def listed(files: Sequence[str]) -> str:
-    """Return the number of files and the names of the first.
+def describe_other_files(paths: Sequence[str]) -> str:
+    """Return text for a message: the number of files, and the names of the first few.
 
-    >>> listed(["in/a.csv", "in/b.csv", "in/c.csv", "in/d.csv"]), listed(["in/a.csv"])
+    >>> describe_other_files(["in/a.csv", "in/b.csv", "in/c.csv", "in/d.csv"]), describe_other_files(["in/a.csv"])
     ('4 other files (a.csv, b.csv, c.csv, ...)', '1 other file (a.csv)')
     """
-    names = ", ".join(file.rsplit("/", 1)[-1] for file in files[:MAX_LISTED])
-    more = ", ..." if len(files) > MAX_LISTED else ""
-    return f"{counted(len(files), 'other file')} ({names}{more})"
+    names = ", ".join(file.rsplit("/", 1)[-1] for file in paths[:MAX_LISTED_FILES])
+    more = ", ..." if len(paths) > MAX_LISTED_FILES else ""
+    return f"{counted(len(paths), 'other file')} ({names}{more})"
 
 
 def _local_files(folder: Path) -> list[str]:
@@ -115,13 +116,14 @@ def _remote_files(address: str) -> list[str]:
     try:
         names = [system.unstrip_protocol(name) for name in system.find(path)]
     except Exception as problem:  # each store has its own errors
-        raise _unreachable(address, problem) from problem
+        raise _unreadable_error(address, problem) from problem
     if not names:
         raise InputError("there is no such folder", source=address, kind="no-file", fix="check the address")
     return names
 
 
 def _file_system(address: str) -> tuple[Any, str]:
+    """Return the fsspec file system of an address, and the path of the address in it."""
     try:
         import fsspec
     except ImportError as problem:
@@ -135,18 +137,18 @@ def _file_system(address: str) -> tuple[Any, str]:
     return system_and_path
 
 
-def _unreachable(address: str, problem: Exception) -> InputError:
-    reason = _first_line(problem)
+def _unreadable_error(address: str, error: Exception) -> InputError:
+    reason = _first_line(error)
     return InputError(f"it cannot be read ({reason})", source=address, fix="check the address and your permissions")
 
 
-def _first_line(problem: Exception) -> str:
-    return str(problem).split("\n")[0].rstrip(".")[:160] or type(problem).__name__
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n")[0].rstrip(".")[:160] or type(error).__name__
 
 
 @contextmanager
-def opened_at(address: str) -> Iterator[BinaryIO]:
-    """Open the bytes of a local or remote file; every problem with it is an `InputError`."""
+def open_address(address: str) -> Iterator[BinaryIO]:
+    """Open a local or remote file for reading bytes; raise InputError if it cannot be read."""
     if not is_remote(address):
         with opened(address, text=False) as stream:
             yield stream
@@ -158,11 +160,11 @@ def opened_at(address: str) -> Iterator[BinaryIO]:
     except InputError:
         raise
     except (OSError, ValueError, MemoryError, pa.ArrowException) as problem:
-        raise _unreachable(address, problem) from problem
+        raise _unreadable_error(address, problem) from problem
 
 
-def version_of(address: str) -> tuple[Any, ...]:
-    """Return values that change when a file changes: its size and its time or tag of modification."""
+def file_version(address: str) -> tuple[Any, ...]:
+    """Return values that change when a file changes: its size, and its modification time or ETag."""
     if not is_remote(address):
         about = Path(address).stat()
         return about.st_size, about.st_mtime_ns
@@ -170,5 +172,5 @@ def version_of(address: str) -> tuple[Any, ...]:
     try:
         info = system.info(path)
     except Exception as problem:  # each store has its own errors
-        raise _unreachable(address, problem) from problem
+        raise _unreadable_error(address, problem) from problem
     return tuple(str(info.get(name)) for name in ("size", "ETag", "etag", "mtime", "LastModified", "created"))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from crowdrank.errors import Fix, InputError, UsageError, near, shown
 
-ALIASES: Mapping[str, tuple[str, ...]] = {
+COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
     "query": ("query_id", "queryid", "qid", "topic", "topicid", "topic_id"),
     "document": (
         *("document_id", "documentid", "doc", "docid", "doc_id", "docno", "passage_id", "passageid"),
@@ -25,43 +25,66 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "honeypot": ("gold_answer", "honeypot_answer"),
     "score": ("relevance",),
 }
-"""Names of other tools and data sets for each role, in lower case."""
+"""Column names that other tools and data sets use for each role, in lower case."""
 
-GOLD_ALIASES = {**ALIASES, "grade": ("gold", "truth", "label", "rating", "relevance", "rel", "nist_grade")}
-"""Names for each role in a file of expert grades."""
+GOLD_COLUMN_ALIASES = {
+    **COLUMN_ALIASES,
+    "grade": ("gold", "truth", "label", "rating", "relevance", "rel", "nist_grade"),
+}
+"""Column names for each role in a file of expert grades, in lower case."""
 
-OWN_IDS: Mapping[str, tuple[str, ...]] = {
+ID_COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
     "query": ("query_id", "queryid", "qid"),
     "document": ("document_id", "documentid", "doc_id", "docid", "docno"),
     "assessor": ("assessor_id",),
 }
-"""Names of id columns, which are preferred to a column with the name of the role: that one may hold text."""
+"""Names of id columns by role, in lower case.
 
-ID_NAMES = frozenset(name for role in ("query", "document", "assessor", "family") for name in (role, *ALIASES[role]))
-"""Names of columns of ids, in lower case."""
+They are preferred to a column named like the role, which may hold text: `query_id` to `query`.
+"""
 
-GRADE_LIKE = frozenset(
-    ("grade", *ALIASES["grade"], *GOLD_ALIASES["grade"], "target", "y", "ground_truth", "expert_grade", "gold_grade")
+ID_COLUMN_NAMES = frozenset(
+    name for role in ("query", "document", "assessor", "family") for name in (role, *COLUMN_ALIASES[role])
+)
+"""All names of columns that hold ids, in lower case."""
+
+GRADE_LIKE_COLUMNS = frozenset(
+    (
+        "grade",
+        *COLUMN_ALIASES["grade"],
+        *GOLD_COLUMN_ALIASES["grade"],
+        "target",
+        "y",
+        "ground_truth",
+        "expert_grade",
+        "gold_grade",
+    )
 )
 """Names of columns that are not used as features, because they probably hold the grade."""
 
-TEXT_LIKE = frozenset(("query", "document", "doc", "text", "query_text", "title", "body", "url", "passage"))
+TEXT_LIKE_COLUMNS = frozenset(("query", "document", "doc", "text", "query_text", "title", "body", "url", "passage"))
 """Names of columns that are not used as features if they hold text."""
 
 
-def parse_map(text: str | Mapping[str, str] | None) -> dict[str, str]:
-    """Return a column map from `query=topicID,document=docID` or from a mapping.
+def parse_column_map(column_map: str | Mapping[str, str] | None) -> dict[str, str]:
+    """Return column names by role, parsed from text such as `query=topicID,document=docID` or from a mapping.
 
-    >>> parse_map("query=topicID, grade=label")
+    >>> parse_column_map("query=topicID, grade=label")
     {'query': 'topicID', 'grade': 'label'}
     """
-    if text is None:
+    if column_map is None:
         return {}
-    pairs = text.items() if isinstance(text, Mapping) else [_pair(part) for part in text.split(",") if part.strip()]
+    pairs = (
+        column_map.items()
+        if isinstance(column_map, Mapping)
+        else [_parse_role_and_column(part) for part in column_map.split(",") if part.strip()]
+    )
     mapped: dict[str, str] = {}
     for role, name in pairs:
-        if role not in ALIASES:
-            problem = f"has the unknown role '{role}'{near(role, ALIASES)}; the roles are: {', '.join(ALIASES)}"
+        if role not in COLUMN_ALIASES:
+            problem = (
+                f"has the unknown role '{role}'{near(role, COLUMN_ALIASES)}; the roles are: {', '.join(COLUMN_ALIASES)}"
+            )
             raise UsageError(problem, parameter="columns")
         if role in mapped:
             raise UsageError(f"gives the role '{role}' twice; give it once", parameter="columns")
@@ -71,32 +94,33 @@ def parse_map(text: str | Mapping[str, str] | None) -> dict[str, str]:
     return mapped
 
 
-def _pair(part: str) -> tuple[str, str]:
-    role, equals, name = part.partition("=")
+def _parse_role_and_column(text: str) -> tuple[str, str]:
+    """Parse `query=topicID` into a role and a column name."""
+    role, equals, name = text.partition("=")
     if not equals or not name.strip():
-        problem = f"cannot be read at '{part.strip()}'; write role=column, as in query=topicID"
+        problem = f"cannot be read at '{text.strip()}'; write role=column, as in query=topicID"
         raise UsageError(problem, parameter="columns")
     return role.strip(), name.strip()
 
 
-def resolve(
-    names: Sequence[str],
+def resolve_columns(
+    column_names: Sequence[str],
     *,
     source: str,
-    required: Sequence[str],
-    optional: Sequence[str] = (),
-    mapped: Mapping[str, str] | None = None,
-    aliases: Mapping[str, tuple[str, ...]] = ALIASES,
+    required_roles: Sequence[str],
+    optional_roles: Sequence[str] = (),
+    column_map: Mapping[str, str] | None = None,
+    aliases: Mapping[str, tuple[str, ...]] = COLUMN_ALIASES,
 ) -> dict[str, str]:
-    """Return the column for each role.
+    """Return the name of the column for each role.
 
     Args:
-        names: column names of the table.
+        column_names: names of all columns of the table.
         source: name of the table, for messages.
-        required: roles that need a column.
-        optional: roles that may lack one.
-        mapped: columns given by the user, by role.
-        aliases: other names for each role.
+        required_roles: roles that must have a column.
+        optional_roles: roles that may have a column.
+        column_map: column names by role that the user gave.
+        aliases: other column names for each role, in lower case.
 
     Returns:
         Column names by role.
@@ -104,27 +128,30 @@ def resolve(
     Raises:
         InputError: a required role has no column, or a role has several that fit.
 
-    >>> resolve(["qid", "query", "docid", "judge", "label"], source="labels.tsv",
-    ...         required=["document", "assessor", "grade"], optional=["query"])
+    >>> resolve_columns(["qid", "query", "docid", "judge", "label"], source="labels.tsv",
+    ...                 required_roles=["document", "assessor", "grade"], optional_roles=["query"])
     {'document': 'docid', 'assessor': 'judge', 'grade': 'label', 'query': 'qid'}
 
     """
-    refuse_duplicates(names, source)
-    mapped = mapped or {}
-    for role, name in mapped.items():
-        if name not in names:
-            problem, fix = f"there is no column {shown(name)} for {role}", f"the columns are: {listed(names)}"
+    refuse_duplicate_columns(column_names, source)
+    column_map = column_map or {}
+    for role, name in column_map.items():
+        if name not in column_names:
+            problem, fix = (
+                f"there is no column {shown(name)} for {role}",
+                f"the columns are: {quote_names(column_names)}",
+            )
             raise InputError(problem, source=source, kind="no-column", fix=fix)
-    free = [name for name in names if name not in mapped.values()]
+    free = [name for name in column_names if name not in column_map.values()]
     columns: dict[str, str] = {}
-    for role in (*required, *optional):
-        column = mapped.get(role) or _by_name(role, free, aliases, source)
+    for role in (*required_roles, *optional_roles):
+        column = column_map.get(role) or _find_column(role, free, aliases, source)
         if column is not None:
             columns[role] = column
-    missing = [role for role in required if role not in columns]
+    missing = [role for role in required_roles if role not in columns]
     if missing:
         raise InputError(
-            f"there is no column for {' and '.join(missing)}; the columns are: {listed(names) or 'none'}",
+            f"there is no column for {' and '.join(missing)}; the columns are: {quote_names(column_names) or 'none'}",
             source=source,
             kind="no-column",
             fix=Fix("name them with {}", "columns", ",".join(f"{role}=NAME" for role in missing)),
@@ -132,23 +159,30 @@ def resolve(
     return columns
 
 
-def refuse_duplicates(names: Sequence[str], source: str) -> None:
+def refuse_duplicate_columns(column_names: Sequence[str], source: str) -> None:
     """Raise InputError if a column name occurs twice."""
-    repeated = [name for name, count in Counter(names).items() if count > 1]
+    repeated = [name for name, count in Counter(column_names).items() if count > 1]
     if repeated:
-        problem, fix = f"the column {shown(repeated[0])} occurs twice", f"rename one of: {listed(names)}"
+        problem, fix = f"the column {shown(repeated[0])} occurs twice", f"rename one of: {quote_names(column_names)}"
         raise InputError(problem, source=source, fix=fix)
 
 
-def _by_name(role: str, names: Sequence[str], aliases: Mapping[str, tuple[str, ...]], source: str) -> str | None:
-    """Return the column for a role: an id column of the role, its own name, or another alias."""
-    known = aliases.get(role, ())
-    own_ids = [alias for alias in OWN_IDS.get(role, ()) if alias in known]
-    tiers = (_matching(names, own_ids), [role] if role in names else _matching(names, (role,)))
-    candidates = next((tier for tier in tiers if tier), None) or _prefer_ids(_matching(names, known))
+def _find_column(
+    role: str, column_names: Sequence[str], aliases: Mapping[str, tuple[str, ...]], source: str
+) -> str | None:
+    """Return the column for a role: an id column, a column named like the role, or one with another alias."""
+    role_aliases = aliases.get(role, ())
+    own_ids = [alias for alias in ID_COLUMN_ALIASES.get(role, ()) if alias in role_aliases]
+    preferred = (
+        _columns_named(column_names, own_ids),
+        [role] if role in column_names else _columns_named(column_names, (role,)),
+    )
+    candidates = next((matches for matches in preferred if matches), None) or _prefer_id_columns(
+        _columns_named(column_names, role_aliases)
+    )
     if len(candidates) > 1:
         raise InputError(
-            f"the columns {listed(candidates)} could each be the {role}",
+            f"the columns {quote_names(candidates)} could each be the {role}",
             source=source,
             kind="ambiguous-column",
             fix=Fix("say which with {}", "columns", f"{role}={candidates[0]}"),
@@ -156,26 +190,27 @@ def _by_name(role: str, names: Sequence[str], aliases: Mapping[str, tuple[str, .
     return candidates[0] if candidates else None
 
 
-def _matching(names: Iterable[str], wanted: Iterable[str]) -> list[str]:
-    wanted = set(wanted)
-    return [name for name in names if name.casefold() in wanted]
+def _columns_named(column_names: Iterable[str], lowercase_names: Iterable[str]) -> list[str]:
+    """Return the columns whose lower-case name is one of `lowercase_names`."""
+    lowercase_names = set(lowercase_names)
+    return [name for name in column_names if name.casefold() in lowercase_names]
 
 
-def _prefer_ids(names: list[str]) -> list[str]:
-    """Return the id column of a pair such as `worker` and `worker_id`, and other columns unchanged.
+def _prefer_id_columns(column_names: list[str]) -> list[str]:
+    """Drop columns such as `worker` if there is also an id column such as `worker_id`.
 
-    >>> _prefer_ids(["worker", "worker_id"]), _prefer_ids(["worker", "judge_id"])
+    >>> _prefer_id_columns(["worker", "worker_id"]), _prefer_id_columns(["worker", "judge_id"])
     (['worker_id'], ['worker', 'judge_id'])
     """
-    stems = {name: name.casefold().removesuffix("id").removesuffix("_") for name in names}
+    stems = {name: name.casefold().removesuffix("id").removesuffix("_") for name in column_names}
     with_id = {stem for name, stem in stems.items() if stem != name.casefold()}
     return [name for name, stem in stems.items() if stem != name.casefold() or stem not in with_id]
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return quoted names, at most twelve.
+def quote_names(names: Sequence[str]) -> str:
+    """Return names in quotes, separated by commas; after twelve names, only the number of the others.
 
-    >>> listed(["qid", "docid"])
+    >>> quote_names(["qid", "docid"])
     "'qid', 'docid'"
     """
     more = f" and {len(names) - 12} more" if len(names) > 12 else ""

@@ -1,4 +1,4 @@
-"""Public data sets, read in the form in which they are published."""
+"""Read public data sets from the files that their authors publish."""
 
 from __future__ import annotations
 
@@ -13,35 +13,48 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.table import Judgments
 
-VARIABLE = "CROWDRANK_DATA"
+DATA_FOLDER_VARIABLE = "CROWDRANK_DATA"
+"""Name of the environment variable with the folder of all data sets."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A public data set: description, origin and options of reading."""
+    """A public data set, and how to read it.
+
+    Attributes:
+        name: name of the data set and of its folder.
+        about: description in one line.
+        origin: web page and paper of the data set.
+        files: names of all files in the folder.
+        judgments: file name and options for :func:`crowdrank.read_judgments`, if there are judgments.
+        gold: file name and options for :func:`crowdrank.read_gold`, if there are expert grades.
+
+    """
 
     name: str
     about: str
     origin: str
     files: tuple[str, ...]
-    judgments: tuple[str, Mapping[str, Any]] | None = None  # file and options of `read_judgments`
-    gold: tuple[str, Mapping[str, Any]] | None = None  # file and options of `read_gold`
+    judgments: tuple[str, Mapping[str, Any]] | None = None
+    gold: tuple[str, Mapping[str, Any]] | None = None
 
     @property
     def folder(self) -> Path | None:
-        """Folder of the data set under CROWDRANK_DATA, if that is set."""
-        root = os.environ.get(VARIABLE)
+        """Folder of the data set, or None if the environment variable CROWDRANK_DATA is not set."""
+        root = os.environ.get(DATA_FOLDER_VARIABLE)
         return Path(root) / self.name if root else None
 
     @property
-    def found(self) -> bool:
-        """Whether all files exist."""
+    def is_complete(self) -> bool:
+        """Whether all files of the data set are in its folder."""
         return self.folder is not None and all((self.folder / name).is_file() for name in self.files)
 
     def path(self, name: str) -> Path:
-        """Return the path of a file; raise an error that says where to get it if it does not exist."""
+        """Return the path of a file; if it does not exist, raise an error that names the download page."""
         if self.folder is None:
-            raise UsageError(f"Set {VARIABLE} to the folder that holds {self.name}/; get it from {self.origin}.")
+            raise UsageError(
+                f"Set {DATA_FOLDER_VARIABLE} to the folder that holds {self.name}/; get it from {self.origin}."
+            )
         path = self.folder / name
         if not path.is_file():
             raise InputError(
@@ -50,18 +63,18 @@ class Dataset:
         return path
 
     def read_judgments(self, **options: Any) -> Judgments:
-        """Read the judgments; options as in :func:`crowdrank.read_judgments`."""
+        """Read the judgments; `options` override those of the data set (see :func:`crowdrank.read_judgments`)."""
         if self.judgments is None:
             raise UsageError(f"The data set {self.name} has no judgments by several assessors.")
-        name, known = self.judgments
-        return read_judgments(self.path(name), **{**known, **options})
+        name, default_options = self.judgments
+        return read_judgments(self.path(name), **{**default_options, **options})
 
     def read_gold(self, **options: Any) -> Gold:
-        """Read the expert grades; options as in :func:`crowdrank.read_gold`."""
+        """Read the expert grades; `options` override those of the data set (see :func:`crowdrank.read_gold`)."""
         if self.gold is None:
             raise UsageError(f"The data set {self.name} has no file of expert grades; read each part with read_gold.")
-        name, known = self.gold
-        return read_gold(self.path(name), **{**known, **options})
+        name, default_options = self.gold
+        return read_gold(self.path(name), **{**default_options, **options})
 
 
 DATASETS: Mapping[str, Dataset] = {

@@ -14,21 +14,21 @@ import pyarrow as pa
 
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.limits import MAX_BYTES, too_large
+from crowdrank.judgments.limits import MAX_BYTES, too_large_error
 from crowdrank.judgments.sources import LARGEST_EXACT, Source, is_text, no_rows, opened, text_cell
 
 BYTES_PER_CELL = 64
-"""Approximate memory of a cell while it is read."""
-MAX_ROWS = 1_048_576
-"""Maximum number of rows of a sheet (a limit of the format)."""
+"""Approximate number of bytes of memory per cell."""
+MAX_SHEET_ROWS = 1_048_576
+"""Maximum number of rows of a sheet that the file format allows."""
 
 
 class ExcelSource(Source):
-    """The first sheet of a workbook; its first row that is not blank is the header, and every cell becomes text."""
+    """The first sheet of a workbook; the first row that is not blank is the header, and all cells are read as text."""
 
     def __init__(self, path: str | Path, max_bytes: int = MAX_BYTES) -> None:
         self.path, self.name, self.max_bytes = Path(path), str(path), max_bytes
-        with self._sheet() as rows:
+        with self._open_sheet() as rows:
             self._header, cells = next(((number, row) for number, row in rows if any(row)), (0, ()))
         header = [text_cell(cell) for cell in cells]
         while header and header[-1] is None:
@@ -40,8 +40,8 @@ class ExcelSource(Source):
         self._rows: list[int] = []
 
     @contextmanager
-    def _sheet(self) -> Iterator[Iterator[tuple[int, Sequence[Any]]]]:
-        """Open the first sheet; yield an iterator over the numbers and cells of its rows."""
+    def _open_sheet(self) -> Iterator[Iterator[tuple[int, Sequence[Any]]]]:
+        """Open the first sheet as an iterator of (row number, cells)."""
         try:
             import openpyxl
         except ImportError as problem:
@@ -52,11 +52,11 @@ class ExcelSource(Source):
         with opened(self.path, text=False) as stream, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of features that are not read, such as data validation
             try:
-                self._require_size(stream)
+                self._check_decompressed_size(stream)
                 book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
                 sheet = book.worksheets[0]
                 sheet.reset_dimensions()  # a damaged file may state any size
-                yield self._numbered(sheet)
+                yield self._numbered_rows(sheet)
             except (InputError, MemoryError):
                 raise
             except Exception as problem:  # damaged parts raise many errors: KeyError, ValueError, ParseError, ...
@@ -67,49 +67,52 @@ class ExcelSource(Source):
                     fix="save it again as .xlsx or as CSV",
                 ) from problem
 
-    def _require_size(self, stream: Any) -> None:
-        """Raise InputError if the decompressed parts exceed the limit."""
+    def _check_decompressed_size(self, stream: Any) -> None:
+        """Raise InputError if the decompressed workbook is larger than `max_bytes`."""
         with zipfile.ZipFile(stream) as archive:
             if sum(part.file_size for part in archive.infolist()) > self.max_bytes:
-                raise too_large(self.name, "decompressed, it", self.max_bytes)
+                raise too_large_error(self.name, "decompressed, it", self.max_bytes)
         stream.seek(0)
 
-    def _numbered(self, sheet: Any) -> Iterator[tuple[int, Sequence[Any]]]:
+    def _numbered_rows(self, sheet: Any) -> Iterator[tuple[int, Sequence[Any]]]:
+        """Yield the number and the cells of each row; raise InputError if the cells take more than `max_bytes`."""
         n_bytes = 0
-        for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
+        for row_number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
             n_bytes += len(row) * BYTES_PER_CELL
-            if n_bytes > self.max_bytes or number > MAX_ROWS:
-                raise too_large(self.name, "its cells", self.max_bytes)
-            yield number, row
+            if n_bytes > self.max_bytes or row_number > MAX_SHEET_ROWS:
+                raise too_large_error(self.name, "its cells", self.max_bytes)
+            yield row_number, row
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """Return the columns `names`, every cell as text; blank rows are left out."""
+        """Return the columns `names` as text, without blank rows."""
         self._rows = []
         columns: dict[str, list[Any]] = {name: [] for name in names}
-        with self._sheet() as rows:
-            for number, row in rows:
-                if number <= self._header or all(cell is None or cell == "" for cell in row):
+        with self._open_sheet() as rows:
+            for row_number, row in rows:
+                if row_number <= self._header or all(cell is None or cell == "" for cell in row):
                     continue
-                self._rows.append(number)
+                self._rows.append(row_number)
                 for name, column in columns.items():
                     position = self._positions[name]
                     column.append(row[position] if position < len(row) else None)
-        return pa.table({name: pa.array(self._texts(name, cells), pa.string()) for name, cells in columns.items()})
+        return pa.table(
+            {name: pa.array(self._cells_as_text(name, cells), pa.string()) for name, cells in columns.items()}
+        )
 
-    def _texts(self, name: str, cells: list[Any]) -> Iterator[str | None]:
-        """Yield the cells of a column as text; raise InputError if a whole number lost digits."""
-        whole = all(cell.is_integer() for cell in cells if isinstance(cell, float))
+    def _cells_as_text(self, column_name: str, cells: list[Any]) -> Iterator[str | None]:
+        """Yield the cells of a column as text; raise InputError if an integer has more digits than Excel stores."""
+        all_integers = all(cell.is_integer() for cell in cells if isinstance(cell, float))
         for row, cell in enumerate(cells):
-            if isinstance(cell, float) and whole and abs(cell) >= LARGEST_EXACT:
+            if isinstance(cell, float) and all_integers and abs(cell) >= LARGEST_EXACT:
                 problem = f"{shown(cell)} has more digits than Excel stores"
-                raise self._unusable(row, name, problem, "format the column as text and enter the ids again")
+                raise self._cell_error(row, column_name, problem, "format the column as text and enter the ids again")
             if isinstance(cell, str) and not is_text(cell):
-                raise self._unusable(row, name, f"{shown(cell)} is not text", "remove the lone surrogate")
+                raise self._cell_error(row, column_name, f"{shown(cell)} is not text", "remove the lone surrogate")
             yield cell.isoformat() if isinstance(cell, datetime | date | time) else text_cell(cell)
 
-    def _unusable(self, row: int, name: str, problem: str, fix: str) -> InputError:
-        return InputError(problem, source=self.name, place=self.place(row), column=name, fix=fix)
+    def _cell_error(self, row: int, column_name: str, problem: str, advice: str) -> InputError:
+        return InputError(problem, source=self.name, place=self.place(row), column=column_name, fix=advice)
 
     def place(self, row: int) -> str:
-        """Return the number of a row and its number in the sheet."""
+        """Return text that locates a row of the table: its number, and its row number in the sheet."""
         return f"row {row + 1} (row {self._rows[row]} of the sheet)"

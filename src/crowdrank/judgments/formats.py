@@ -17,7 +17,7 @@ from crowdrank._base import require_one_of
 from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import ALIASES
+from crowdrank.judgments.columns import COLUMN_ALIASES
 from crowdrank.judgments.excel import ExcelSource
 from crowdrank.judgments.letor import LetorSource
 from crowdrank.judgments.limits import parse_bytes
@@ -39,7 +39,8 @@ from crowdrank.judgments.sources import (
 )
 
 FORMATS: tuple[str, ...] = get_args(Format)
-SUFFIXES = {
+"""Names of all formats."""
+FORMAT_BY_SUFFIX = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
@@ -56,45 +57,56 @@ SUFFIXES = {
     ".svm": "letor",
     ".svmlight": "letor",
 }
-QRELS = ("query", "iteration", "document", "grade")
-RUN = ("query", "q0", "document", "rank", "score", "tag")
-ZIP = b"PK\x03\x04"
-UNREADABLE = {
+"""Name of the format for each file suffix, in lower case."""
+QRELS_COLUMNS = ("query", "iteration", "document", "grade")
+"""Columns of a TREC qrels file."""
+RUN_COLUMNS = ("query", "q0", "document", "rank", "score", "tag")
+"""Columns of a TREC run file."""
+ZIP_SIGNATURE = b"PK\x03\x04"
+"""First bytes of a ZIP archive; Excel workbooks are ZIP archives."""
+UNSUPPORTED_SIGNATURES = {
     b"%PDF": ("a PDF file", EXPORT_AS_CSV),
     b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "save it as .xlsx or as CSV"),
     b"\x1f\x8b": ("compressed with gzip, but its name does not end in .gz", "rename it"),
     b"\x89PNG": ("an image", EXPORT_AS_CSV),
     b"\xff\xd8\xff": ("an image", EXPORT_AS_CSV),
 }
-"""Descriptions of formats that are not read, and fixes, by the first bytes of a file."""
+"""Description and advice for each unsupported format, by the first bytes of a file."""
 HEAD_BYTES = 1 << 20
-"""Number of bytes in which the first lines of a file are looked for."""
+"""Number of bytes that are read to recognize the format."""
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Columns and answers that a named format defines."""
+class FormatLayout:
+    """Column names and answers that a format defines.
+
+    Attributes:
+        columns: column names of judgments by role.
+        gold_columns: column names of expert grades by role.
+        unjudgeable: answers that mean that the assessor could not judge the document.
+
+    """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     gold_columns: Mapping[str, str] = field(default_factory=dict)
     unjudgeable: Sequence[str] = ()
 
 
-LAYOUTS: Mapping[str, Layout] = {
-    "trec-rf10": Layout(
+LAYOUT_BY_FORMAT: Mapping[str, FormatLayout] = {
+    "trec-rf10": FormatLayout(
         {"query": "topicID", "document": "docID", "assessor": "workerID", "grade": "label", "honeypot": "planted"},
         {"query": "topicID", "document": "docID", "grade": "gold"},
         ("-2",),
     ),
-    "crowd-kit": Layout({"document": "task", "assessor": "worker", "grade": "label"}),
+    "crowd-kit": FormatLayout({"document": "task", "assessor": "worker", "grade": "label"}),
 }
 
 
 class TrecRF10Source(DelimitedSource):
     """The crowd judgments of the TREC 2010 Relevance Feedback track, as published.
 
-    The column `gold` is -1 where NIST did not judge, and -2 for planted broken links, which are honeypots: the right
-    answer is 'broken link'.
+    The column `gold` is -1 where NIST did not judge. It is -2 for broken links that were planted as honeypots, whose
+    correct answer is 'broken link'.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -105,7 +117,7 @@ class TrecRF10Source(DelimitedSource):
         self._rows_with_gold = np.empty(0, np.int64)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """Return the columns `names`; with `gold`, rows without a NIST grade are left out and counted."""
+        """Return the columns `names`; if `gold` is one of them, leave out and count rows without a NIST grade."""
         in_file = [name for name in names if name != "planted"]
         table = super().read([*dict.fromkeys((*in_file, "gold"))], bad_rows)
         gold = pc.utf8_trim_whitespace(table["gold"])
@@ -115,11 +127,11 @@ class TrecRF10Source(DelimitedSource):
         if "gold" not in names:
             return table.select(in_file)
         self._rows_with_gold = np.flatnonzero(np.asarray(pc.not_equal(gold, "-1")))
-        bad_rows.leave_out("no gold grade", len(table) - len(self._rows_with_gold))
+        bad_rows.count_left_out("no gold grade", len(table) - len(self._rows_with_gold))
         return table.take(pa.array(self._rows_with_gold))
 
     def place(self, row: int) -> str:
-        """Return the number of a row and its line in the file."""
+        """Return text that locates a row of the table: its number, and its line in the file."""
         return super().place(int(self._rows_with_gold[row]) if len(self._rows_with_gold) else row)
 
 
@@ -129,15 +141,15 @@ def format_by_suffix(path: str | Path) -> str | None:
     >>> format_by_suffix("labels.tsv.gz"), format_by_suffix("labels.txt")
     ('tsv', None)
     """
-    return SUFFIXES.get(Path(Path(path).name.lower().removesuffix(".gz")).suffix)
+    return FORMAT_BY_SUFFIX.get(Path(Path(path).name.lower().removesuffix(".gz")).suffix)
 
 
 def detect_format(path: str | Path) -> str | None:
-    """Return the format of a file by its suffix and content, or None if neither shows it."""
+    """Return the format of a file by its suffix and content, or None if it is not recognized."""
     suffix = format_by_suffix(path)
     with opened(path, text=False) as stream:
         head = stream.read(4)
-    if head == ZIP:
+    if head == ZIP_SIGNATURE:
         return "xlsx"
     if suffix in ("parquet", "xlsx", "jsonl") or (suffix is None and head == b"PAR1"):
         return suffix or "parquet"
@@ -148,7 +160,7 @@ def detect_format(path: str | Path) -> str | None:
 
 
 def _format_by_content(path: str | Path) -> str | None:
-    """Return the format of a text file by its first lines with content."""
+    """Return the format of a text file by its first lines that are not blank, or None if it is not recognized."""
     with opened(path) as stream:
         head = codecs.getincrementaldecoder("utf-8-sig")().decode(stream.read(HEAD_BYTES))
     first, second, *_ = [*filter(None, map(str.strip, head.split("\n"))), "", ""]
@@ -157,49 +169,49 @@ def _format_by_content(path: str | Path) -> str | None:
         return "letor"
     if first.startswith(("[", "{")):
         return "jsonl" if first.endswith("}") and second.startswith("{") else "json"
-    if len(words) == 4 and _is_iteration(words[1]) and _is_whole(words[3]) and "," not in first:
+    if len(words) == 4 and _is_iteration(words[1]) and _is_integer(words[3]) and "," not in first:
         return "qrels"
-    if len(words) == 6 and _is_iteration(words[1]) and _is_whole(words[3]) and "," not in first:
+    if len(words) == 6 and _is_iteration(words[1]) and _is_integer(words[3]) and "," not in first:
         return "run"
-    return _table_format(first)
+    return _format_by_header(first)
 
 
-def _table_format(header: str) -> str | None:
-    """Return the format of a table by its header, if at least two columns have known names."""
+def _format_by_header(header: str) -> str | None:
+    """Return the format of a table by its header, or None if fewer than two columns have known names."""
     if header.split("\t") == ["topicID", "workerID", "docID", "gold", "label"]:
         return "trec-rf10"
-    known = {name for role, aliases in ALIASES.items() for name in (role, *aliases)}
+    known_names = {name for role, aliases in COLUMN_ALIASES.items() for name in (role, *aliases)}
     cells = [cell.strip(' "').casefold() for cell in re.split(f"[{''.join(SEPARATORS)}]", header)]
-    if len(known.intersection(cells)) < 2 and not any(marker in header for marker in (TOLOKA, MTURK)):
+    if len(known_names.intersection(cells)) < 2 and not any(marker in header for marker in (TOLOKA, MTURK)):
         return None
     return "tsv" if "\t" in header else "csv"
 
 
 def _is_iteration(word: str) -> bool:
-    """Return whether a word is the unused second column of qrels and runs."""
-    return word.upper() == "Q0" or _is_whole(word)
+    """Return whether a word can be in the second column of qrels and runs, which is ignored."""
+    return word.upper() == "Q0" or _is_integer(word)
 
 
-def _is_whole(word: str) -> bool:
+def _is_integer(word: str) -> bool:
     return word.removeprefix("-").isdecimal()
 
 
 def open_source(
-    what: Any,
+    source: Any,
     format: str | None = None,
     separator: str | None = None,
     max_bytes: int | str | None = None,
     *,
-    books: bool = True,
-) -> tuple[Source, Layout]:
+    allow_books: bool = True,
+) -> tuple[Source, FormatLayout]:
     """Open a file or a DataFrame.
 
     Args:
-        what: a path or a DataFrame.
+        source: a path or a DataFrame.
         format: name of the format; by default it is detected.
-        separator: separator of a text file.
+        separator: character between the cells of a text file; by default it is detected.
         max_bytes: maximum size of the decompressed file.
-        books: whether a table can be a book of Quepid, whose header a table of features or scores can have too.
+        allow_books: whether to recognize exports of Quepid books; a table of features can have the same header.
 
     Returns:
         The source and the layout of its format.
@@ -211,16 +223,16 @@ def open_source(
     """
     if format is not None:
         require_one_of("format", format, FORMATS)
-    if not isinstance(what, str | Path):
-        if not frames.is_frame(what):
-            raise UsageError(f"A path or a DataFrame is required, not {type(what).__name__}.")
+    if not isinstance(source, str | Path):
+        if not frames.is_frame(source):
+            raise UsageError(f"A path or a DataFrame is required, not {type(source).__name__}.")
         if format not in (None, "crowd-kit"):
             raise UsageError("is for files; leave it out for a DataFrame", parameter="format")
-        return FrameSource(what), LAYOUTS.get(format or "", Layout())
+        return FrameSource(source), LAYOUT_BY_FORMAT.get(format or "", FormatLayout())
     limit = parse_bytes(max_bytes)
-    path = local_path(what)
+    path = local_path(source)
     check_size(path, limit)  # first, because it reports a missing file
-    _refuse_unreadable(path, format)
+    _refuse_unsupported(path, format)
     detected = detect_format(path) if format in (None, "crowd-kit") else format
     if detected is None:
         raise InputError(
@@ -229,25 +241,26 @@ def open_source(
             kind="unknown-format",
             fix=Fix(f"give the format ({', '.join(FORMATS)}) with {{}}", "format", "csv"),
         )
-    source = _file_source(path, detected, _checked_separator(separator), limit, books)
-    return source, LAYOUTS.get(format or detected, Layout())
+    source = _open_file(path, detected, _parse_separator(separator), limit, allow_books)
+    return source, LAYOUT_BY_FORMAT.get(format or detected, FormatLayout())
 
 
-def _refuse_unreadable(path: Path, format: str | None) -> None:
-    """Raise InputError if a file is empty or its first bytes are those of an unsupported or of another format."""
+def _refuse_unsupported(path: Path, format: str | None) -> None:
+    """Raise InputError if a file is empty, or if its first bytes show an unsupported format or not the one given."""
     with opened(path, text=False) as stream:
         head = stream.read(4)
     if not head:
         raise no_rows(str(path))
-    for signature, (description, fix) in UNREADABLE.items():
+    for signature, (description, fix) in UNSUPPORTED_SIGNATURES.items():
         if head.startswith(signature):
             raise InputError(f"it is {description}", source=str(path), kind="other-format", fix=fix)
-    if head == ZIP and format not in (None, "xlsx"):
+    if head == ZIP_SIGNATURE and format not in (None, "xlsx"):
         problem, fixes = "it is an Excel workbook or another ZIP archive", Fix("give {}", "format", "xlsx")
         raise InputError(problem, source=str(path), kind="other-format", fix=fixes)
 
 
-def _checked_separator(separator: str | None) -> str | None:
+def _parse_separator(separator: str | None) -> str | None:
+    """Return the separator as one character; raise UsageError if it is invalid."""
     separator = "\t" if separator == "\\t" else separator  # shells pass a tab this way
     if separator is not None and (len(separator) != 1 or not separator.isascii() or separator in '"\r\n\0'):
         problem = f"must be one character such as ; or \\t, not {shown(separator)}"
@@ -255,8 +268,8 @@ def _checked_separator(separator: str | None) -> str | None:
     return separator
 
 
-def _delimited_source(path: Path, format: str, separator: str | None, books: bool) -> Source:
-    """Open separated text; exports of platforms are recognized by their header."""
+def _open_delimited(path: Path, format: str, separator: str | None, allow_books: bool) -> Source:
+    """Open a CSV or TSV file; exports of labeling platforms are recognized by their header."""
     table = DelimitedSource(path, separator, "\t" if format in ("tsv", "toloka") else ",")
     platform = platform_of(table)
     if format in TABLES and platform != format:
@@ -266,15 +279,16 @@ def _delimited_source(path: Path, format: str, separator: str | None, books: boo
             kind="other-format",
             fix=Fix("leave the format out, or give {}", "format", "csv"),
         )
-    if platform is None or (platform == "quepid" and not books):
+    if platform is None or (platform == "quepid" and not allow_books):
         return table
     return TABLES[platform](path, table.separator)
 
 
-def _file_source(path: Path, format: str, separator: str | None, max_bytes: int, books: bool) -> Source:
+def _open_file(path: Path, format: str, separator: str | None, max_bytes: int, allow_books: bool) -> Source:
+    """Open a file as the source class of its format."""
     match format:
         case "csv" | "tsv" | "quepid" | "mturk" | "toloka":
-            return _delimited_source(path, format, separator, books)
+            return _open_delimited(path, format, separator, allow_books)
         case "doccano":
             return JsonSource(path) if _format_by_content(path) == "json" else JsonLinesSource(path)
         case "json" | "label-studio" | "opensearch":
@@ -288,8 +302,8 @@ def _file_source(path: Path, format: str, separator: str | None, max_bytes: int,
         case "trec-rf10":
             return TrecRF10Source(path)
         case "qrels":
-            return WhitespaceSource(path, QRELS)
+            return WhitespaceSource(path, QRELS_COLUMNS)
         case "run":
-            return WhitespaceSource(path, RUN)
+            return WhitespaceSource(path, RUN_COLUMNS)
         case _:
             return LetorSource(path)

@@ -19,7 +19,7 @@ from crowdrank.judgments.table import Judgments, JudgmentsLike, ReadReport
 
 @dataclass(frozen=True, eq=False)
 class Gold:
-    """One expert grade per document of a query. Make one with :func:`crowdrank.read_gold`."""
+    """Expert (gold) grades, one per query-document pair; read them with :func:`crowdrank.read_gold`."""
 
     query: pa.Array  # (n,) ids
     document: pa.Array  # (n,) ids
@@ -29,15 +29,15 @@ class Gold:
     report: ReadReport = field(default_factory=ReadReport)  # counts of the rows that were read
 
     @classmethod
-    def of(cls, judged: Judgments) -> Gold:
-        """Return the grades of judgments with one answer per item."""
+    def of(cls, judgments: Judgments) -> Gold:
+        """Return expert grades from judgments with one judgment per item (query-document pair)."""
         return cls(
-            judged.queries.take(pa.array(judged.item_query)),
-            judged.documents.take(pa.array(judged.item_document)),
-            judged.grade[judged.offsets[:-1]],
-            judged.scale,
-            judged.backend,
-            judged.report,
+            judgments.queries.take(pa.array(judgments.item_query)),
+            judgments.documents.take(pa.array(judgments.item_document)),
+            judgments.grade[judgments.offsets[:-1]],
+            judgments.scale,
+            judgments.backend,
+            judgments.report,
         )
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class Gold:
 
     @property
     def frame(self) -> Any:
-        """Query, document and value of the grade as a DataFrame."""
+        """DataFrame with the columns query, document and grade; the grade is its numeric value."""
         values = np.array(self.scale.values)[self.code]
         grade = pa.array(values.astype(np.int64))
         return frames.from_arrow(
@@ -57,7 +57,7 @@ class Gold:
         )
 
     def as_judgments(self) -> Judgments:
-        """Return the grades as judgments of one assessor called gold."""
+        """Return the grades as judgments of one assessor with the id 'gold'."""
         query, queries = ids.encode(pa.chunked_array([self.query]))
         document, documents = ids.encode(pa.chunked_array([self.document]))
         order, offsets = kernels.group_rows(
@@ -78,7 +78,7 @@ class Gold:
         )
 
     def for_items(self, judgments: Judgments) -> Grades:
-        """Return the gold grade of each item as a code on the scale of the judgments, or -1.
+        """Return the expert grade of each item of the judgments as a code on their scale, or -1 for items without one.
 
         >>> import pandas as pd
         >>> from crowdrank import read_gold, read_judgments
@@ -103,7 +103,7 @@ class Gold:
         return gold
 
     def n_unjudged(self, judgments: JudgmentsLike) -> int:
-        """Return the number of grades whose document has no judgment.
+        """Return the number of expert grades whose query-document pair has no judgment.
 
         >>> import pandas as pd
         >>> from crowdrank import read_gold, read_judgments
@@ -116,7 +116,7 @@ class Gold:
         )
 
     def for_shards(self, judgments: ShardedJudgments) -> ShardGold:
-        """Return the gold grades of the items of each shard."""
+        """Return the expert grades of the items of each shard."""
         known = []
         for shard in judgments.iterate():
             codes = self.for_items(shard)
@@ -127,16 +127,16 @@ class Gold:
 
 @dataclass(frozen=True, eq=False)
 class ShardGold:
-    """Gold grades of the items of each shard."""
+    """Expert (gold) grades of judgments on disk, by shard."""
 
-    known: tuple[tuple[Integers, Grades], ...]  # of each shard: the items with a grade, and its codes
+    graded_items: tuple[tuple[Integers, Grades], ...]  # per shard: items with an expert grade, and the grade codes
 
     def __len__(self) -> int:
-        return sum(len(items) for items, _ in self.known)
+        return sum(len(items) for items, _ in self.graded_items)
 
-    def of(self, place: int, n_items: int) -> Grades:
-        """Return the gold grade of each item of a shard, or -1."""
+    def shard_grades(self, shard_number: int, n_items: int) -> Grades:
+        """Return the expert grade code of each item of a shard (n_items,), -1 for items without one."""
         gold = np.full(n_items, -1, np.int8)
-        items, codes = self.known[place]
+        items, codes = self.graded_items[shard_number]
         gold[items] = codes
         return gold

@@ -1,4 +1,4 @@
-"""Encode ids, and sort judgments by query and document in linear time; references are in tests/judgments."""
+"""Encode ids, and sort judgments by query and document in linear time; tests compare with simple versions."""
 
 from __future__ import annotations
 
@@ -10,47 +10,52 @@ from crowdrank._numba import njit
 from crowdrank._typing import Booleans, Codes, Integers
 
 Bytes = NDArray[np.uint8]
+"""Bytes of the text of an Arrow array."""
 Words = NDArray[np.uint64]
+"""Unsigned 64-bit integers: hashes, or the 8-byte word that starts at each byte of a text buffer."""
 
 
 @njit(cache=True, nogil=True)
-def group_rows(query: Codes, document: Codes, rows: Codes, n_queries: int, n_documents: int) -> tuple[Codes, Integers]:
-    """Return the rows in order of query and document, each by first appearance, and the start of each item.
+def group_rows(
+    query_codes: Codes, document_codes: Codes, rows: Codes, n_queries: int, n_documents: int
+) -> tuple[Codes, Integers]:
+    """Group rows by item (query-document pair); return the row order and the offset of each item in it.
 
-    A counting sort by query, then one by document within each query, so that the data of a query stay in the cache.
+    Queries are in order of their codes, the documents of a query in order of first appearance. It is a counting sort
+    by query, then by document within each query, so that the data of a query stay in the CPU cache.
     """
-    # query, document (n,); rows (m,); returns (m,) and (n_items + 1,)
+    # query_codes, document_codes (n,); rows (m,); returns (m,) and (n_items + 1,)
     ends = np.zeros(n_queries + 1, np.int64)
     for row in rows:
-        ends[query[row] + 1] += 1
+        ends[query_codes[row] + 1] += 1
     for code in range(n_queries):
         ends[code + 1] += ends[code]
-    by_query, its_document = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
+    by_query, document_by_query = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
     for row in rows:
-        place = ends[query[row]]
-        by_query[place], its_document[place] = row, document[row]
-        ends[query[row]] += 1
+        position = ends[query_codes[row]]
+        by_query[position], document_by_query[position] = row, document_codes[row]
+        ends[query_codes[row]] += 1
     order, item = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
     offsets = np.zeros(len(rows) + 1, np.int64)
-    item_of = np.full(n_documents, -1, np.int32)  # latest item of each document
+    latest_item = np.full(n_documents, -1, np.int32)  # latest item of each document
     n_items, start = 0, 0
     for code in range(n_queries):
         first_item, stop = n_items, ends[code]
-        for place in range(start, stop):
-            d = its_document[place]
-            if item_of[d] < first_item:  # that item is of another query
-                item_of[d] = n_items
+        for position in range(start, stop):
+            d = document_by_query[position]
+            if latest_item[d] < first_item:  # that item is of another query
+                latest_item[d] = n_items
                 n_items += 1
-            item[place] = item_of[d]
-            offsets[item[place] + 1] += 1
-        for number in range(first_item, n_items):
-            offsets[number + 1] += offsets[number]
-        # offsets[number] is used as the next free place of the item, and restored afterwards.
-        for place in range(start, stop):
-            order[offsets[item[place]]] = by_query[place]
-            offsets[item[place]] += 1
-        for number in range(n_items - 1, first_item - 1, -1):
-            offsets[number + 1] = offsets[number]
+            item[position] = latest_item[d]
+            offsets[item[position] + 1] += 1
+        for item_code in range(first_item, n_items):
+            offsets[item_code + 1] += offsets[item_code]
+        # offsets[item_code] is used as the next free position of the item, and restored afterwards.
+        for position in range(start, stop):
+            order[offsets[item[position]]] = by_query[position]
+            offsets[item[position]] += 1
+        for item_code in range(n_items - 1, first_item - 1, -1):
+            offsets[item_code + 1] = offsets[item_code]
         if n_items > first_item:
             offsets[first_item] = start
         start = stop
@@ -58,56 +63,61 @@ def group_rows(query: Codes, document: Codes, rows: Codes, n_queries: int, n_doc
 
 
 @njit(cache=True, nogil=True)
-def repeated(offsets: Integers, order: Codes, assessor: Codes, n_assessors: int, last: bool) -> Booleans:
-    """Return which judgments an earlier (with `last`: a later) one of the same assessor on the same item replaces."""
-    # offsets (n_items + 1,) into order (m,), rows grouped by item; assessor (n,); returns (m,) in that order
-    out = np.zeros(len(order), np.bool_)
-    seen = np.full(n_assessors, -1, np.int64)
+def find_repeats(
+    offsets: Integers, row_order: Codes, assessor_codes: Codes, n_assessors: int, keep_last: bool
+) -> Booleans:
+    """Return a mask of judgments to drop where an assessor judged an item (query-document pair) several times.
+
+    All but the first are in the mask, or with `keep_last` all but the last.
+    """
+    # offsets (n_items + 1,) into row_order (m,), rows grouped by item; assessor_codes (n,); returns (m,) in that order
+    is_repeat = np.zeros(len(row_order), np.bool_)
+    seen_position = np.full(n_assessors, -1, np.int64)
     for item in range(len(offsets) - 1):
         for position in range(offsets[item], offsets[item + 1]):
-            a = assessor[order[position]]
-            if seen[a] >= offsets[item]:
-                out[seen[a] if last else position] = True
-                if not last:
+            a = assessor_codes[row_order[position]]
+            if seen_position[a] >= offsets[item]:
+                is_repeat[seen_position[a] if keep_last else position] = True
+                if not keep_last:
                     continue
-            seen[a] = position
-    return out
+            seen_position[a] = position
+    return is_repeat
 
 
 @njit(cache=True, nogil=True)
-def without(order: Codes, offsets: Integers, out: Booleans) -> tuple[Codes, Integers]:
-    """Return the order and offsets of the items without the rows in `out`; each item must keep a row."""
-    # order, out (m,); offsets (n_items + 1,)
-    kept, bounds = np.empty(len(order), np.int32), np.zeros(len(offsets), np.int64)
+def remove_rows(row_order: Codes, offsets: Integers, is_removed: Booleans) -> tuple[Codes, Integers]:
+    """Remove rows from a grouped row order; return the new order and offsets. Each item must keep a row."""
+    # row_order, is_removed (m,); offsets (n_items + 1,)
+    kept_order, kept_offsets = np.empty(len(row_order), np.int32), np.zeros(len(offsets), np.int64)
     n = 0
     for item in range(len(offsets) - 1):
         for position in range(offsets[item], offsets[item + 1]):
-            if not out[position]:
-                kept[n] = order[position]
+            if not is_removed[position]:
+                kept_order[n] = row_order[position]
                 n += 1
-        bounds[item + 1] = n
-    return kept[:n].copy(), bounds
+        kept_offsets[item + 1] = n
+    return kept_order[:n].copy(), kept_offsets
 
 
 @njit(cache=True, nogil=True)
-def sort_by_shard(shard: Codes, n_shards: int) -> tuple[Codes, Integers]:
-    """Return the rows sorted by shard, in order within each shard, and the start of each shard."""
-    # shard (n,) -> (n,), (n_shards + 1,)
+def sort_by_shard(shard_of_row: Codes, n_shards: int) -> tuple[Codes, Integers]:
+    """Sort rows by shard (stable); return the row order and the offset of each shard in it."""
+    # shard_of_row (n,) -> (n,), (n_shards + 1,)
     bounds = np.zeros(n_shards + 1, np.int64)
-    for row in range(len(shard)):
-        bounds[shard[row] + 1] += 1
-    for number in range(n_shards):
-        bounds[number + 1] += bounds[number]
-    order, place = np.empty(len(shard), np.int32), bounds[:-1].copy()
-    for row in range(len(shard)):
-        order[place[shard[row]]] = row
-        place[shard[row]] += 1
+    for row in range(len(shard_of_row)):
+        bounds[shard_of_row[row] + 1] += 1
+    for shard_number in range(n_shards):
+        bounds[shard_number + 1] += bounds[shard_number]
+    order, next_position = np.empty(len(shard_of_row), np.int32), bounds[:-1].copy()
+    for row in range(len(shard_of_row)):
+        order[next_position[shard_of_row[row]]] = row
+        next_position[shard_of_row[row]] += 1
     return order, bounds
 
 
 @njit(cache=True, nogil=True)
 def first_rows(codes: Codes, n_codes: int) -> Integers:
-    """Return the first row with each code, or -1; the last entry is that of code -1."""
+    """Return the first row with each code, or -1 if there is none; the last entry is for code -1."""
     # codes (n,); returns (n_codes + 1,)
     first = np.full(n_codes + 1, -1, np.int64)
     for row in range(len(codes)):
@@ -117,39 +127,39 @@ def first_rows(codes: Codes, n_codes: int) -> Integers:
 
 
 @njit(cache=True, nogil=True)
-def maybe_unusual(offsets: Integers, data: Bytes, words: Words, most: int) -> Integers:
-    """Return the first `most` rows whose text may have another usual form (see `ids.unusual_forms`).
+def find_unusual_texts(offsets: Integers, text_bytes: Bytes, words: Words, max_rows: int) -> Integers:
+    """Return the first `max_rows` rows whose text may differ from its usual form (see `ids.unusual_forms`).
 
     Such text begins with a space, a zero or a minus, ends in a space or in a point and zeros, or is not ASCII.
     """
-    rows, n = np.empty(most, np.int64), 0
+    rows, n = np.empty(max_rows, np.int64), 0
     high_bits, n_words = uint64(0x8080808080808080), uint64(len(words))
     for row in range(len(offsets) - 1):
         start, stop = offsets[row], offsets[row + 1]
         if start == stop:
             continue
-        begin, last = data[start], stop - 1
-        while last > start and data[last] == 48:
+        begin, last = text_bytes[start], stop - 1
+        while last > start and text_bytes[last] == 48:
             last -= 1
         unusual = begin <= 32 or begin == 45 or (begin == 48 and stop - start > 1)
-        unusual |= data[stop - 1] <= 32 or (data[last] == 46 and last < stop - 1)
+        unusual |= text_bytes[stop - 1] <= 32 or (text_bytes[last] == 46 and last < stop - 1)
         at = uint64(start)
         while not unusual and at + uint64(8) <= uint64(stop) and at < n_words:
             unusual = (words[at] & high_bits) != uint64(0)
             at += uint64(8)
         while not unusual and at < uint64(stop):
-            unusual = data[at] >= 128
+            unusual = text_bytes[at] >= 128
             at += uint64(1)
-        if unusual and n < most:
+        if unusual and n < max_rows:
             rows[n] = row
             n += 1
     return rows[:n].copy()
 
 
 @njit(cache=True, nogil=True)
-def hash_text(offsets: Integers, data: Bytes, words: Words, hashes: Words) -> None:
-    """Compute a 64-bit hash of each text, eight bytes at a time."""
-    # offsets (n + 1,) int32 or int64 into data; words (len(data) - 7,): the 8-byte word at every byte;
+def hash_text(offsets: Integers, text_bytes: Bytes, words: Words, hashes: Words) -> None:
+    """Write a 64-bit hash of each text to `hashes`."""
+    # offsets (n + 1,) int32 or int64 into text_bytes; words (len(text_bytes) - 7,): the 8-byte word at every byte;
     # hashes (n,) is written
     n_words = uint64(len(words))
     for row in range(len(offsets) - 1):
@@ -166,7 +176,7 @@ def hash_text(offsets: Integers, data: Bytes, words: Words, hashes: Words) -> No
             else:  # too near the end of the buffer for a whole word
                 shift = uint64(0)
                 while at < stop:
-                    rest |= uint64(data[at]) << shift
+                    rest |= uint64(text_bytes[at]) << shift
                     shift += uint64(8)
                     at += uint64(1)
             h = (h ^ rest) * uint64(0xFF51AFD7ED558CCD)
@@ -177,7 +187,7 @@ def hash_text(offsets: Integers, data: Bytes, words: Words, hashes: Words) -> No
 
 @njit(cache=True, nogil=True)
 def hash_numbers(numbers: Integers, hashes: Words) -> None:
-    """Compute a 64-bit hash of each number; different numbers have different hashes."""
+    """Write a 64-bit hash of each number to `hashes`; different numbers have different hashes."""
     for row in range(len(numbers)):
         h = uint64(numbers[row]) * uint64(0xFF51AFD7ED558CCD)
         h ^= h >> uint64(32)
@@ -186,52 +196,52 @@ def hash_numbers(numbers: Integers, hashes: Words) -> None:
 
 
 @njit(cache=True, nogil=True)
-def fill_table(
+def fill_hash_table(
     hashes: Words,
-    first: Codes,
+    first_row: Codes,
     n_codes: int,
-    keys: Words,
-    values: Codes,
+    table_hashes: Words,
+    table_codes: Codes,
 ) -> None:
-    """Put the existing codes into an empty hash table."""
-    # keys, values (size,): size is a power of two; values are -1 in empty slots
-    mask = uint64(len(keys) - 1)
+    """Insert all codes assigned so far into an empty hash table."""
+    # table_hashes, table_codes (size,): size is a power of two; table_codes are -1 in empty slots
+    mask = uint64(len(table_hashes) - 1)
     for code in range(n_codes):
-        slot = hashes[first[code]] & mask
-        while values[slot] >= 0:
+        slot = hashes[first_row[code]] & mask
+        while table_codes[slot] >= 0:
             slot = (slot + uint64(1)) & mask
-        keys[slot], values[slot] = hashes[first[code]], code
+        table_hashes[slot], table_codes[slot] = hashes[first_row[code]], code
 
 
 @njit(cache=True, nogil=True)
-def code_hashes(
+def encode_hashes(
     hashes: Words,
-    start: int,
+    start_row: int,
     n_codes: int,
-    keys: Words,
-    values: Codes,
+    table_hashes: Words,
+    table_codes: Codes,
     codes: Codes,
-    first: Codes,
+    first_row: Codes,
 ) -> tuple[int, int]:
-    """Number the hashes in order of first appearance until the table is half full.
+    """Assign codes to hashes in order of first appearance, and stop when the hash table is half full.
 
     Returns:
-        The first row that is not coded, and the number of codes.
+        The first row without a code (`len(hashes)` if all rows have one), and the number of codes.
 
     """
-    # codes (n,) and first (n,), the first row of each code, are written
-    mask, most = uint64(len(keys) - 1), len(keys) // 2
-    for row in range(start, len(hashes)):
+    # codes (n,) and first_row (n,), the first row of each code, are written
+    mask, max_codes = uint64(len(table_hashes) - 1), len(table_hashes) // 2
+    for row in range(start_row, len(hashes)):
         h = hashes[row]
         slot = h & mask
-        code = values[slot]
-        while code >= 0 and keys[slot] != h:
+        code = table_codes[slot]
+        while code >= 0 and table_hashes[slot] != h:
             slot = (slot + uint64(1)) & mask
-            code = values[slot]
+            code = table_codes[slot]
         if code < 0:
-            if n_codes == most:
+            if n_codes == max_codes:
                 return row, n_codes
-            keys[slot], values[slot], first[n_codes] = h, n_codes, row
+            table_hashes[slot], table_codes[slot], first_row[n_codes] = h, n_codes, row
             code = n_codes
             n_codes += 1
         codes[row] = code
@@ -239,21 +249,21 @@ def code_hashes(
 
 
 @njit(cache=True, nogil=True)
-def same_texts(
+def match_code_texts(
     offsets: Integers,
-    data: Bytes,
+    text_bytes: Bytes,
     words: Words,
     codes: Codes,
-    starts: Integers,
-    sizes: Integers,
+    code_starts: Integers,
+    code_sizes: Integers,
 ) -> bool:
-    """Return whether every text equals the text of its code, that is, whether no two texts have the same hash."""
-    # codes (n,); starts, sizes (n_codes,) of the texts of the codes
+    """Return whether every text equals the first text with its code, so that no two texts share a hash."""
+    # codes (n,); code_starts, code_sizes (n_codes,): position in text_bytes and length of the first text of each code
     n_words = uint64(len(words))
     for row in range(len(offsets) - 1):
-        at, there = uint64(offsets[row]), uint64(starts[codes[row]])
+        at, there = uint64(offsets[row]), uint64(code_starts[codes[row]])
         stop = uint64(offsets[row + 1])
-        if uint64(sizes[codes[row]]) != stop - at:
+        if uint64(code_sizes[codes[row]]) != stop - at:
             return False
         while at + uint64(8) <= stop:
             if words[at] != words[there]:
@@ -265,7 +275,7 @@ def same_texts(
                 return False
             at = stop
         while at < stop:
-            if data[at] != data[there]:
+            if text_bytes[at] != text_bytes[there]:
                 return False
             at += uint64(1)
             there += uint64(1)

@@ -1,4 +1,4 @@
-"""LETOR (svmlight) files: `grade qid:7 1:0.5 2:3 # docid = GX008-86`."""
+"""Read LETOR (svmlight) files with lines such as `2 qid:7 1:0.5 2:3 # docid = GX008-86`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from numpy.typing import NDArray
 
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.limits import BYTES_PER_NUMBER, lines_of, too_large
+from crowdrank.judgments.limits import BYTES_PER_FLOAT, numbered_lines, too_large_error
 from crowdrank.judgments.sources import Source, no_rows, opened
 
-DOCID = re.compile(rb"docid\s*=\s*(\S+)")
-NAME = re.compile(r"f[1-9]\d*", re.ASCII)
-LARGEST_POSITION = 2**31 - 1
-"""Maximum position of a feature."""
+DOCID_PATTERN = re.compile(rb"docid\s*=\s*(\S+)")
+"""Pattern of the document id in the comment of a line."""
+FEATURE_NAME_PATTERN = re.compile(r"f[1-9]\d*", re.ASCII)
+"""Pattern of feature names such as f46, made from the position 46."""
+MAX_FEATURE_POSITION = 2**31 - 1
+"""Maximum position (number before the colon) of a feature."""
 
 
 class LetorSource(Source):
-    """Documents with features; the id of a document without a `docid` comment is its number within its query."""
+    """A LETOR file; the id of a document without a `docid` comment is its number within its query."""
 
     has_assessor_column = False
 
@@ -34,12 +36,12 @@ class LetorSource(Source):
         self._sizes, self._positions, self._values = array("q"), array("q"), array("d")
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """Return the columns `names`; call `features` afterwards for the features."""
+        """Return the columns `names`, and store the features for `features`."""
         columns: dict[str, list[str]] = {"query": [], "document": [], "grade": []}
         self._lines, self._sizes, self._positions, self._values = [], array("q"), array("q"), array("d")
-        seen: dict[str, int] = {}
+        n_documents: dict[str, int] = {}
         with opened(self.path) as stream:
-            for number, line in lines_of(stream, self.name):
+            for line_number, line in numbered_lines(stream, self.name):
                 if not line.isascii():
                     line.decode()  # raises an error if it is not UTF-8
                 text, _, comment = line.partition(b"#")
@@ -47,16 +49,16 @@ class LetorSource(Source):
                 if not words:
                     continue
                 try:
-                    query, (positions, values) = _query(words), _features(words[2:])
+                    query, (positions, values) = _parse_query(words), _parse_features(words[2:])
                 except ValueError as problem:
-                    bad_rows.malformed(self._malformed(number, str(problem)))
+                    bad_rows.count_malformed(self._line_error(line_number, str(problem)))
                     continue
-                seen[query] = seen.get(query, 0) + 1
-                docid = DOCID.search(comment)
-                cells = (query, docid[1].decode() if docid else str(seen[query]), words[0].decode())
+                n_documents[query] = n_documents.get(query, 0) + 1
+                docid = DOCID_PATTERN.search(comment)
+                cells = (query, docid[1].decode() if docid else str(n_documents[query]), words[0].decode())
                 for role, cell in zip(columns, cells, strict=True):
                     columns[role].append(cell)
-                self._lines.append(number)
+                self._lines.append(line_number)
                 self._sizes.append(len(positions))
                 self._positions.extend(positions)
                 self._values.extend(values)
@@ -65,83 +67,85 @@ class LetorSource(Source):
         return pa.table({name: pa.array(columns[name], pa.string()) for name in names})
 
     def features(self, max_bytes: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-        """Return the feature matrix (n_documents, n_features) and the names of its columns, after `read`.
+        """Return the feature matrix (n_documents, n_features) and the feature names; call `read` before.
 
-        There is one column per position that occurs. Features that a line omits are 0, as the format defines it.
+        There is one column per position that occurs in the file. Features that a line omits are 0.
 
         Raises:
             InputError: the matrix would take more than `max_bytes` bytes.
 
         """
         positions, column = np.unique(np.asarray(self._positions), return_inverse=True)
-        if len(self._sizes) * len(positions) * BYTES_PER_NUMBER > max_bytes:
-            what = f"a table of {len(self._sizes):,} documents and {len(positions):,} features"
-            raise too_large(self.name, what, max_bytes)
+        if len(self._sizes) * len(positions) * BYTES_PER_FLOAT > max_bytes:
+            subject = f"a table of {len(self._sizes):,} documents and {len(positions):,} features"
+            raise too_large_error(self.name, subject, max_bytes)
         matrix = np.zeros((len(self._sizes), len(positions)))
         matrix[np.repeat(np.arange(len(self._sizes)), np.asarray(self._sizes)), column] = self._values
-        return matrix, tuple(f"f{position}" for position in positions.tolist())
+        return matrix, tuple(f"f{feature_position}" for feature_position in positions.tolist())
 
-    def _malformed(self, number: int, problem: str) -> InputError:
+    def _line_error(self, line_number: int, problem: str) -> InputError:
         fix = "write it as in: 2 qid:10 1:0.5 2:0.1 # docid = name"
-        return InputError(problem, source=self.name, place=f"line {number}", fix=fix)
+        return InputError(problem, source=self.name, place=f"line {line_number}", fix=fix)
 
     def place(self, row: int) -> str:
-        """Return the line of a row in the file."""
+        """Return text that locates a row of the table: its line in the file."""
         return f"line {self._lines[row]}"
 
 
-def is_position(name: str) -> bool:
-    """Return whether a feature name is a LETOR position.
+def is_letor_feature(feature_name: str) -> bool:
+    """Return whether a feature name has the form of LETOR features: f and the position.
 
-    >>> is_position("f46"), is_position("bm25")
+    >>> is_letor_feature("f46"), is_letor_feature("bm25")
     (True, False)
     """
-    return NAME.fullmatch(name) is not None
+    return FEATURE_NAME_PATTERN.fullmatch(feature_name) is not None
 
 
-def position(name: str) -> int:
-    """Return the position of a LETOR feature by its name.
+def feature_position(feature_name: str) -> int:
+    """Return the position of a LETOR feature, given its name.
 
-    >>> position("f46")
+    >>> feature_position("f46")
     46
     """
-    return int(name[1:])
+    return int(feature_name[1:])
 
 
-def _query(words: list[bytes]) -> str:
+def _parse_query(words: list[bytes]) -> str:
+    """Return the query id from the words of a line; raise ValueError if there is none."""
     if len(words) < 2 or not words[1].startswith(b"qid:") or len(words[1]) == 4:
         raise ValueError("there is no qid:NUMBER after the grade")
     return words[1][4:].decode()
 
 
-def _features(words: list[bytes]) -> tuple[list[int], list[float]]:
-    """Return the positions and the values of `1:0.5 2:0.1`."""
+def _parse_features(words: list[bytes]) -> tuple[list[int], list[float]]:
+    """Parse words such as `1:0.5`; return positions and values, or raise ValueError."""
     pairs = [word.partition(b":") for word in words]
     try:
         positions, values = [int(pair[0]) for pair in pairs], [float(pair[2]) for pair in pairs]
     except ValueError:
-        raise ValueError(_feature_problem(words)) from None
-    valid = all(1 <= position <= LARGEST_POSITION for position in positions) and all(map(_finite, values))
+        raise ValueError(_describe_bad_feature(words)) from None
+    valid = all(1 <= position <= MAX_FEATURE_POSITION for position in positions) and all(map(_is_not_infinite, values))
     if not valid or any(b"_" in word for word in words):  # Python's numbers may have underscores
-        raise ValueError(_feature_problem(words))
+        raise ValueError(_describe_bad_feature(words))
     if len(set(positions)) < len(positions):
         raise ValueError("a feature occurs twice")
     return positions, values
 
 
-def _finite(value: float) -> bool:
+def _is_not_infinite(value: float) -> bool:
     return abs(value) != np.inf
 
 
-def _feature_problem(words: list[bytes]) -> str:
-    """Describe the first word that is not a feature."""
+def _describe_bad_feature(words: list[bytes]) -> str:
+    """Return the problem with the first word that is not a feature."""
     bad = next(word for word in words if not _is_feature(word))
     return f"{shown(bad.decode())} is not a feature (position:number, positions from 1)"
 
 
 def _is_feature(word: bytes) -> bool:
+    """Return whether a word is a valid feature such as `1:0.5`."""
     position, _, value = word.partition(b":")
     try:
-        return 1 <= int(position) <= LARGEST_POSITION and _finite(float(value)) and b"_" not in word
+        return 1 <= int(position) <= MAX_FEATURE_POSITION and _is_not_infinite(float(value)) and b"_" not in word
     except ValueError:
         return False

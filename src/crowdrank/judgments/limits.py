@@ -14,13 +14,15 @@ from crowdrank.errors import Fix, InputError, UsageError, shown
 
 MAX_BYTES = 16 << 30
 """Default maximum number of decompressed bytes that are read from one file: 16 GiB."""
-LONGEST_ROW = 1 << 26
-"""Maximum length of one row of text: 64 MiB. A longer row usually has a quote that is never closed."""
-LARGEST_RATIO = 1032
-"""Maximum compression ratio of gzip (a limit of the format)."""
-BYTES_PER_NUMBER = 8
-CHUNK = 1 << 20
-UNITS = {
+MAX_LINE_BYTES = 1 << 26
+"""Maximum number of bytes of one line of text: 64 MiB. A longer line usually has a quote that is never closed."""
+MAX_GZIP_RATIO = 1032
+"""Maximum compression ratio that gzip can reach."""
+BYTES_PER_FLOAT = 8
+"""Number of bytes of a float64."""
+CHUNK_BYTES = 1 << 20
+"""Number of bytes that are decompressed at a time to measure a file."""
+BYTES_PER_UNIT = {
     "": 1,
     "KB": 10**3,
     "MB": 10**6,
@@ -31,73 +33,73 @@ UNITS = {
     "GIB": 2**30,
     "TIB": 2**40,
 }
+"""Number of bytes of each unit of size, in upper case."""
 
-
-_default: ContextVar[int] = ContextVar("max_bytes", default=MAX_BYTES)
+_default_max_bytes: ContextVar[int] = ContextVar("max_bytes", default=MAX_BYTES)
 
 
 @contextmanager
-def default_limit(size: str | int | None) -> Iterator[None]:
-    """Set the default limit of all readers in the block; None leaves it unchanged."""
-    token = _default.set(parse_bytes(size))
+def default_max_bytes(max_bytes: str | int | None) -> Iterator[None]:
+    """Set the default of `max_bytes` for all readers inside a `with` block; None leaves it unchanged."""
+    token = _default_max_bytes.set(parse_bytes(max_bytes))
     try:
         yield
     finally:
-        _default.reset(token)
+        _default_max_bytes.reset(token)
 
 
 def parse_bytes(size: str | int | None) -> int:
-    """Return a number of bytes, written as a number or as in 500MB, 2GB or 2GiB; None returns the default limit.
+    """Parse a size such as 500MB, 2GiB or 4096 into a number of bytes; None returns the default of `max_bytes`.
 
     >>> parse_bytes("500MB"), parse_bytes("1.5 GiB"), parse_bytes(4096)
     (500000000, 1610612736, 4096)
     """
     if size is None:
-        return _default.get()
+        return _default_max_bytes.get()
     match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)\s*", str(size), re.ASCII)
     unit = match[2].upper() if match else ""
-    n_bytes = int(Decimal(match[1]) * UNITS[unit]) if match and unit in UNITS else 0
+    n_bytes = int(Decimal(match[1]) * BYTES_PER_UNIT[unit]) if match and unit in BYTES_PER_UNIT else 0
     if n_bytes < 1:
         problem = f"must be a positive size such as 500MB, 2GB or 4096, not {shown(size)}"
         raise UsageError(problem, parameter="max_bytes")
     return n_bytes
 
 
-def require_size(stream: BinaryIO, size: int, packed: bool, max_bytes: int, source: str) -> None:
-    """Raise InputError if a file has more than `max_bytes` bytes; a compressed one is decompressed in small chunks.
+def require_file_size(stream: BinaryIO, file_size: int, is_gzip: bool, max_bytes: int, source: str) -> None:
+    """Raise InputError if a file has more than `max_bytes` bytes, decompressed.
 
     Args:
-        stream: the decompressed bytes of the file.
-        size: the size of the file on disk.
-        packed: whether the file is compressed with gzip.
-        max_bytes: the limit.
-        source: the name of the file, for the message.
+        stream: stream of the decompressed file.
+        file_size: number of bytes of the file on disk.
+        is_gzip: whether the file is compressed with gzip.
+        max_bytes: maximum number of bytes.
+        source: name of the file, for the message.
     """
-    if packed and size * LARGEST_RATIO > max_bytes:
-        size = 0
-        while size <= max_bytes and (piece := stream.read(CHUNK)):
-            size += len(piece)
-    elif packed:
+    if is_gzip and file_size * MAX_GZIP_RATIO > max_bytes:
+        file_size = 0
+        while file_size <= max_bytes and (piece := stream.read(CHUNK_BYTES)):
+            file_size += len(piece)
+    elif is_gzip:
         return
-    if size > max_bytes:
-        raise too_large(source, f"{'decompressed, ' if packed else ''}it", max_bytes)
+    if file_size > max_bytes:
+        raise too_large_error(source, f"{'decompressed, ' if is_gzip else ''}it", max_bytes)
 
 
-def too_large(source: str, what: str, max_bytes: int) -> InputError:
-    """Return the error for data that would take more than `max_bytes` bytes."""
+def too_large_error(source: str, subject: str, max_bytes: int) -> InputError:
+    """Return the error for a `subject` (file, cells, table) that takes more than `max_bytes` bytes."""
     fix = Fix("if it is the right file, raise the limit with {}", "max_bytes", "32GB")
-    return InputError(f"{what} takes more than {max_bytes:,} bytes", source=source, kind="too-large", fix=fix)
+    return InputError(f"{subject} takes more than {max_bytes:,} bytes", source=source, kind="too-large", fix=fix)
 
 
-def lines_of(stream: BinaryIO, source: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the bytes of each line, without a byte order mark; raise InputError at an overlong line."""
-    for number, line in enumerate(iter(partial(stream.readline, LONGEST_ROW), b""), start=1):
-        if len(line) == LONGEST_ROW and not line.endswith(b"\n"):
-            raise too_long(source, f"line {number}")
-        yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+def numbered_lines(stream: BinaryIO, source: str) -> Iterator[tuple[int, bytes]]:
+    """Yield (line number, line) without a byte order mark; raise InputError if a line is too long."""
+    for line_number, line in enumerate(iter(partial(stream.readline, MAX_LINE_BYTES), b""), start=1):
+        if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+            raise line_too_long_error(source, f"line {line_number}")
+        yield line_number, line.removeprefix(b"\xef\xbb\xbf") if line_number == 1 else line
 
 
-def too_long(source: str, place: str) -> InputError:
-    """Return the error for a line that exceeds the maximum length."""
-    problem = f"the line is longer than {LONGEST_ROW >> 20} MiB"
+def line_too_long_error(source: str, place: str) -> InputError:
+    """Return the error for a line of more than MAX_LINE_BYTES bytes."""
+    problem = f"the line is longer than {MAX_LINE_BYTES >> 20} MiB"
     return InputError(problem, source=source, place=place, fix="check that it is a text file in the right format")

@@ -32,11 +32,18 @@ from crowdrank._text import counted
 from crowdrank._typing import Integers
 from crowdrank.errors import DataWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.addresses import address_of, is_within, listed, opened_at, partition_files, version_of
-from crowdrank.judgments.columns import ALIASES, parse_map, resolve
+from crowdrank.judgments.addresses import (
+    describe_other_files,
+    file_version,
+    is_within,
+    open_address,
+    split_parquet_files,
+    to_address,
+)
+from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, resolve_columns
 from crowdrank.judgments.encode import EncodeOptions
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
-from crowdrank.judgments.merge import SharedTables, id_notes, unify
+from crowdrank.judgments.merge import SharedTables, id_notes, unify_tables
 from crowdrank.judgments.read import excluded_ids, family_regex, unjudgeable_answers
 from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sharded import ABOUT_FILE, SHARDS, ShardedJudgments, load_sharded, sharded_judgments
@@ -141,7 +148,7 @@ def read_partitions(
     for name, number in (("shard_size", shard_size), ("n_jobs", n_jobs)):
         if number < 1:
             raise UsageError(f"must be 1 or more, not {number}", parameter=name)
-    limit, address = parse_bytes(max_bytes), address_of(address)
+    limit, address = parse_bytes(max_bytes), to_address(address)
     if work is not None and is_within(work, address):
         raise UsageError(f"must not be in the folder that is read, as {work} is", parameter="work")
     options = EncodeOptions(
@@ -154,9 +161,9 @@ def read_partitions(
         on_bad_rows=on_bad_rows,
     )
     run = partial(_run, _thread_map(n_jobs) if engine is None else engine.each, progress)
-    files, others = partition_files(address)
+    files, others = split_parquet_files(address)
     if others:
-        problem = f"{address}: {listed(others)} passed over; of a folder only Parquet files are read"
+        problem = f"{address}: {describe_other_files(others)} passed over; of a folder only Parquet files are read"
         warnings.warn(DataWarning(problem, kind="files-ignored"), stacklevel=2)
     read = (columns, grades, options.scale_rules, unjudgeable, repeats, options.exclude, family_pattern, on_bad_rows)
     key = _cache_key(files, (*read, by, shard_size))
@@ -165,7 +172,7 @@ def read_partitions(
         if _is_cached(Path(work), key):
             return load_sharded(work)
         check_output_folder(work, SHARDS)
-    surveyed = list(run(partial(survey, columns=parse_map(columns), max_bytes=limit), files, "looking at files"))
+    surveyed = list(run(partial(survey, columns=parse_column_map(columns), max_bytes=limit), files, "looking at files"))
     first, parts = require_same_columns(surveyed), parts_of(surveyed)
     if not parts:
         raise no_rows(str(address))
@@ -190,7 +197,7 @@ def _build(
 ) -> tuple[ShardedJudgments, tuple[int, Any]]:
     """Distribute the rows of all parts to shards in a folder; return the judgments and the largest query."""
     with closing(run(partial(split_part, plan=plan, folder=draft), parts, "reading")) as summaries:
-        tables = write_part_tables(unify(require_same_types(summaries), plan.options, address), draft)
+        tables = write_part_tables(unify_tables(require_same_types(summaries), plan.options, address), draft)
     work = partial(build_shard, tables=tables, plan=plan, parts=parts, folder=draft)
     shards: list[BuiltShard] = []
     counts = np.zeros((tables.header.n_assessors, 2), np.int64)
@@ -198,13 +205,13 @@ def _build(
         counts += shard.counts
         shards.append(replace(shard, counts=counts[:0]))  # the counts of very many shards would fill the memory
     bad_rows = tables.bad_rows
-    bad_rows.add(shard.bad_rows for shard in shards)
-    bad_rows.raise_first()
+    bad_rows.merge(shard.bad_rows for shard in shards)
+    bad_rows.raise_first_error()
     repeats = [shard.repeat for shard in shards if shard.repeat is not None]
     if repeats:
         raise min(repeats, key=lambda repeat: repeat[0])[1]
     if not counts.any():
-        raise bad_rows.no_rows_left(address, excluded=bool(plan.options.exclude))
+        raise bad_rows.no_rows_left_error(address, assessors_excluded=bool(plan.options.exclude))
     number_queries(shards, draft)
     delete_part_files(parts, draft)
     largest_query = max((shard.largest_query for shard in shards), key=lambda largest: largest[0])
@@ -227,7 +234,7 @@ def _with_report(
     forms: dict[str, Any] = {}
     for role in ("query", "document"):
         unusual = ((name, form) for one in shards for name, form in one.unusual_ids.get(role, {}).items())
-        forms[role] = dict(islice(unusual, ids.MAX_UNUSUAL)), judgments.iterate_ids(role)
+        forms[role] = dict(islice(unusual, ids.MAX_UNUSUAL_IDS)), judgments.iterate_ids(role)
     assessors = judgments.without_unused_assessors().assessors
     forms["assessor"] = ids.unusual_forms(assessors), [assessors]
     report = replace(report, notes=id_notes(forms, tables.parts[0].origin, address))
@@ -239,7 +246,7 @@ def _with_report(
 
 def survey(address: str, columns: Mapping[str, str], max_bytes: int = MAX_BYTES) -> FileSummary:
     """Return the columns and rows of a Parquet file, from its footer."""
-    with opened_at(address) as stream:
+    with open_address(address) as stream:
         file = pq.ParquetFile(stream)
         about, schema = file.metadata, file.schema_arrow
         require_parquet_rows(about, REQUIRED, max_bytes, address)
@@ -247,7 +254,14 @@ def survey(address: str, columns: Mapping[str, str], max_bytes: int = MAX_BYTES)
     if not sum(rows):
         return FileSummary(address, {}, {}, ())
     known = {role: name for role, name in columns.items() if role in (*REQUIRED, *OPTIONAL)}
-    by_role = resolve(schema.names, source=address, required=REQUIRED, optional=OPTIONAL, mapped=known, aliases=ALIASES)
+    by_role = resolve_columns(
+        schema.names,
+        source=address,
+        required_roles=REQUIRED,
+        optional_roles=OPTIONAL,
+        column_map=known,
+        aliases=COLUMN_ALIASES,
+    )
     types = {role: type_name(schema.field(name).type) for role, name in by_role.items()}
     return FileSummary(address, by_role, types, rows)
 
@@ -310,7 +324,7 @@ def _warn_if_large(size: int, query: object, plan: ShardPlan) -> None:
 
 def _cache_key(files: Sequence[str], options: tuple[Any, ...]) -> str:
     """Return a cache key for the files and read options."""
-    return hashlib.blake2b(repr(([(name, version_of(name)) for name in files], options)).encode()).hexdigest()
+    return hashlib.blake2b(repr(([(name, file_version(name)) for name in files], options)).encode()).hexdigest()
 
 
 def _is_cached(work: Path, key: str) -> bool:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import ALIASES, OWN_IDS
+from crowdrank.judgments.columns import COLUMN_ALIASES, ID_COLUMN_ALIASES
 from crowdrank.judgments.sources import (
     NOT_LABELED,
     DelimitedSource,
@@ -93,7 +93,7 @@ class PlatformTable(DelimitedSource):
             use &= _used_states(table[self.status], bad_rows)
         if worker in filters:  # tasks without a worker are not yet done
             assigned = np.asarray(_filled(table[worker]))
-            bad_rows.leave_out("no worker", int((use & ~assigned).sum()))
+            bad_rows.count_left_out("no worker", int((use & ~assigned).sum()))
             use &= assigned
         self._used_rows = np.flatnonzero(use)
         table = table.take(pa.array(self._used_rows))
@@ -113,7 +113,9 @@ def _used_states(column: pa.ChunkedArray, bad_rows: BadRows) -> NDArray[np.bool_
     state = pc.utf8_lower(pc.utf8_trim_whitespace(pc.fill_null(column, "")))
     used = np.asarray(pc.is_in(state, pa.array(USED_STATES)))
     for name, count in Counter(state.filter(pa.array(~used)).to_pylist()).items():
-        bad_rows.leave_out(f"assignment {name}" if name in UNUSED_STATES else "assignment in an unknown state", count)
+        bad_rows.count_left_out(
+            f"assignment {name}" if name in UNUSED_STATES else "assignment in an unknown state", count
+        )
     return used
 
 
@@ -209,7 +211,7 @@ class QuepidSource(DelimitedSource):
         row, rater = np.nonzero(rated)
         if not len(row) and not bad_rows.skipped:
             raise no_rows(self.name)
-        bad_rows.leave_out("no rating", int((~rated.any(axis=1)).sum()))
+        bad_rows.count_left_out("no rating", int((~rated.any(axis=1)).sum()))
         self._file_rows = row
         grades = [wide[name].to_pylist() for name in self.raters]
         columns = {
@@ -246,7 +248,7 @@ def named_roles(fields: Mapping[str, str]) -> dict[str, str]:
     """
     columns: dict[str, str] = {}
     for role in ("query", "document", "grade", "honeypot", "family"):
-        tiers = (OWN_IDS.get(role, ()), (role,), ALIASES[role])
+        tiers = (ID_COLUMN_ALIASES.get(role, ()), (role,), COLUMN_ALIASES[role])
         matches = ([name for name in fields if name.casefold() in tier] for tier in tiers)
         names = next(filter(None, matches), [])
         if len(names) == 1:
@@ -374,11 +376,11 @@ class JsonSource(Source):
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`, every cell as text."""
         for error in self._malformed:
-            bad_rows.malformed(error)
+            bad_rows.count_malformed(error)
         for reason, count in self._left_out.items():
-            bad_rows.leave_out(reason, count)
+            bad_rows.count_left_out(reason, count)
         labeled = [number for number, row in enumerate(self._rows) if not is_unlabeled(row, names)]
-        bad_rows.leave_out(NOT_LABELED, len(self._rows) - len(labeled))
+        bad_rows.count_left_out(NOT_LABELED, len(self._rows) - len(labeled))
         self._places = [self._row_places[number] for number in labeled]
         rows = [self._rows[number] for number in labeled]
         return pa.table({name: pa.array(self._column(name, rows), pa.string()) for name in names})
@@ -462,5 +464,5 @@ def platform_of(table: Source) -> str | None:
         return None
     # Features and expert grades can have such columns too; a book has neither a grade nor an assessor.
     others = {name.casefold() for name in names[2:]}
-    roles = {"query", *(name for role in ("assessor", "grade") for name in (role, *ALIASES[role]))}
+    roles = {"query", *(name for role in ("assessor", "grade") for name in (role, *COLUMN_ALIASES[role]))}
     return None if others & roles else "quepid"

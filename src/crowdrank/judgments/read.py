@@ -19,13 +19,21 @@ from crowdrank._text import counted
 from crowdrank.errors import DataWarning, Fix, InputError, Location, Message, UsageError, shown
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import ALIASES, GOLD_ALIASES, GRADE_LIKE, TEXT_LIKE, listed, parse_map, resolve
-from crowdrank.judgments.encode import EncodeOptions, answer, as_floats, encode_part
-from crowdrank.judgments.formats import Layout
+from crowdrank.judgments.columns import (
+    COLUMN_ALIASES,
+    GOLD_COLUMN_ALIASES,
+    GRADE_LIKE_COLUMNS,
+    TEXT_LIKE_COLUMNS,
+    parse_column_map,
+    quote_names,
+    resolve_columns,
+)
+from crowdrank.judgments.encode import EncodeOptions, encode_part, normalize_answer, parse_floats
+from crowdrank.judgments.formats import FormatLayout
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.inputs import RoleTable, TableLike, constant_column, join_columns, open_input, read_roles
-from crowdrank.judgments.letor import LetorSource, is_position, position
-from crowdrank.judgments.limits import BYTES_PER_NUMBER, lines_of, parse_bytes, too_large
+from crowdrank.judgments.letor import LetorSource, feature_position, is_letor_feature
+from crowdrank.judgments.limits import BYTES_PER_FLOAT, numbered_lines, parse_bytes, too_large_error
 from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.read_options import Format, OnBadRows, Repeats, UnjudgeableAs
 from crowdrank.judgments.row_errors import Origin
@@ -101,8 +109,8 @@ def read_judgments(
     table = read_roles(
         files,
         bad_rows,
-        required=["document", "grade"],
-        optional=OPTIONAL,
+        required_roles=["document", "grade"],
+        optional_roles=OPTIONAL,
         columns=columns,
         layout_columns=files.layout.columns,
         assessor_name=assessor_name,
@@ -170,11 +178,11 @@ def read_gold(
     table = read_roles(
         files,
         bad_rows,
-        required=["document", "grade"],
-        optional=["query"],
+        required_roles=["document", "grade"],
+        optional_roles=["query"],
         columns=columns,
         layout_columns=files.layout.gold_columns,
-        aliases=GOLD_ALIASES,
+        aliases=GOLD_COLUMN_ALIASES,
     )
     options = EncodeOptions(
         scale=Scale.parse(grades) if grades is not None else None,
@@ -245,8 +253,8 @@ class Features:
             return self
         position_of = {name: number for number, name in enumerate(self.names)}
         limit = parse_bytes(None)
-        if len(self.matrix) * len(names) * BYTES_PER_NUMBER > limit:
-            raise too_large("", f"a table of {len(self.matrix):,} documents and {len(names):,} features", limit)
+        if len(self.matrix) * len(names) * BYTES_PER_FLOAT > limit:
+            raise too_large_error("", f"a table of {len(self.matrix):,} documents and {len(names):,} features", limit)
         present = [number for number, name in enumerate(names) if name in position_of]
         matrix = np.zeros((len(self.matrix), len(names)))
         matrix[:, present] = self.matrix[:, [position_of[names[number]] for number in present]]
@@ -285,8 +293,8 @@ def read_features(
     <Features: 2 documents in 1 query, 1 feature>
 
     """
-    files = open_input(source, format, separator, max_bytes, books=False)
-    parts = [_read_part(one, parse_map(columns), parse_bytes(max_bytes)) for one in files.sources]
+    files = open_input(source, format, separator, max_bytes, allow_books=False)
+    parts = [_read_part(one, parse_column_map(columns), parse_bytes(max_bytes)) for one in files.sources]
     features = _stacked(parts, [one.name for one in files.sources])
     features = replace(features, notes=(*files.notes, *features.notes))
     for note in features.notes:
@@ -302,13 +310,13 @@ def _read_part(source: Source, mapped: Mapping[str, str], max_bytes: int) -> Fea
         matrix, names = source.features(max_bytes)
         query, document = (table[role].combine_chunks() for role in ("query", "document"))
         return Features(query, document, matrix, names, _floats(table["grade"], "grade", source), zeros_omitted=True)
-    roles = resolve(
+    roles = resolve_columns(
         source.names,
         source=source.name,
-        required=["document"],
-        optional=["query", "grade"],
-        mapped=mapped,
-        aliases=GOLD_ALIASES,
+        required_roles=["document"],
+        optional_roles=["query", "grade"],
+        column_map=mapped,
+        aliases=GOLD_COLUMN_ALIASES,
     )
     table = _rows(source, source.names)
     names, notes = _feature_names(table, roles, source)
@@ -317,7 +325,7 @@ def _read_part(source: Source, mapped: Mapping[str, str], max_bytes: int) -> Fea
     matrix = np.column_stack([_feature(table[name], name, source) for name in names])
     grade = _floats(table[roles["grade"]], roles["grade"], source) if "grade" in roles else None
     query, document = _pairs(table, roles, source)
-    columns = {role: roles[role] for role in ALIASES if role in roles}
+    columns = {role: roles[role] for role in COLUMN_ALIASES if role in roles}
     return Features(query, document, matrix, names, grade, columns=columns, notes=notes)
 
 
@@ -326,18 +334,18 @@ def _feature_names(
 ) -> tuple[tuple[str, ...], tuple[Message, ...]]:
     """Return the names of the feature columns, and notes about the columns that are left out."""
     others = [name for name in table.column_names if name not in roles.values()]
-    grades = [name for name in others if name.casefold() in GRADE_LIKE]
-    texts = [name for name in others if name.casefold() in TEXT_LIKE and as_floats(table[name]) is None]
+    grades = [name for name in others if name.casefold() in GRADE_LIKE_COLUMNS]
+    texts = [name for name in others if name.casefold() in TEXT_LIKE_COLUMNS and parse_floats(table[name]) is None]
     notes, location = [], Location(source.name)
     if "grade" in roles:
         problem = f"the column {shown(roles['grade'])} is read as the expert grade, not as a feature"
         notes.append(Message(problem, "grade-among-features", "note", location))
     if grades:
-        problem = f"not used as features, because their names are those of grades: {listed(grades)}"
+        problem = f"not used as features, because their names are those of grades: {quote_names(grades)}"
         fixes = (Fix("if they are features, rename them"), Fix("read one as the expert grade with {}", "columns"))
         notes.append(Message(problem, "grade-like-features", "warning", location, fixes))
     if texts:
-        problem = f"not used as features, because they hold text: {listed(texts)}"
+        problem = f"not used as features, because they hold text: {quote_names(texts)}"
         notes.append(Message(problem, "text-columns", "note", location))
     return tuple(name for name in others if name not in (*grades, *texts)), tuple(notes)
 
@@ -352,12 +360,12 @@ def _stacked(parts: Sequence[Features], sources: Sequence[str]) -> Features:
     if len(parts) == 1:
         return parts[0]
     names = list(dict.fromkeys(name for part in parts for name in part.names))
-    if all(map(is_position, names)):
-        names.sort(key=position)
+    if all(map(is_letor_feature, names)):
+        names.sort(key=feature_position)
     for part, source in zip(parts, sources, strict=True):
         missing = [name for name in names if name not in part.names]
         if missing and not part.zeros_omitted:
-            problem = f"it has no column for the features {listed(missing)}, which other files have"
+            problem = f"it has no column for the features {quote_names(missing)}, which other files have"
             raise InputError(problem, source=source, kind="no-column", fix="give every file the same columns")
     pairs = [{"query": pa.chunked_array([part.query]), "document": pa.chunked_array([part.document])} for part in parts]
     ids_of = {role: column.combine_chunks() for role, column in join_columns(pairs, ("query", "document")).items()}
@@ -405,13 +413,13 @@ def read_run(
     0     q        d    1.5
 
     """
-    files = open_input(source, format, separator, max_bytes, books=False)
-    aliases = {**ALIASES, "grade": ()}
+    files = open_input(source, format, separator, max_bytes, allow_books=False)
+    aliases = {**COLUMN_ALIASES, "grade": ()}
     table = read_roles(
         files,
         BadRows(),
-        required=["document", "score"],
-        optional=["query", "grade"],
+        required_roles=["document", "score"],
+        optional_roles=["query", "grade"],
         columns=columns,
         aliases=aliases,
     )
@@ -431,7 +439,7 @@ def _grade_values(
     column: pa.ChunkedArray, source: Source, name: str, scale: Scale | None
 ) -> NDArray[np.float64] | None:
     """Return grades as numbers, names by their values on the scale, or None if a name is not on it."""
-    if as_floats(column) is not None:
+    if parse_floats(column) is not None:
         return _floats(column, name, source)
     codes = [None if scale is None else scale.code(value) for value in column.to_pylist()]
     if scale is None or any(code is None for code in codes):
@@ -464,13 +472,13 @@ def _pairs(
     return columns[0], columns[1]
 
 
-def unjudgeable_answers(unjudgeable: object, layout: Layout | None = None) -> frozenset[str]:
+def unjudgeable_answers(unjudgeable: object, layout: FormatLayout | None = None) -> frozenset[str]:
     """Return the answers that mean 'cannot judge', normalized for comparison; by default those of the layout."""
     if unjudgeable is None:
         return frozenset(() if layout is None else layout.unjudgeable)
     if isinstance(unjudgeable, str):
-        return frozenset(map(answer, unjudgeable.split(",")))
-    return frozenset(map(answer, unjudgeable if isinstance(unjudgeable, Iterable) else [unjudgeable]))
+        return frozenset(map(normalize_answer, unjudgeable.split(",")))
+    return frozenset(map(normalize_answer, unjudgeable if isinstance(unjudgeable, Iterable) else [unjudgeable]))
 
 
 def family_regex(text: str | None) -> re.Pattern[str] | None:
@@ -489,7 +497,7 @@ def excluded_ids(exclude: str | Path | Collection[object] | None) -> Collection[
     if isinstance(exclude, str | Path):
         check_size(exclude)
         with opened(exclude) as stream:
-            lines = [line.decode().rstrip("\r\n") for _, line in lines_of(stream, str(exclude))]
+            lines = [line.decode().rstrip("\r\n") for _, line in numbered_lines(stream, str(exclude))]
         return [line for line in lines if line]
     return [str(name) for name in exclude or ()]
 
@@ -517,7 +525,7 @@ def _floats(
     column: pa.ChunkedArray, name: str, source: Source, fixes: Sequence[str] = ("write a number",), blanks: bool = True
 ) -> NDArray[np.float64]:
     """Return a column as numbers, blanks as NaN if allowed; raise InputError at the first cell that is not a number."""
-    values = as_floats(column)
+    values = parse_floats(column)
     if values is not None:
         bad = np.isinf(values) if blanks else ~np.isfinite(values)
         if not bad.any():
@@ -525,7 +533,7 @@ def _floats(
         row = int(np.argmax(bad))
     else:
         cells = (pa.chunked_array([column.slice(row, 1).combine_chunks()]) for row in range(len(column)))
-        row = next((row for row, cell in enumerate(cells) if as_floats(cell) is None), 0)
+        row = next((row for row, cell in enumerate(cells) if parse_floats(cell) is None), 0)
     cell = column[row].as_py()
     if isinstance(cell, str) and re.fullmatch(r"\s*[+-]?\d+,\d+\s*", cell):
         fixes = ["write decimals with a point"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crowdrank.errors import Fix, InputError, shown
-from crowdrank.judgments.bad_rows import SKIP
+from crowdrank.judgments.bad_rows import SKIP_BAD_ROWS
 from crowdrank.judgments.scale import MOST_GRADES, Scale, whole_number
 from crowdrank.judgments.sources import Source
 
@@ -36,7 +36,7 @@ class Origin:
 
     def missing(self, row: int, role: str) -> InputError:
         """Return the error for a row without an id or a grade."""
-        return self.error(row, role, f"the {role} is missing", ["fill it in", SKIP], "missing-cell")
+        return self.error(row, role, f"the {role} is missing", ["fill it in", SKIP_BAD_ROWS], "missing-cell")
 
     def not_utf8(self, role: str) -> InputError:
         """Return the error for a column whose text is not UTF-8."""
@@ -61,16 +61,16 @@ class Origin:
         text = shown(value if number is None else number)
         fixes: list[str | Fix]
         if inferred and role == "grade" and is_too_large(value):
-            problem, kind, fixes = f"{text} is too large for a grade", "grade-too-large", [GIVE_SCALE, SKIP]
+            problem, kind, fixes = f"{text} is too large for a grade", "grade-too-large", [GIVE_SCALE, SKIP_BAD_ROWS]
         elif scale.numeric and number is None:
             problem, kind = f"{text} is not a grade of the scale {scale}", "not-a-grade"
-            fixes = ["use whole numbers", ORDERED_NAMES, SKIP]
+            fixes = ["use whole numbers", ORDERED_NAMES, SKIP_BAD_ROWS]
         elif number is not None and number < 0:
             problem, kind = f"the grade {text} is below the scale {scale}", "grade-below-scale"
             fixes = [Fix("if it means 'cannot judge', set {}", "unjudgeable", number), GIVE_SCALE]
         else:
             problem, kind = f"the grade {text} is off the scale {scale}", "grade-off-scale"
-            fixes = [Fix("give the whole scale with {}", "grades"), SKIP]
+            fixes = [Fix("give the whole scale with {}", "grades"), SKIP_BAD_ROWS]
         return self.error(row, role, problem, fixes, kind)
 
     def bad_extra(self, row: int, role: str, value: object) -> InputError:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import refuse_duplicates
+from crowdrank.judgments.columns import refuse_duplicate_columns
 from crowdrank.judgments.sources import DelimitedSource, check_size
 
 MOST_GRADES = 101
@@ -157,7 +157,7 @@ class ScaleRules:
         """Read a scales file (CSV)."""
         check_size(path)
         source = DelimitedSource(path)
-        refuse_duplicates(source.names, source.name)
+        refuse_duplicate_columns(source.names, source.name)
         roles = [name for name in ("assessor", "family") if name in source.names]
         if not roles or "grades" not in source.names:
             raise InputError(

@@ -1,7 +1,7 @@
 """Distribute the rows of many parts to shards on disk.
 
     split_part(part, ...)         -> writes the part's rows sorted by shard; returns its summary
-    merge.unify(summaries)        -> assessors, families and scales of all parts
+    merge.unify_tables(summaries)        -> assessors, families and scales of all parts
     build_shard(number, ...)      -> merges the shard's rows of all parts and writes them
 
 `split_part` and `build_shard` take arguments that can be pickled, handle one part or shard, and return little: they
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from crowdrank._typing import Integers
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames, ids, kernels
-from crowdrank.judgments.addresses import opened_at
+from crowdrank.judgments.addresses import open_address
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.encode import EncodeOptions, PartRows, PartSummary, encode_part
 from crowdrank.judgments.merge import SharedTables, merge_rows
@@ -66,11 +66,11 @@ class PartSource(Source):
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Read columns."""
-        with opened_at(self.name) as stream:
+        with open_address(self.name) as stream:
             table = pq.ParquetFile(stream).read_row_groups(list(range(*self.part.groups)), list(names))
         if len(table) != self.part.rows:
             raise damaged_rows(self.name)
-        return pa.table({name: frames.as_cells(table[name], self.name, name) for name in names})
+        return pa.table({name: frames.to_plain_values(table[name], self.name, name) for name in names})
 
     def place(self, row: int) -> str:
         """Return the row, counted from 1 in the file."""
@@ -208,7 +208,7 @@ def build_shard(
         query_row=row[query_row],
         largest_query=(int(query_size[largest]), judgments.queries[largest].as_py()),
         n_repeats=merged.n_repeats,
-        repeat=None if merged.repeat is None else (int(row[merged.repeat[0]]), merged.repeat[1]),
+        repeat=None if merged.repeat_error is None else (int(row[merged.repeat_error[0]]), merged.repeat_error[1]),
         unusual_ids={"query": ids.unusual_forms(judgments.queries), "document": ids.unusual_forms(judgments.documents)},
     )
 

@@ -33,9 +33,15 @@ import pyarrow.parquet
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import ID_NAMES
-from crowdrank.judgments.limits import LONGEST_ROW as LONGEST_ROW
-from crowdrank.judgments.limits import MAX_BYTES, lines_of, require_size, too_large, too_long
+from crowdrank.judgments.columns import ID_COLUMN_NAMES
+from crowdrank.judgments.limits import (
+    MAX_BYTES,
+    line_too_long_error,
+    numbered_lines,
+    require_file_size,
+    too_large_error,
+)
+from crowdrank.judgments.limits import MAX_LINE_BYTES as MAX_LINE_BYTES
 
 DICTIONARY_BYTES_PER_ROW = 0.1
 """Maximum size of a Parquet dictionary, per row, for which a column is read as codes."""
@@ -75,18 +81,18 @@ class FrameSource(Source):
     ['task', 'worker']
     """
 
-    name = frames.SOURCE
+    name = frames.FRAME_SOURCE_NAME
 
     def __init__(self, frame: Any) -> None:
         self.frame = frame
-        self.backend = frames.backend_of(frame)
+        self.backend = frames.frame_library(frame)
         self.names = frames.column_names(frame)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names` as Arrow columns."""
-        frame = frames.collected(self.frame, list(names))
+        frame = frames.collect_columns(self.frame, list(names))
         columns = {name: frames.column_to_arrow(frame, name) for name in names}
-        return pa.table({name: frames.as_cells(column, self.name, name) for name, column in columns.items()})
+        return pa.table({name: frames.to_plain_values(column, self.name, name) for name, column in columns.items()})
 
 
 class DelimitedSource(Source):
@@ -125,7 +131,7 @@ class DelimitedSource(Source):
     ) -> Iterator[tuple[int, list[str]]]:
         """Yield each non-blank record with its first line number; slow, for the header and for error messages."""
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors=errors, newline="")
-        limit = csv.field_size_limit(LONGEST_ROW)
+        limit = csv.field_size_limit(MAX_LINE_BYTES)
         reader = csv.reader(chain(self._text_lines(text), after), delimiter=separator)
         line = 1
         try:
@@ -138,9 +144,9 @@ class DelimitedSource(Source):
             text.detach()
 
     def _text_lines(self, text: io.TextIOWrapper) -> Iterator[str]:
-        for line in iter(partial(text.readline, LONGEST_ROW), ""):
-            if len(line) == LONGEST_ROW and not _has_newline(line[-1]):
-                raise too_long(self.name, "")
+        for line in iter(partial(text.readline, MAX_LINE_BYTES), ""):
+            if len(line) == MAX_LINE_BYTES and not _has_newline(line[-1]):
+                raise line_too_long_error(self.name, "")
             yield line
 
     def _refuse_wrong_separator(self) -> None:
@@ -164,7 +170,7 @@ class DelimitedSource(Source):
         if malformed.has_newline or _has_newline(last):
             self._refuse_open_quote()
         if malformed.first is not None:
-            bad_rows.malformed(self._malformed(malformed.first), len(malformed.numbers))
+            bad_rows.count_malformed(self._malformed(malformed.first), len(malformed.numbers))
             self._skipped_records = np.asarray(malformed.numbers) - 2
         return table.select(list(names))
 
@@ -173,7 +179,7 @@ class DelimitedSource(Source):
         malformed = _MalformedRows()
         # Only the sequential parser counts rows. Arrow's threads never get a Python function: they may release it after
         # the interpreter has ended, which aborts the process.
-        for counting, block in ((False, BLOCK), (True, BLOCK), (True, LONGEST_ROW)):
+        for counting, block in ((False, BLOCK), (True, BLOCK), (True, MAX_LINE_BYTES)):
             if counting and block == BLOCK and (place := _first_undecodable(self.path)):  # Arrow prints a traceback
                 raise _not_utf8(self.path, place)
             malformed = _MalformedRows()
@@ -302,7 +308,7 @@ class ParquetSource(Source):
             table = pyarrow.parquet.read_table(file, columns=list(names), read_dictionary=coded)
             if len(table) != whole.metadata.num_rows:
                 raise damaged_rows(self.name)
-        return pa.table({name: frames.as_cells(table[name], self.name, name) for name in names})
+        return pa.table({name: frames.to_plain_values(table[name], self.name, name) for name in names})
 
 
 def require_parquet_rows(
@@ -313,7 +319,7 @@ def require_parquet_rows(
     if sum(rows) != about.num_rows or min(rows, default=0) < 0:
         raise damaged_rows(source)
     if about.num_rows * len(names) * BYTES_PER_CODE > max_bytes:
-        raise too_large(source, "it", max_bytes)
+        raise too_large_error(source, "it", max_bytes)
 
 
 def require_parquet_size(
@@ -325,7 +331,7 @@ def require_parquet_size(
     groups = range(about.num_row_groups)
     sizes = [about.row_group(group).column(place).total_uncompressed_size for group in groups for place in places]
     if sum(sizes) > max_bytes:
-        raise too_large(source, "decompressed, it", max_bytes)
+        raise too_large_error(source, "decompressed, it", max_bytes)
 
 
 def damaged_rows(source: str) -> InputError:
@@ -349,7 +355,7 @@ class JsonLinesSource(Source):
             raise no_rows(self.name)
 
     def _objects(self, stream: BinaryIO, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
-        for number, line in lines_of(stream, self.name):
+        for number, line in numbered_lines(stream, self.name):
             text = line.decode().strip()
             if not text:
                 continue
@@ -358,7 +364,7 @@ class JsonLinesSource(Source):
                 yield number, value
             else:
                 fixes = ("correct it", SKIP_BAD_ROWS)
-                bad_rows.malformed(InputError(problem, source=self.name, place=f"line {number}", fix=fixes))
+                bad_rows.count_malformed(InputError(problem, source=self.name, place=f"line {number}", fix=fixes))
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`; a missing key is a missing value."""
@@ -367,7 +373,7 @@ class JsonLinesSource(Source):
         with opened(self.path) as stream:
             for number, row in self._objects(stream, bad_rows):
                 if is_unlabeled(row, names):
-                    bad_rows.leave_out(NOT_LABELED, 1)
+                    bad_rows.count_left_out(NOT_LABELED, 1)
                     continue
                 self._lines.append(number)
                 for name, column in columns.items():
@@ -411,7 +417,7 @@ def is_unlabeled(row: Mapping[str, Any], names: Sequence[str]) -> bool:
     >>> is_unlabeled({"label": []}, ["label"]), is_unlabeled({"label": ["2"], "Comments": []}, ["label"])
     (True, False)
     """
-    return any(row.get(name) == [] for name in names if name.casefold() not in ID_NAMES)
+    return any(row.get(name) == [] for name in names if name.casefold() not in ID_COLUMN_NAMES)
 
 
 def only_label(column: str, value: Any) -> Any:
@@ -420,7 +426,7 @@ def only_label(column: str, value: Any) -> Any:
     >>> [only_label("label", value) for value in (["2"], [[0, 5, "2"]], ["1", "2"], "2")]
     ['2', '2', '1|2', '2']
     """
-    if not isinstance(value, list) or column.casefold() in ID_NAMES:
+    if not isinstance(value, list) or column.casefold() in ID_COLUMN_NAMES:
         return value
     labels = [one[2] if isinstance(one, list) and len(one) == 3 else one for one in value]  # [start, end, label]
     if not all(isinstance(label, str | int | float) for label in labels):
@@ -496,13 +502,13 @@ class WhitespaceSource(Source):
         """Return the columns `names`, every cell as text."""
         rows, self._lines = [], []
         with opened(self.path) as stream:
-            for number, line in lines_of(stream, self.name):
+            for number, line in numbered_lines(stream, self.name):
                 words = [word.decode() for word in line.split()]  # at ASCII white space: an id may hold any other
                 if len(words) == len(self.names):
                     rows.append(words)
                     self._lines.append(number)
                 elif words:
-                    bad_rows.malformed(self._malformed(number, words))
+                    bad_rows.count_malformed(self._malformed(number, words))
         if not rows and not bad_rows.skipped:
             raise no_rows(self.name)
         position = {name: position for position, name in enumerate(self.names)}
@@ -551,7 +557,7 @@ def check_size(path: str | Path, max_bytes: int = MAX_BYTES) -> None:
     """Raise InputError if a file has more than `max_bytes` bytes when decompressed."""
     with opened(path, text=False) as stream:
         size = local_path(path).stat().st_size
-        require_size(stream, size, _is_packed(path), max_bytes, str(path))
+        require_file_size(stream, size, _is_packed(path), max_bytes, str(path))
 
 
 def _is_path(path: Path) -> bool:
@@ -640,7 +646,7 @@ def _not_utf8(path: Path, place: str) -> InputError:
 
 def _first_undecodable(path: Path) -> str:
     with opened(path) as stream:
-        for number, line in lines_of(stream, str(path)):
+        for number, line in numbered_lines(stream, str(path)):
             if line.decode(errors="replace").encode() != line:
                 return f"line {number}"
     return ""

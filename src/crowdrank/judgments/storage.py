@@ -13,7 +13,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank._saved import Fields, is_scalar, loading, read_parquet, require
-from crowdrank.judgments.codes import backend_from, check_judgments, maps_from, report_from, scale_from
+from crowdrank.judgments.codes import (
+    check_judgments,
+    restore_backend,
+    restore_report,
+    restore_scale,
+    restore_scale_maps,
+)
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sources import arrow_file
 from crowdrank.judgments.table import AssessorTable, Judgments
@@ -68,11 +74,11 @@ def header_from(about: Fields) -> dict[str, Any]:
     """Return the fields of an assessor table that :func:`header_of` wrote."""
     common = about.values["common_scale"]
     return {
-        "scales": tuple(map(scale_from, about.sequence("scales"))),
-        "scale_maps": maps_from(about.sequence("scale_maps")),
-        "common_scale": None if common is None else scale_from(common),
+        "scales": tuple(map(restore_scale, about.sequence("scales"))),
+        "scale_maps": restore_scale_maps(about.sequence("scale_maps")),
+        "common_scale": None if common is None else restore_scale(common),
         "unjudgeable": tuple(about.texts("unjudgeable")),
-        "report": report_from(about.object("report")),
+        "report": restore_report(about.object("report")),
     }
 
 
@@ -133,7 +139,7 @@ def _load(path: str | Path) -> Judgments:
             if name.startswith(EXTRA)
         },
         labels=None if labels is None else tuple(about.sequence("labels", is_scalar, "plain values")),
-        backend=backend_from(about.text("backend")),
+        backend=restore_backend(about.text("backend")),
         **header_from(about),
     )
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from crowdrank._text import counted
 from crowdrank.errors import Fix, Message
-from crowdrank.judgments.columns import ALIASES
+from crowdrank.judgments.columns import COLUMN_ALIASES
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments
@@ -116,7 +116,7 @@ def column_text(columns: Mapping[str, str]) -> str:
     >>> column_text({"query": "qid", "grade": "label"})
     'query = qid, grade = label'
     """
-    return ", ".join(f"{role} = {columns[role]}" for role in ALIASES if role in columns)
+    return ", ".join(f"{role} = {columns[role]}" for role in COLUMN_ALIASES if role in columns)
 
 
 def grade_shares(scale: Scale, counts: NDArray[np.int64]) -> str:

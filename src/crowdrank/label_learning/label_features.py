@@ -25,8 +25,8 @@ from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine
 from crowdrank.errors import ConvergenceWarning, InputError, UsageError, near, shown
 from crowdrank.judgments import frames, ids
-from crowdrank.judgments.columns import ALIASES, resolve
-from crowdrank.judgments.encode import as_floats
+from crowdrank.judgments.columns import COLUMN_ALIASES, resolve_columns
+from crowdrank.judgments.encode import parse_floats
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 
@@ -386,8 +386,12 @@ def _more(more: Any, table: Judgments, taken: tuple[str, ...]) -> Columns:
     from crowdrank.judgments.formats import open_source
 
     source, _ = open_source(more, None, None)
-    found = resolve(
-        source.names, source=source.name, required=["document", "assessor"], optional=["query"], aliases=ALIASES
+    found = resolve_columns(
+        source.names,
+        source=source.name,
+        required_roles=["document", "assessor"],
+        optional_roles=["query"],
+        aliases=COLUMN_ALIASES,
     )
     read = source.read(source.names, BadRows())
     query = read[found["query"]] if "query" in found else pa.chunked_array([["all"] * len(read)])
@@ -404,7 +408,7 @@ def _more(more: Any, table: Judgments, taken: tuple[str, ...]) -> Columns:
             continue
         if name in taken:
             raise InputError("a label feature has this name", source=source.name, column=name, fix="rename it")
-        values = as_floats(read[name])
+        values = parse_floats(read[name])
         if values is None:
             raise InputError("it is not all numbers", source=source.name, column=name, fix="leave it out")
         columns[name] = np.full(len(table), np.nan)

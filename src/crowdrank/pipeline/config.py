@@ -68,12 +68,12 @@ class RunConfig:
 
     def read(self) -> tuple[Judgments, Features, Gold | None, Gold | None]:
         """Read judgments, features, expert grades and honeypots."""
-        from crowdrank.judgments.limits import default_limit
+        from crowdrank.judgments.limits import default_max_bytes
         from crowdrank.judgments.read import read_gold, read_judgments
         from crowdrank.rankers.trec_run import join_features
 
         files, expert, honeypots = self.files, None, None
-        with default_limit(self.reading.max_bytes):
+        with default_max_bytes(self.reading.max_bytes):
             source = files.judgments[0] if len(files.judgments) == 1 else files.judgments
             judgments = read_judgments(source, **asdict(self.reading))
             features = join_features(files.features)

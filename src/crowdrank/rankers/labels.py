@@ -18,8 +18,8 @@ from crowdrank.consensus.result import Consensus, modal_grades
 from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import ALIASES, parse_map, resolve
-from crowdrank.judgments.encode import as_floats
+from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, resolve_columns
+from crowdrank.judgments.encode import parse_floats
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold
@@ -95,10 +95,15 @@ def read_labels(
     if len(shares) < 2 and not numbers:
         name = str(source) if isinstance(source, str | Path) else opened.name
         return of_gold(read_gold(source, format=format, columns=columns, grades=grades), name)  # type: ignore[arg-type]
-    mapped = parse_map(columns)
+    mapped = parse_column_map(columns)
     asked = ["document"] if shares else ["document", "score"]
-    found = resolve(
-        opened.names, source=opened.name, required=asked, optional=["query"], mapped=mapped, aliases=ALIASES
+    found = resolve_columns(
+        opened.names,
+        source=opened.name,
+        required_roles=asked,
+        optional_roles=["query"],
+        column_map=mapped,
+        aliases=COLUMN_ALIASES,
     )
     extra = [name for name in opened.names if name == "relevance" or name in shares]
     table = opened.read(list(dict.fromkeys([*found.values(), *extra])), BadRows())
@@ -121,7 +126,9 @@ def read_weights(source: Any, labels: Labels) -> Floats:
     if "weight" not in opened.names:
         listed = ", ".join(opened.names)
         raise InputError("there is no column 'weight'", source=opened.name, fix=f"the columns are: {listed}")
-    found = resolve(opened.names, source=opened.name, required=["document"], optional=["query"], aliases=ALIASES)
+    found = resolve_columns(
+        opened.names, source=opened.name, required_roles=["document"], optional_roles=["query"], aliases=COLUMN_ALIASES
+    )
     table = opened.read([*found.values(), "weight"], BadRows())
     table = table.rename_columns([*found, "weight"])
     query = table["query"] if "query" in found else pa.chunked_array([["all"] * len(table)])
@@ -194,11 +201,11 @@ def _shares(table: pa.Table, source: str, opened: Source | None) -> Floats | Non
 
 
 def _numbers(table: pa.Table, name: str, source: str, opened: Source | None) -> Floats:
-    values = as_floats(table[name])
+    values = parse_floats(table[name])
     if values is not None and np.isfinite(values).all():
         return values
     if values is None:
-        cells = (as_floats(table[name].slice(row, 1)) for row in range(len(table)))
+        cells = (parse_floats(table[name].slice(row, 1)) for row in range(len(table)))
         row = next((row for row, cell in enumerate(cells) if cell is None or not np.isfinite(cell).all()), 0)
     else:
         row = int(np.argmax(~np.isfinite(values)))

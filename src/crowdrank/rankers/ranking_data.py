@@ -14,8 +14,8 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import frames, ids
-from crowdrank.judgments.encode import as_floats
-from crowdrank.judgments.letor import is_position, position
+from crowdrank.judgments.encode import parse_floats
+from crowdrank.judgments.letor import feature_position, is_letor_feature
 from crowdrank.judgments.read import Features
 
 IDS = ("query", "document")
@@ -122,7 +122,7 @@ def as_matrix(X: Any, known: tuple[str, ...] = ()) -> tuple[Floats, tuple[str, .
 
 
 def _column(column: pa.ChunkedArray, name: str) -> Floats:
-    values = as_floats(column)
+    values = parse_floats(column)
     if values is None:
         raise InputError("it is not all numbers", source="the features", column=name, fix="leave it out")
     return values
@@ -159,10 +159,10 @@ def aligned(X: Any, known: tuple[str, ...]) -> Floats:
 
 def _with_zeros(X: Any, known: tuple[str, ...]) -> Any:
     """Return LETOR features with zeros for the known positions that no line names, up to the last that one names."""
-    if not isinstance(X, Features) or not X.zeros_omitted or not all(map(is_position, known)):
+    if not isinstance(X, Features) or not X.zeros_omitted or not all(map(is_letor_feature, known)):
         return X
-    there, last = set(X.names), max(map(position, X.names), default=0)
-    omitted = [name for name in known if name not in there and position(name) <= last]
+    there, last = set(X.names), max(map(feature_position, X.names), default=0)
+    omitted = [name for name in known if name not in there and feature_position(name) <= last]
     return X.on_columns((*X.names, *omitted)) if omitted else X
 
 

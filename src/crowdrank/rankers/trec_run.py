@@ -11,7 +11,7 @@ import pyarrow as pa
 from crowdrank._files import check_output_file, write_file
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.letor import is_position, position
+from crowdrank.judgments.letor import feature_position, is_letor_feature
 from crowdrank.judgments.read import Features, read_features
 from crowdrank.judgments.write import SUFFIXES, check_output, write_table
 from crowdrank.rankers.base import Ranker
@@ -119,13 +119,13 @@ def join_features(paths: list[Path], format: str | None = None, columns: str | N
 def _shared_names(parts: list[Features]) -> tuple[str, ...]:
     """Return the features of all LETOR files by position, or those of the file with the most."""
     if all(part.zeros_omitted for part in parts):
-        return tuple(sorted({name for part in parts for name in part.names}, key=position))
+        return tuple(sorted({name for part in parts for name in part.names}, key=feature_position))
     return max(parts, key=lambda part: len(part.names)).names
 
 
 def padded(features: Features, names: tuple[str, ...]) -> Features:
     """Return LETOR features in the columns `names`, with zeros where no line names them; others as they are."""
-    if not features.zeros_omitted or not all(map(is_position, names)) or set(names) <= set(features.names):
+    if not features.zeros_omitted or not all(map(is_letor_feature, names)) or set(names) <= set(features.names):
         return features
     return features.on_columns(names)
 

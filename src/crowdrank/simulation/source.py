@@ -12,9 +12,9 @@ import pandas as pd
 
 from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError, shown
-from crowdrank.judgments.formats import SUFFIXES
-from crowdrank.judgments.letor import position
-from crowdrank.judgments.limits import BYTES_PER_NUMBER, MAX_BYTES, too_large
+from crowdrank.judgments.formats import FORMAT_BY_SUFFIX
+from crowdrank.judgments.letor import feature_position
+from crowdrank.judgments.limits import BYTES_PER_FLOAT, MAX_BYTES, too_large_error
 from crowdrank.judgments.read import Features, read_features
 from crowdrank.judgments.sources import no_rows
 from crowdrank.simulation.documents import Documents, Flags, Ints, Texts, draw_difficulty, draw_honeypot_relevance
@@ -125,7 +125,7 @@ def _features(source: Any) -> Features:
     if isinstance(source, Features):
         return source
     is_path = isinstance(source, str | Path)
-    known = is_path and Path(str(source).lower().removesuffix(".gz")).suffix in SUFFIXES
+    known = is_path and Path(str(source).lower().removesuffix(".gz")).suffix in FORMAT_BY_SUFFIX
     return read_features(source, format="letor" if is_path and not known else None)
 
 
@@ -156,9 +156,9 @@ def _columns(parts: Sequence[Features], names: Sequence[str]) -> tuple[str, ...]
         fix = "write LETOR lines such as: 2 qid:10 1:0.5"
         raise InputError("there are no features", source=", ".join(names), kind="no-features", fix=fix)
     if all(part.zeros_omitted for part in parts):
-        last = max(position(name) for part in parts for name in part.names)
-        if last * sum(len(part.matrix) for part in parts) * BYTES_PER_NUMBER > MAX_BYTES:
-            raise too_large(", ".join(names), f"a table of all features up to position {last:,}", MAX_BYTES)
+        last = max(feature_position(name) for part in parts for name in part.names)
+        if last * sum(len(part.matrix) for part in parts) * BYTES_PER_FLOAT > MAX_BYTES:
+            raise too_large_error(", ".join(names), f"a table of all features up to position {last:,}", MAX_BYTES)
         return tuple(f"f{number}" for number in range(1, last + 1))
     for part, name in zip(parts, names, strict=True):
         if part.names != longest:
