@@ -131,7 +131,7 @@ def test_parts_and_shards_give_the_judgments_of_one_table(
     for other in (in_parts, on_disk.load(0)):
         assert_same(whole, other)
         assert report_fields(other.report, table, n_parts) == expected
-    assert on_disk.query_numbers(0).tolist() == list(range(whole.n_queries))
+    assert on_disk.query_indexes(0).tolist() == list(range(whole.n_queries))
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
