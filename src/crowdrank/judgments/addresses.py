@@ -13,7 +13,7 @@ import pyarrow as pa
 from crowdrank._files import MANIFEST
 from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError
-from crowdrank.judgments.sources import local_path, opened
+from crowdrank.judgments.sources import local_path, open_decompressed
 
 SUFFIXES = (".parquet", ".pq")
 MAX_LISTED = 3
@@ -148,7 +148,7 @@ def _first_line(problem: Exception) -> str:
 def opened_at(address: str) -> Iterator[BinaryIO]:
     """Open the bytes of a local or remote file; every problem with it is an `InputError`."""
     if not is_remote(address):
-        with opened(address, text=False) as stream:
+        with open_decompressed(address, text=False) as stream:
             yield stream
         return
     system, path = _file_system(address)

@@ -25,8 +25,8 @@ from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
 from crowdrank.judgments import ids, kernels
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.row_errors import Origin
-from crowdrank.judgments.scale import Scale, ScaleRules, whole_number
-from crowdrank.judgments.sources import no_rows
+from crowdrank.judgments.scale import Scale, ScaleRules, parse_integer
+from crowdrank.judgments.sources import no_rows_error
 from crowdrank.judgments.table import UNJUDGEABLE
 
 Columns = dict[str, pa.ChunkedArray]
@@ -156,7 +156,7 @@ def encode_part(cells: Columns, origin: Origin, options: EncodeOptions, bad_rows
     """
     n = len(cells["grade"])
     if not n and not bad_rows.skipped:
-        raise no_rows(origin.source.name)
+        raise no_rows_error(origin.source.name)
     keep = np.ones(n, dtype=bool)
     query = _encode_ids(cells["query"], "query", origin, bad_rows, keep) if "query" in cells else None
     document = _encode_ids(cells["document"], "document", origin, bad_rows, keep)
@@ -194,8 +194,10 @@ def _encode_ids(column: pa.ChunkedArray, role: str, origin: Origin, bad_rows: Ba
     try:
         codes, names = ids.encode(column)
     except pa.ArrowInvalid as problem:
-        raise origin.not_utf8(role) from problem
-    bad_rows.check(codes < 0, keep, f"no {role}", lambda row: ((origin.part, row), origin.missing(row, role)))
+        raise origin.encoding_error(role) from problem
+    bad_rows.check(
+        codes < 0, keep, f"no {role}", lambda row: ((origin.part_number, row), origin.missing_cell_error(row, role))
+    )
     return codes, names
 
 
@@ -225,7 +227,7 @@ def answer(value: Any) -> str:
     >>> answer(-2.0), answer(" -2"), answer("Broken Link")
     ('-2', '-2', 'broken link')
     """
-    number = whole_number(value)
+    number = parse_integer(value)
     return str(value).strip().casefold() if number is None else str(number)
 
 

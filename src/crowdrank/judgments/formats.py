@@ -21,10 +21,10 @@ from crowdrank.judgments.columns import ALIASES
 from crowdrank.judgments.excel import ExcelSource
 from crowdrank.judgments.letor import LetorSource
 from crowdrank.judgments.limits import parse_bytes
-from crowdrank.judgments.platforms import MTURK, TABLES, TOLOKA, JsonSource, platform_of
+from crowdrank.judgments.platforms import MTURK_COLUMN, TABLE_EXPORTS, TOLOKA_COLUMN, JsonSource, detect_platform
 from crowdrank.judgments.read_options import Format
 from crowdrank.judgments.sources import (
-    EXPORT_AS_CSV,
+    EXPORT_AS_CSV_ADVICE,
     SEPARATORS,
     DelimitedSource,
     FrameSource,
@@ -34,8 +34,8 @@ from crowdrank.judgments.sources import (
     WhitespaceSource,
     check_size,
     local_path,
-    no_rows,
-    opened,
+    no_rows_error,
+    open_decompressed,
 )
 
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -60,11 +60,11 @@ QRELS = ("query", "iteration", "document", "grade")
 RUN = ("query", "q0", "document", "rank", "score", "tag")
 ZIP = b"PK\x03\x04"
 UNREADABLE = {
-    b"%PDF": ("a PDF file", EXPORT_AS_CSV),
+    b"%PDF": ("a PDF file", EXPORT_AS_CSV_ADVICE),
     b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "save it as .xlsx or as CSV"),
     b"\x1f\x8b": ("compressed with gzip, but its name does not end in .gz", "rename it"),
-    b"\x89PNG": ("an image", EXPORT_AS_CSV),
-    b"\xff\xd8\xff": ("an image", EXPORT_AS_CSV),
+    b"\x89PNG": ("an image", EXPORT_AS_CSV_ADVICE),
+    b"\xff\xd8\xff": ("an image", EXPORT_AS_CSV_ADVICE),
 }
 """Descriptions of formats that are not read, and fixes, by the first bytes of a file."""
 HEAD_BYTES = 1 << 20
@@ -135,7 +135,7 @@ def format_by_suffix(path: str | Path) -> str | None:
 def detect_format(path: str | Path) -> str | None:
     """Return the format of a file by its suffix and content, or None if neither shows it."""
     suffix = format_by_suffix(path)
-    with opened(path, text=False) as stream:
+    with open_decompressed(path, text=False) as stream:
         head = stream.read(4)
     if head == ZIP:
         return "xlsx"
@@ -149,7 +149,7 @@ def detect_format(path: str | Path) -> str | None:
 
 def _format_by_content(path: str | Path) -> str | None:
     """Return the format of a text file by its first lines with content."""
-    with opened(path) as stream:
+    with open_decompressed(path) as stream:
         head = codecs.getincrementaldecoder("utf-8-sig")().decode(stream.read(HEAD_BYTES))
     first, second, *_ = [*filter(None, map(str.strip, head.split("\n"))), "", ""]
     words = first.split()
@@ -170,7 +170,7 @@ def _table_format(header: str) -> str | None:
         return "trec-rf10"
     known = {name for role, aliases in ALIASES.items() for name in (role, *aliases)}
     cells = [cell.strip(' "').casefold() for cell in re.split(f"[{''.join(SEPARATORS)}]", header)]
-    if len(known.intersection(cells)) < 2 and not any(marker in header for marker in (TOLOKA, MTURK)):
+    if len(known.intersection(cells)) < 2 and not any(marker in header for marker in (TOLOKA_COLUMN, MTURK_COLUMN)):
         return None
     return "tsv" if "\t" in header else "csv"
 
@@ -235,10 +235,10 @@ def open_source(
 
 def _refuse_unreadable(path: Path, format: str | None) -> None:
     """Raise InputError if a file is empty or its first bytes are those of an unsupported or of another format."""
-    with opened(path, text=False) as stream:
+    with open_decompressed(path, text=False) as stream:
         head = stream.read(4)
     if not head:
-        raise no_rows(str(path))
+        raise no_rows_error(str(path))
     for signature, (description, fix) in UNREADABLE.items():
         if head.startswith(signature):
             raise InputError(f"it is {description}", source=str(path), kind="other-format", fix=fix)
@@ -258,8 +258,8 @@ def _checked_separator(separator: str | None) -> str | None:
 def _delimited_source(path: Path, format: str, separator: str | None, books: bool) -> Source:
     """Open separated text; exports of platforms are recognized by their header."""
     table = DelimitedSource(path, separator, "\t" if format in ("tsv", "toloka") else ",")
-    platform = platform_of(table)
-    if format in TABLES and platform != format:
+    platform = detect_platform(table)
+    if format in TABLE_EXPORTS and platform != format:
         raise InputError(
             f"it is not an export of {format}: its columns differ",
             source=table.name,
@@ -268,7 +268,7 @@ def _delimited_source(path: Path, format: str, separator: str | None, books: boo
         )
     if platform is None or (platform == "quepid" and not books):
         return table
-    return TABLES[platform](path, table.separator)
+    return TABLE_EXPORTS[platform](path, table.separator)
 
 
 def _file_source(path: Path, format: str, separator: str | None, max_bytes: int, books: bool) -> Source:

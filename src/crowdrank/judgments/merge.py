@@ -33,8 +33,8 @@ from crowdrank.judgments.encode import (
     as_number,
     is_blank,
 )
-from crowdrank.judgments.row_errors import Origin, is_too_large
-from crowdrank.judgments.scale import Scale, whole_number
+from crowdrank.judgments.row_errors import Origin, is_too_large_for_grade
+from crowdrank.judgments.scale import Scale, parse_integer
 from crowdrank.judgments.table import (
     NO_HONEYPOT,
     NO_QUERY,
@@ -43,7 +43,7 @@ from crowdrank.judgments.table import (
     Judgments,
     ReadReport,
     assessor_fields,
-    compact,
+    drop_unused_ids,
 )
 
 SAME_SCALES = (Fix("read both with the same {}", "grades"), Fix("read both with the same {}", "scales"))
@@ -183,14 +183,14 @@ def _inferred_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale
     used = [
         (value, row, part)
         for value, row, part in used
-        if row >= 0 and not is_too_large(value) and not options.is_unjudgeable(value)
+        if row >= 0 and not is_too_large_for_grade(value) and not options.is_unjudgeable(value)
     ]
-    numbers = [whole_number(value) for value, _, _ in used]
+    numbers = [parse_integer(value) for value, _, _ in used]
     if all(number is None for number in numbers):
-        named = [(part.origin.part, int(row), value) for value, row, part in used if _is_name(value)]
+        named = [(part.origin.part_number, int(row), value) for value, row, part in used if _is_name(value)]
         if named:
             number, row, value = min(named, key=lambda one: one[:2])
-            raise next(part.origin for part in parts if part.origin.part == number).grade_name(row, value)
+            raise next(part.origin for part in parts if part.origin.part_number == number).named_grade_error(row, value)
     return Scale.spanning(number for number in numbers if number is not None and number >= 0)
 
 
@@ -206,7 +206,7 @@ def _common_units(parts: Sequence[PartCodes]) -> dict[str, str]:
 
 def _units(origin: Origin) -> dict[str, str]:
     units = dict(origin.source.units)
-    if "second" in origin.column("duration").casefold():
+    if "second" in origin.column_name("duration").casefold():
         units["duration"] = "seconds"
     return {name: unit for name, unit in units.items() if name in origin.columns}
 
@@ -220,14 +220,14 @@ def _check_answers(tables: SharedTables, options: EncodeOptions) -> None:
             if len(rows) and not bad.skip:
                 row = int(rows.min())
                 value = [*part.answers, None][int(np.flatnonzero(part.first_row == row)[0])]
-                bad.add_example(reason, (part.origin.part, row), _grade_error(part, row, value, code, 0, tables))
+                bad.add_example(reason, (part.origin.part_number, row), _grade_error(part, row, value, code, 0, tables))
     bad.raise_first()
 
 
 def _grade_error(part: PartCodes, row: int, value: Any, code: int, scale: int, tables: SharedTables) -> InputError:
     if code == MISSING:
-        return part.origin.missing(row, "grade")
-    return part.origin.bad_grade(row, "grade", value, tables.header.scales[scale], inferred=tables.inferred)
+        return part.origin.missing_cell_error(row, "grade")
+    return part.origin.bad_grade_error(row, "grade", value, tables.header.scales[scale], inferred=tables.inferred)
 
 
 # Rows of all parts.
@@ -325,8 +325,8 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
     every_query, kept = query, None
     if not keep.all():
         kept = np.flatnonzero(keep)
-        query, queries = compact(query[kept], queries)
-        document, documents = compact(document[kept], documents)
+        query, queries = drop_unused_ids(query[kept], queries)
+        document, documents = drop_unused_ids(document[kept], documents)
         assessor, grade = assessor[kept], grade[kept]
         extras = {name: column[kept] for name, column in extras.items()}
     everything = np.arange(len(query), dtype=np.int32)
@@ -376,7 +376,7 @@ class _CodedRows:
 
 def _code_rows(rows: PartRows, tables: SharedTables, bad_rows: BadRows) -> _CodedRows:
     """Map the codes of a part to shared ones; rows without a grade on the scale or with another family are bad."""
-    part, header, keep = tables.parts[rows.origin.part], tables.header, np.ones(len(rows), dtype=bool)
+    part, header, keep = tables.parts[rows.origin.part_number], tables.header, np.ones(len(rows), dtype=bool)
     assessor = rows.assessor if len(tables.parts) == 1 else part.assessor[rows.assessor]
     one_scale = len(header.scales) == 1
     scale_of = np.broadcast_to(np.int8(0), len(rows)) if one_scale else header.assessor_scale[assessor]
@@ -388,7 +388,9 @@ def _code_rows(rows: PartRows, tables: SharedTables, bad_rows: BadRows) -> _Code
 
         def describe(row: int) -> tuple[tuple[int, int], InputError]:
             at, value = rows.source_row(row), cells[rows.answer[row]]
-            return (rows.origin.part, at), _grade_error(part, at, value, int(grade[row]), int(scale_of[row]), tables)
+            return (rows.origin.part_number, at), _grade_error(
+                part, at, value, int(grade[row]), int(scale_of[row]), tables
+            )
 
         for code, reason in ((MISSING, "no grade"), (OFF_SCALE, "grade off the scale")):
             bad_rows.check(grade == code, keep, reason, describe)
@@ -400,7 +402,7 @@ def _code_rows(rows: PartRows, tables: SharedTables, bad_rows: BadRows) -> _Code
 
 def _check_families(rows: PartRows, assessor: Codes, tables: SharedTables, bad_rows: BadRows, keep: Booleans) -> None:
     """Check that every row with a family has that of its assessor's first row."""
-    header, new_codes = tables.header, tables.parts[rows.origin.part].family
+    header, new_codes = tables.header, tables.parts[rows.origin.part_number].family
     if header.assessor_family is None or new_codes is None or rows.family is None:
         return
     family, expected = np.append(new_codes, -1)[rows.family], header.assessor_family[assessor]
@@ -409,7 +411,7 @@ def _check_families(rows: PartRows, assessor: Codes, tables: SharedTables, bad_r
         assert header.families is not None
         here, first = (header.families[int(codes[row])].as_py() for codes in (family, expected))
         at, who = rows.source_row(row), header.assessors[int(assessor[row])].as_py()
-        return (rows.origin.part, at), rows.origin.other_family(at, who, here, first)
+        return (rows.origin.part_number, at), rows.origin.family_error(at, who, here, first)
 
     bad_rows.check((family >= 0) & (family != expected), keep, "another family", describe)
 
@@ -435,8 +437,8 @@ def _code_extra(
         at, origin = rows.source_row(row), rows.origin
         value, scale = column.original(at), tables.header.scales[int(scale_of[row])]
         if name == "honeypot":
-            return (origin.part, at), origin.bad_grade(at, name, value, scale, inferred=False)
-        return (origin.part, at), origin.bad_extra(at, name, value)
+            return (origin.part_number, at), origin.bad_grade_error(at, name, value, scale, inferred=False)
+        return (origin.part_number, at), origin.bad_extra_error(at, name, value)
 
     if bad is not None:
         bad_rows.check(bad, keep, reason, describe)
@@ -492,7 +494,7 @@ def _without_unused_assessors(judgments: Judgments) -> Judgments:
     """Leave out assessors without a judgment, and families without an assessor."""
     used = np.bincount(judgments.assessor, minlength=judgments.n_assessors) > 0
     assessor = (np.cumsum(used) - 1).astype(np.int32)[judgments.assessor]
-    return replace(judgments, assessor=assessor, **assessor_fields(judgments.of_assessors(np.flatnonzero(used))))
+    return replace(judgments, assessor=assessor, **assessor_fields(judgments.select_assessors(np.flatnonzero(used))))
 
 
 def _no_values(name: str, n: int) -> NDArray[Any]:

@@ -37,7 +37,7 @@ from crowdrank.judgments.columns import ALIASES, parse_map, resolve
 from crowdrank.judgments.encode import EncodeOptions
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
 from crowdrank.judgments.merge import SharedTables, id_notes, unify
-from crowdrank.judgments.read import excluded_ids, family_regex, unjudgeable_answers
+from crowdrank.judgments.read import compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sharded import HEADER_FILE, SHARDS_FOLDER, ShardedJudgments, load_sharded, sharded_judgments
 from crowdrank.judgments.shuffle import (
@@ -53,7 +53,7 @@ from crowdrank.judgments.shuffle import (
     write_part_tables,
     write_query_indexes,
 )
-from crowdrank.judgments.sources import no_rows, require_parquet_rows
+from crowdrank.judgments.sources import no_rows_error, require_parquet_rows
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -147,10 +147,10 @@ def read_partitions(
     options = EncodeOptions(
         scale=Scale.parse(grades) if grades is not None else None,
         scale_rules=ScaleRules.read(scales) if scales is not None else None,
-        unjudgeable=unjudgeable_answers(unjudgeable),
+        unjudgeable=parse_unjudgeable(unjudgeable),
         repeats=repeats,
         exclude=tuple(excluded_ids(exclude)),
-        family_pattern=family_regex(family_pattern),
+        family_pattern=compile_family_pattern(family_pattern),
         on_bad_rows=on_bad_rows,
     )
     run_tasks = partial(_map_with_progress, _thread_map(n_jobs) if engine is None else engine.each, progress)
@@ -174,14 +174,11 @@ def read_partitions(
         if _is_cached(Path(work), cache_key):
             return load_sharded(work)
         check_output_folder(work, SHARDS_FOLDER)
-    surveyed = list(
-        run_tasks(
-            partial(summarize_file, columns=parse_map(columns), max_bytes=file_max_bytes), files, "looking at files"
-        )
-    )
-    first, parts = require_same_columns(surveyed), split_into_parts(surveyed)
+    summarize = partial(summarize_file, columns=parse_map(columns), max_bytes=file_max_bytes)
+    summaries = list(run_tasks(summarize, files, "looking at files"))
+    first, parts = require_same_columns(summaries), split_into_parts(summaries)
     if not parts:
-        raise no_rows(str(address))
+        raise no_rows_error(str(address))
     plan = ShardPlan(
         columns=first.column_by_role,
         n_shards=-(-sum(part.n_rows for part in parts) // shard_size),

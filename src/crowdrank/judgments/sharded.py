@@ -36,7 +36,7 @@ from crowdrank.judgments.table import (
     Judgments,
     JudgmentsLike,
     assessor_fields,
-    no_judgment_left,
+    no_judgments_left_error,
 )
 
 HEADER_FILE = "judgments.json"
@@ -114,8 +114,8 @@ class ShardedJudgments(JudgmentsLike):
 
     def on_one_scale(self) -> Self:
         """Return the judgments with every grade mapped to the common scale."""
-        changes = self._on_common_scale()
-        return replace(self, steps=(*self.steps, "one-scale"), **changes) if changes else self
+        changed_fields = self._fields_on_common_scale()
+        return replace(self, steps=(*self.steps, "one-scale"), **changed_fields) if changed_fields else self
 
     def with_unjudgeable(self, how: str) -> Self:
         """Return the judgments with 'cannot judge' as the lowest grade, left out (`drop`) or as it is (`model`)."""
@@ -125,7 +125,7 @@ class ShardedJudgments(JudgmentsLike):
         if how == "lowest":
             return replace(self, steps=(*self.steps, "lowest"))
         if not self.counts[:, 1].any():
-            raise no_judgment_left()
+            raise no_judgments_left_error()
         remaining_shards = tuple(
             replace(shard, judgments=shard.judgeable, items=shard.judgeable_items)
             for shard in self.shards
@@ -140,14 +140,19 @@ class ShardedJudgments(JudgmentsLike):
 
     def without_unused_assessors(self) -> Self:
         """Return the judgments without assessors that have no judgment, and without families of no assessor."""
-        rows, new_codes = np.flatnonzero(self.counts[:, 0]), self.new_codes
-        if len(rows) < len(self.counts):
+        used_codes, new_codes = np.flatnonzero(self.counts[:, 0]), self.new_codes
+        if len(used_codes) < len(self.counts):
             code_after = np.full(len(self.counts) + 1, -1, np.int32)
-            code_after[rows] = np.arange(len(rows))
+            code_after[used_codes] = np.arange(len(used_codes))
             new_codes = code_after[:-1] if self.new_codes is None else code_after[self.new_codes]
         elif self.families is None:
             return self
-        return replace(self, counts=self.counts[rows], new_codes=new_codes, **assessor_fields(self.of_assessors(rows)))
+        return replace(
+            self,
+            counts=self.counts[used_codes],
+            new_codes=new_codes,
+            **assessor_fields(self.select_assessors(used_codes)),
+        )
 
     # Shards.
 

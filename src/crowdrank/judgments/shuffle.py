@@ -29,7 +29,7 @@ from crowdrank.judgments.encode import EncodeOptions, PartRows, PartSummary, enc
 from crowdrank.judgments.merge import SharedTables, merge_rows
 from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.sharded import StoredShard, numbered_path, write_shard
-from crowdrank.judgments.sources import Source, damaged_rows
+from crowdrank.judgments.sources import Source, damaged_rows_error
 
 PART_FILE_SUFFIXES = {"part": ".arrow", "tables": ".npy"}
 """Suffix of each temporary file of a part, by the prefix of its name."""
@@ -69,7 +69,7 @@ class PartSource(Source):
         with opened_at(self.name) as stream:
             table = pq.ParquetFile(stream).read_row_groups(list(range(*self.part.row_groups)), list(names))
         if len(table) != self.part.n_rows:
-            raise damaged_rows(self.name)
+            raise damaged_rows_error(self.name)
         return pa.table({name: frames.as_cells(table[name], self.name, name) for name in names})
 
     def place(self, row: int) -> str:
@@ -116,7 +116,7 @@ def require_same_types(summaries: Iterable[PartSummary]) -> Iterator[PartSummary
         for role, id_type in summary.id_types.items():
             first_address, first_type = first.setdefault(role, (address, id_type))
             if first_type != id_type:
-                column = summary.origin.column(role)
+                column = summary.origin.column_name(role)
                 raise types_differ_error(
                     role, column, (address, type_category(id_type)), (first_address, type_category(first_type))
                 )
@@ -162,7 +162,9 @@ def write_part_tables(tables: SharedTables, folder: Path) -> SharedTables:
     """Write the shared codes of each part's assessors and families to files, and return the tables without them."""
     empty = np.empty(0, np.int32)
     for part in tables.parts:
-        with numbered_path(folder, "tables", part.origin.part, PART_FILE_SUFFIXES["tables"]).open("wb") as stream:
+        with numbered_path(folder, "tables", part.origin.part_number, PART_FILE_SUFFIXES["tables"]).open(
+            "wb"
+        ) as stream:
             np.save(stream, part.assessor)
             np.save(stream, empty if part.family is None else part.family)
     return replace(tables, parts=[replace(part, assessor=empty, family=None) for part in tables.parts])
@@ -172,7 +174,9 @@ def _read_part_tables(tables: SharedTables, folder: Path) -> SharedTables:
     """Return the tables with the codes that :func:`write_part_tables` wrote."""
     parts = []
     for part in tables.parts:
-        with numbered_path(folder, "tables", part.origin.part, PART_FILE_SUFFIXES["tables"]).open("rb") as stream:
+        with numbered_path(folder, "tables", part.origin.part_number, PART_FILE_SUFFIXES["tables"]).open(
+            "rb"
+        ) as stream:
             assessor, family = np.load(stream, allow_pickle=False), np.load(stream, allow_pickle=False)
         parts.append(replace(part, assessor=assessor, family=family))
     return replace(tables, parts=parts)
