@@ -108,7 +108,7 @@ def test_neither_the_cut_nor_threads_nor_row_groups_change_the_shards(tmp_path: 
 def test_files_are_read_in_parts_of_row_groups(tmp_path: Path) -> None:
     crowd(100).to_parquet(tmp_path / "a.parquet", row_group_size=30)
     parts = split_into_parts([summarize_file(str(tmp_path / "a.parquet"), {})], max_rows=60)
-    assert [(part.groups, part.first_row, part.rows) for part in parts] == [((0, 2), 0, 60), ((2, 4), 60, 40)]
+    assert [(part.row_groups, part.first_row, part.n_rows) for part in parts] == [((0, 2), 0, 60), ((2, 4), 60, 40)]
 
 
 @pytest.mark.parametrize("by", ["query", "document"])

@@ -142,7 +142,7 @@ def test_the_number_of_shards_changes_neither_rows_nor_reports_nor_errors(
     table, folder, options = table_of(rows), tmp_path_factory.mktemp("shards"), {**options, "by": by}
     one = outcome(lambda: read_on_disk(table, n_parts, options, folder / "one"), table, n_parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("crowdrank.judgments.partitions._warn_if_large", lambda *_: None)
+        patch.setattr("crowdrank.judgments.partitions._warn_if_query_is_large", lambda *_: None)
         many = outcome(lambda: read_on_disk(table, n_parts, options, folder / "many", size=5), table, n_parts)
     if isinstance(one, tuple):
         assert many == one
