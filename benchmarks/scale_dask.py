@@ -18,7 +18,7 @@ PROCESSES = (1, 2, 1, 2)
 """Numbers of worker processes, in turns, so that other load of the machine affects both; the best of each counts."""
 MIN_SPEEDUP = 1.6
 """Goal of the time of an iteration with one process divided by that with two."""
-SHARDS = 16
+SHARDS_FOLDER = 16
 """Number of shards: even, so that two processes get as many each, and small, so that adding sums takes little time."""
 
 
@@ -38,7 +38,7 @@ def fit_on_cluster(world: Path, work: Path, labels: int, workers: int) -> dict[s
 
     with DaskEngine(workers=workers) as engine:
         start = time.perf_counter()
-        stored = read_partitions(world, work=work, shard_size=-(-labels // SHARDS), engine=engine)
+        stored = read_partitions(world, work=work, shard_size=-(-labels // SHARDS_FOLDER), engine=engine)
         reading = time.perf_counter() - start
         DawidSkene(ITERATIONS, 0.0).fit(stored, engine=engine, progress=record, output=work.parent / "consensus")
         between = engine.client.run(_received_bytes)

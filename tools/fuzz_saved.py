@@ -553,7 +553,7 @@ def _shards(root: Path, frame: Any) -> list[Artifact]:
         judgments = load_sharded(folder)
         for place in range(len(judgments.shards)):
             judgments.load(place)
-            judgments.query_numbers(place)
+            judgments.query_indexes(place)
         repr(judgments), judgments.sample()
 
     def fit(folder: Path) -> None:

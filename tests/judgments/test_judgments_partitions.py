@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from crowdrank import Judgments, ShardedJudgments, read_gold, read_judgments, read_partitions
 from crowdrank.errors import DataWarning, InputError, OnDiskError, OutputError, UsageError
 from crowdrank.judgments import kernels
-from crowdrank.judgments.partitions import parts_of, survey
+from crowdrank.judgments.partitions import split_into_parts, summarize_file
 from crowdrank.judgments.sharded import concat_shards, load_sharded
 from crowdrank.judgments.summary import inspect
 
@@ -89,7 +89,7 @@ def test_shards_hold_every_query_whole_and_every_judgment_once(tmp_path: Path) -
     numbers = {
         name: number
         for place, shard in enumerate(shards)
-        for name, number in zip(shard.queries.to_pylist(), made.query_numbers(place).tolist(), strict=True)
+        for name, number in zip(shard.queries.to_pylist(), made.query_indexes(place).tolist(), strict=True)
     }
     assert [numbers[name] for name in memory.queries.to_pylist()] == list(range(memory.n_queries))
 
@@ -107,8 +107,8 @@ def test_neither_the_cut_nor_threads_nor_row_groups_change_the_shards(tmp_path: 
 
 def test_files_are_read_in_parts_of_row_groups(tmp_path: Path) -> None:
     crowd(100).to_parquet(tmp_path / "a.parquet", row_group_size=30)
-    parts = parts_of([survey(str(tmp_path / "a.parquet"), {})], most=60)
-    assert [(part.groups, part.first_row, part.rows) for part in parts] == [((0, 2), 0, 60), ((2, 4), 60, 40)]
+    parts = split_into_parts([summarize_file(str(tmp_path / "a.parquet"), {})], max_rows=60)
+    assert [(part.row_groups, part.first_row, part.n_rows) for part in parts] == [((0, 2), 0, 60), ((2, 4), 60, 40)]
 
 
 @pytest.mark.parametrize("by", ["query", "document"])

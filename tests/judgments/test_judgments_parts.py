@@ -131,7 +131,7 @@ def test_parts_and_shards_give_the_judgments_of_one_table(
     for other in (in_parts, on_disk.load(0)):
         assert_same(whole, other)
         assert report_fields(other.report, table, n_parts) == expected
-    assert on_disk.query_numbers(0).tolist() == list(range(whole.n_queries))
+    assert on_disk.query_indexes(0).tolist() == list(range(whole.n_queries))
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -142,7 +142,7 @@ def test_the_number_of_shards_changes_neither_rows_nor_reports_nor_errors(
     table, folder, options = table_of(rows), tmp_path_factory.mktemp("shards"), {**options, "by": by}
     one = outcome(lambda: read_on_disk(table, n_parts, options, folder / "one"), table, n_parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("crowdrank.judgments.partitions._warn_if_large", lambda *_: None)
+        patch.setattr("crowdrank.judgments.partitions._warn_if_query_is_large", lambda *_: None)
         many = outcome(lambda: read_on_disk(table, n_parts, options, folder / "many", size=5), table, n_parts)
     if isinstance(one, tuple):
         assert many == one

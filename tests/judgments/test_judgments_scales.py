@@ -14,7 +14,7 @@ from judgments_reference import check, rows
 
 from crowdrank import DawidSkene, MajorityVote, read_judgments
 from crowdrank.errors import CrowdrankError, Fix, InputError
-from crowdrank.judgments.scale import Scale, whole_number
+from crowdrank.judgments.scale import Scale, parse_integer
 from crowdrank.judgments.table import Judgments
 
 MIXED = pd.DataFrame(
@@ -72,9 +72,9 @@ def test_a_grade_called_none_is_a_grade() -> None:
 
 def test_whole_numbers() -> None:
     sure = ["7", 7, 7.0, " 7. ", "+7", "7.000", np.float64(7)]
-    assert [whole_number(value) for value in sure] == [7] * len(sure)
+    assert [parse_integer(value) for value in sure] == [7] * len(sure)
     unsure = ["", "7.5", "7e0", "x", None, float("nan"), float("inf"), 1e30, "٧", [7], "7" * 30]
-    assert [whole_number(value) for value in unsure] == [None] * len(unsure)
+    assert [parse_integer(value) for value in unsure] == [None] * len(unsure)
 
 
 @pytest.mark.parametrize("answers", [-2, "-2", -2.0, [-2], ["-2.0"], np.int64(-2), "-2, x"])

@@ -148,7 +148,7 @@ def _on_main_scale(given: Judgments, states: States | None) -> States | None:
     if states is None or given.maps_to_one_scale:
         return states
     prior, likelihood = states
-    widest, onto = len(given.main_scale), given.stretch
+    widest, onto = len(given.main_scale), given.main_scale_codes
     moved = likelihood.copy()  # 'cannot judge' comes after the grades of all scales and stays there
     moved[:, :widest] = 0.0
     for number, own in enumerate(given.scales):

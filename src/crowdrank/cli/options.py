@@ -189,12 +189,12 @@ def input_files(judgments: Sequence[Path], reading: ReadOptions, *others: Path |
 def read_judgment_files(judgments: Sequence[Path], reading: ReadOptions) -> Judgments:
     """Read judgments from one or several files; print how they were understood."""
     from crowdrank.judgments.read import read_judgments
-    from crowdrank.judgments.summary import scale_in_doubt
+    from crowdrank.judgments.summary import uncertain_scale_note
 
     source = judgments[0] if len(judgments) == 1 else list(judgments)
     table = read_judgments(source, **asdict(reading))
     print_reading(table.report, judgments)
-    if (note := scale_in_doubt(table)) is not None:
+    if (note := uncertain_scale_note(table)) is not None:
         print_note(note)
     return table
 

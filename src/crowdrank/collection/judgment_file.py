@@ -31,7 +31,7 @@ from crowdrank.judgments.sources import (
     JsonLinesSource,
     ParquetSource,
     Source,
-    opened,
+    open_decompressed,
     utf16_encoding,
 )
 from crowdrank.judgments.table import NO_QUERY, Judgments
@@ -77,7 +77,7 @@ class JudgmentFile:
     ) -> JudgmentFile:
         """The file; one whose rows are not one judgment each cannot be added to."""
         source, layout = open_source(path, format, separator)
-        with opened(path, text=False) as stream:
+        with open_decompressed(path, text=False) as stream:
             if isinstance(source, DelimitedSource | JsonLinesSource) and utf16_encoding(stream.read(4)):
                 raise UsageError(f"{path} is UTF-16; save it as UTF-8, or write the result elsewhere with -o.")
         if type(source) not in (DelimitedSource, JsonLinesSource, ParquetSource):
@@ -114,7 +114,7 @@ class JudgmentFile:
         if isinstance(self.source, ParquetSource):
             self._keep_parquet(new, rows, changed)
             return
-        with opened(self.path) as stream:
+        with open_decompressed(self.path) as stream:
             raw = stream.read()
         mine = _Lines(self) if isinstance(self.source, DelimitedSource) else _Objects(self)
         with write_file(self.path) as draft:
@@ -122,7 +122,7 @@ class JudgmentFile:
 
     def _keep_parquet(self, new: Judgments, rows: list[Row], changed: bool) -> None:
         """Rows of Parquet have no bytes of their own: all columns and their types are kept."""
-        with opened(self.path, text=False) as stream:
+        with open_decompressed(self.path, text=False) as stream:
             old = pq.read_table(pa.py_buffer(stream.read()))
         names = {role: name for name, role in self.role_of.items()}
         if changed:

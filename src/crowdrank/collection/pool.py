@@ -20,7 +20,7 @@ from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, refuse_duplicate_columns, resolve_columns
 from crowdrank.judgments.encode import parse_floats
 from crowdrank.judgments.formats import open_source
-from crowdrank.judgments.sources import Source, no_rows
+from crowdrank.judgments.sources import Source, no_rows_error
 from crowdrank.judgments.table import NO_QUERY, Judgments
 
 KINDS = ("crowd", "expert", "llm")
@@ -165,7 +165,7 @@ class Pool:
         )
         table = opened.read(list(dict.fromkeys(found.values())), BadRows())
         if not len(table):
-            raise no_rows(opened.name)
+            raise no_rows_error(opened.name)
         query, queries = _coded(table, found, "query", opened)
         document, documents = _coded(table, found, "document", opened)
         key = query.astype(np.int64) * len(documents) + document
@@ -240,7 +240,7 @@ def read_roster(source: Any, prices: Mapping[str, float] | None = None, separato
     kind_column = ["kind"] if "kind" in opened.names else []
     table = opened.read([*found.values(), *kind_column], BadRows())
     if not len(table):
-        raise no_rows(opened.name)
+        raise no_rows_error(opened.name)
     codes, names = ids.encode(table[found["assessor"]])
     if (codes < 0).any() or len(names) < len(codes):
         row = int(np.argmax(codes < 0)) if (codes < 0).any() else _first_repeat(codes)

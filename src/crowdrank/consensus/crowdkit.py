@@ -18,7 +18,7 @@ from crowdrank.errors import InputError
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold, read_judgments
-from crowdrank.judgments.scale import whole_number
+from crowdrank.judgments.scale import parse_integer
 from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def read_tasks(frame: Any, known: Judgments | None = None) -> Judgments:
 
 def _in_order(labels: list[Any]) -> tuple[list[Any], list[int]]:
     """Return the labels from lowest to highest and the grade of each: its number, or its position."""
-    numbers = [whole_number(label) for label in labels]
+    numbers = [parse_integer(label) for label in labels]
     if all(number is not None for number in numbers) and len(set(numbers)) == len(numbers):
         pairs = sorted(zip(numbers, labels, strict=True), key=lambda pair: pair[0] or 0)
         return [label for _, label in pairs], [number for number, _ in pairs if number is not None]

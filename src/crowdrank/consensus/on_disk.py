@@ -27,8 +27,8 @@ from crowdrank.consensus.result import Consensus, check_assessor_table, check_do
 from crowdrank.judgments.codes import restore_scale
 from crowdrank.judgments.gold import ShardGold
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.sharded import ShardedJudgments, shard_path
-from crowdrank.judgments.storage import scale_out
+from crowdrank.judgments.sharded import ShardedJudgments, numbered_path
+from crowdrank.judgments.storage import scale_to_json
 from crowdrank.judgments.table import Judgments
 
 CONSENSUS_FILE = "consensus.json"
@@ -116,7 +116,7 @@ class ShardWriter:
         """Write the rows of the shard at a place."""
         table = self.judgments.load(place)
         gold = None if self.gold is None else self.gold.shard_grades(place, table.n_items)
-        path = shard_path(self.folder, "part", self.judgments.shards[place].number, ".parquet")
+        path = numbered_path(self.folder, "part", self.judgments.shards[place].number, ".parquet")
         pq.write_table(document_table(table, rows), path, use_dictionary=["query", "grade", "judgments"])
         return {**sums(table, rows["relevance"], gold), "documents": np.array([table.n_items])}
 
@@ -170,7 +170,7 @@ def write_about(
         "method": method,
         "documents": n_documents,
         "judgments": n_judgments,
-        "scale": scale_out(scale),
+        "scale": scale_to_json(scale),
         "labels": list(labels),
     }
     (folder / CONSENSUS_FILE).write_text(json.dumps(about, indent=2))

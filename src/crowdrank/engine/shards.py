@@ -162,7 +162,7 @@ class OnDiskShards:
             offsets=table.offsets,
             assessor=table.assessor,
             grade=table.grade,
-            item_query=self.judgments.query_numbers(number)[table.item_query],
+            item_query=self.judgments.query_indexes(number)[table.item_query],
             gold=np.full(table.n_items, -1, np.int8)
             if self.gold is None
             else self.gold.shard_grades(number, table.n_items),

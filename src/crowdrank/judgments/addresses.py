@@ -13,7 +13,7 @@ import pyarrow as pa
 from crowdrank._files import MANIFEST
 from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError
-from crowdrank.judgments.sources import local_path, opened
+from crowdrank.judgments.sources import local_path, open_decompressed
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 """File suffixes of Parquet files, in lower case."""
@@ -150,7 +150,7 @@ def _first_line(error: Exception) -> str:
 def open_address(address: str) -> Iterator[BinaryIO]:
     """Open a local or remote file for reading bytes; raise InputError if it cannot be read."""
     if not is_remote(address):
-        with opened(address, text=False) as stream:
+        with open_decompressed(address, text=False) as stream:
             yield stream
         return
     system, path = _file_system(address)

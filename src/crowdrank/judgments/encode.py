@@ -26,8 +26,8 @@ from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
 from crowdrank.judgments import ids, kernels
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.row_errors import Origin
-from crowdrank.judgments.scale import Scale, ScaleRules, whole_number
-from crowdrank.judgments.sources import no_rows
+from crowdrank.judgments.scale import Scale, ScaleRules, parse_integer
+from crowdrank.judgments.sources import no_rows_error
 from crowdrank.judgments.table import UNJUDGEABLE
 
 ColumnsByRole = dict[str, pa.ChunkedArray]
@@ -170,7 +170,7 @@ def encode_part(cells: ColumnsByRole, origin: Origin, options: EncodeOptions, ba
     """
     n_rows = len(cells["grade"])
     if not n_rows and not bad_rows.skipped:
-        raise no_rows(origin.source.name)
+        raise no_rows_error(origin.source.name)
     row_mask = np.ones(n_rows, dtype=bool)
     query = _encode_ids(cells["query"], "query", origin, bad_rows, row_mask) if "query" in cells else None
     document = _encode_ids(cells["document"], "document", origin, bad_rows, row_mask)
@@ -210,8 +210,10 @@ def _encode_ids(column: pa.ChunkedArray, role: str, origin: Origin, bad_rows: Ba
     try:
         codes, names = ids.encode(column)
     except pa.ArrowInvalid as problem:
-        raise origin.not_utf8(role) from problem
-    bad_rows.count_bad(codes < 0, row_mask, f"no {role}", lambda row: ((origin.part, row), origin.missing(row, role)))
+        raise origin.encoding_error(role) from problem
+    bad_rows.count_bad(
+        codes < 0, row_mask, f"no {role}", lambda row: ((origin.part_number, row), origin.missing_cell_error(row, role))
+    )
     return codes, names
 
 
@@ -241,7 +243,7 @@ def normalize_answer(answer: Any) -> str:
     >>> normalize_answer(-2.0), normalize_answer(" -2"), normalize_answer("Broken Link")
     ('-2', '-2', 'broken link')
     """
-    number = whole_number(answer)
+    number = parse_integer(answer)
     return str(answer).strip().casefold() if number is None else str(number)
 
 

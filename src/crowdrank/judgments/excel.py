@@ -15,7 +15,14 @@ import pyarrow as pa
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.limits import MAX_BYTES, too_large_error
-from crowdrank.judgments.sources import LARGEST_EXACT, Source, is_text, no_rows, opened, text_cell
+from crowdrank.judgments.sources import (
+    MAX_EXACT_INTEGER,
+    Source,
+    cell_to_text,
+    is_encodable,
+    no_rows_error,
+    open_decompressed,
+)
 
 BYTES_PER_CELL = 64
 """Approximate number of bytes of memory per cell."""
@@ -30,11 +37,11 @@ class ExcelSource(Source):
         self.path, self.name, self.max_bytes = Path(path), str(path), max_bytes
         with self._open_sheet() as rows:
             self._header, cells = next(((number, row) for number, row in rows if any(row)), (0, ()))
-        header = [text_cell(cell) for cell in cells]
+        header = [cell_to_text(cell) for cell in cells]
         while header and header[-1] is None:
             header.pop()
         if not header:
-            raise no_rows(self.name)
+            raise no_rows_error(self.name)
         self._positions = {name: position for position, name in enumerate(header) if name is not None}
         self.names = [name for name in header if name is not None]
         self._rows: list[int] = []
@@ -49,7 +56,7 @@ class ExcelSource(Source):
                 f"Reading {self.name} needs openpyxl, which is not installed: pip install 'crowdrank[excel]'.",
                 kind="missing-package",
             ) from problem
-        with opened(self.path, text=False) as stream, warnings.catch_warnings():
+        with open_decompressed(self.path, text=False) as stream, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of features that are not read, such as data validation
             try:
                 self._check_decompressed_size(stream)
@@ -103,12 +110,12 @@ class ExcelSource(Source):
         """Yield the cells of a column as text; raise InputError if an integer has more digits than Excel stores."""
         all_integers = all(cell.is_integer() for cell in cells if isinstance(cell, float))
         for row, cell in enumerate(cells):
-            if isinstance(cell, float) and all_integers and abs(cell) >= LARGEST_EXACT:
+            if isinstance(cell, float) and all_integers and abs(cell) >= MAX_EXACT_INTEGER:
                 problem = f"{shown(cell)} has more digits than Excel stores"
                 raise self._cell_error(row, column_name, problem, "format the column as text and enter the ids again")
-            if isinstance(cell, str) and not is_text(cell):
+            if isinstance(cell, str) and not is_encodable(cell):
                 raise self._cell_error(row, column_name, f"{shown(cell)} is not text", "remove the lone surrogate")
-            yield cell.isoformat() if isinstance(cell, datetime | date | time) else text_cell(cell)
+            yield cell.isoformat() if isinstance(cell, datetime | date | time) else cell_to_text(cell)
 
     def _cell_error(self, row: int, column_name: str, problem: str, advice: str) -> InputError:
         return InputError(problem, source=self.name, place=self.place(row), column=column_name, fix=advice)

@@ -21,10 +21,10 @@ from crowdrank.judgments.columns import COLUMN_ALIASES
 from crowdrank.judgments.excel import ExcelSource
 from crowdrank.judgments.letor import LetorSource
 from crowdrank.judgments.limits import parse_bytes
-from crowdrank.judgments.platforms import MTURK, TABLES, TOLOKA, JsonSource, platform_of
+from crowdrank.judgments.platforms import MTURK_COLUMN, TABLE_EXPORTS, TOLOKA_COLUMN, JsonSource, detect_platform
 from crowdrank.judgments.read_options import Format
 from crowdrank.judgments.sources import (
-    EXPORT_AS_CSV,
+    EXPORT_AS_CSV_ADVICE,
     SEPARATORS,
     DelimitedSource,
     FrameSource,
@@ -34,8 +34,8 @@ from crowdrank.judgments.sources import (
     WhitespaceSource,
     check_size,
     local_path,
-    no_rows,
-    opened,
+    no_rows_error,
+    open_decompressed,
 )
 
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -65,11 +65,11 @@ RUN_COLUMNS = ("query", "q0", "document", "rank", "score", "tag")
 ZIP_SIGNATURE = b"PK\x03\x04"
 """First bytes of a ZIP archive; Excel workbooks are ZIP archives."""
 UNSUPPORTED_SIGNATURES = {
-    b"%PDF": ("a PDF file", EXPORT_AS_CSV),
+    b"%PDF": ("a PDF file", EXPORT_AS_CSV_ADVICE),
     b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "save it as .xlsx or as CSV"),
     b"\x1f\x8b": ("compressed with gzip, but its name does not end in .gz", "rename it"),
-    b"\x89PNG": ("an image", EXPORT_AS_CSV),
-    b"\xff\xd8\xff": ("an image", EXPORT_AS_CSV),
+    b"\x89PNG": ("an image", EXPORT_AS_CSV_ADVICE),
+    b"\xff\xd8\xff": ("an image", EXPORT_AS_CSV_ADVICE),
 }
 """Description and advice for each unsupported format, by the first bytes of a file."""
 HEAD_BYTES = 1 << 20
@@ -147,7 +147,7 @@ def format_by_suffix(path: str | Path) -> str | None:
 def detect_format(path: str | Path) -> str | None:
     """Return the format of a file by its suffix and content, or None if it is not recognized."""
     suffix = format_by_suffix(path)
-    with opened(path, text=False) as stream:
+    with open_decompressed(path, text=False) as stream:
         head = stream.read(4)
     if head == ZIP_SIGNATURE:
         return "xlsx"
@@ -161,7 +161,7 @@ def detect_format(path: str | Path) -> str | None:
 
 def _format_by_content(path: str | Path) -> str | None:
     """Return the format of a text file by its first lines that are not blank, or None if it is not recognized."""
-    with opened(path) as stream:
+    with open_decompressed(path) as stream:
         head = codecs.getincrementaldecoder("utf-8-sig")().decode(stream.read(HEAD_BYTES))
     first, second, *_ = [*filter(None, map(str.strip, head.split("\n"))), "", ""]
     words = first.split()
@@ -182,7 +182,9 @@ def _format_by_header(header: str) -> str | None:
         return "trec-rf10"
     known_names = {name for role, aliases in COLUMN_ALIASES.items() for name in (role, *aliases)}
     cells = [cell.strip(' "').casefold() for cell in re.split(f"[{''.join(SEPARATORS)}]", header)]
-    if len(known_names.intersection(cells)) < 2 and not any(marker in header for marker in (TOLOKA, MTURK)):
+    if len(known_names.intersection(cells)) < 2 and not any(
+        marker in header for marker in (TOLOKA_COLUMN, MTURK_COLUMN)
+    ):
         return None
     return "tsv" if "\t" in header else "csv"
 
@@ -247,10 +249,10 @@ def open_source(
 
 def _refuse_unsupported(path: Path, format: str | None) -> None:
     """Raise InputError if a file is empty, or if its first bytes show an unsupported format or not the one given."""
-    with opened(path, text=False) as stream:
+    with open_decompressed(path, text=False) as stream:
         head = stream.read(4)
     if not head:
-        raise no_rows(str(path))
+        raise no_rows_error(str(path))
     for signature, (description, fix) in UNSUPPORTED_SIGNATURES.items():
         if head.startswith(signature):
             raise InputError(f"it is {description}", source=str(path), kind="other-format", fix=fix)
@@ -271,8 +273,8 @@ def _parse_separator(separator: str | None) -> str | None:
 def _open_delimited(path: Path, format: str, separator: str | None, allow_books: bool) -> Source:
     """Open a CSV or TSV file; exports of labeling platforms are recognized by their header."""
     table = DelimitedSource(path, separator, "\t" if format in ("tsv", "toloka") else ",")
-    platform = platform_of(table)
-    if format in TABLES and platform != format:
+    platform = detect_platform(table)
+    if format in TABLE_EXPORTS and platform != format:
         raise InputError(
             f"it is not an export of {format}: its columns differ",
             source=table.name,
@@ -281,7 +283,7 @@ def _open_delimited(path: Path, format: str, separator: str | None, allow_books:
         )
     if platform is None or (platform == "quepid" and not allow_books):
         return table
-    return TABLES[platform](path, table.separator)
+    return TABLE_EXPORTS[platform](path, table.separator)
 
 
 def _open_file(path: Path, format: str, separator: str | None, max_bytes: int, allow_books: bool) -> Source:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.limits import BYTES_PER_FLOAT, numbered_lines, too_large_error
-from crowdrank.judgments.sources import Source, no_rows, opened
+from crowdrank.judgments.sources import Source, no_rows_error, open_decompressed
 
 DOCID_PATTERN = re.compile(rb"docid\s*=\s*(\S+)")
 """Pattern of the document id in the comment of a line."""
@@ -40,7 +40,7 @@ class LetorSource(Source):
         columns: dict[str, list[str]] = {"query": [], "document": [], "grade": []}
         self._lines, self._sizes, self._positions, self._values = [], array("q"), array("q"), array("d")
         n_documents: dict[str, int] = {}
-        with opened(self.path) as stream:
+        with open_decompressed(self.path) as stream:
             for line_number, line in numbered_lines(stream, self.name):
                 if not line.isascii():
                     line.decode()  # raises an error if it is not UTF-8
@@ -63,7 +63,7 @@ class LetorSource(Source):
                 self._positions.extend(positions)
                 self._values.extend(values)
         if not self._lines and not bad_rows.skipped:
-            raise no_rows(self.name)
+            raise no_rows_error(self.name)
         return pa.table({name: pa.array(columns[name], pa.string()) for name in names})
 
     def features(self, max_bytes: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:

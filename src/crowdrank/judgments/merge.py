@@ -36,8 +36,8 @@ from crowdrank.judgments.encode import (
     is_blank,
     parse_number,
 )
-from crowdrank.judgments.row_errors import Origin, is_too_large
-from crowdrank.judgments.scale import Scale, whole_number
+from crowdrank.judgments.row_errors import Origin, is_too_large_for_grade
+from crowdrank.judgments.scale import Scale, parse_integer
 from crowdrank.judgments.table import (
     NO_HONEYPOT,
     NO_QUERY,
@@ -46,7 +46,7 @@ from crowdrank.judgments.table import (
     Judgments,
     ReadReport,
     assessor_fields,
-    compact,
+    drop_unused_ids,
 )
 
 SAME_SCALE_FIXES = (Fix("read both with the same {}", "grades"), Fix("read both with the same {}", "scales"))
@@ -203,14 +203,16 @@ def _infer_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale:
     used_answers = [
         (value, row, part)
         for value, row, part in used_answers
-        if row >= 0 and not is_too_large(value) and not options.is_unjudgeable(value)
+        if row >= 0 and not is_too_large_for_grade(value) and not options.is_unjudgeable(value)
     ]
-    numbers = [whole_number(value) for value, _, _ in used_answers]
+    numbers = [parse_integer(value) for value, _, _ in used_answers]
     if all(number is None for number in numbers):
-        named = [(part.origin.part, int(row), value) for value, row, part in used_answers if _is_grade_name(value)]
+        named = [
+            (part.origin.part_number, int(row), value) for value, row, part in used_answers if _is_grade_name(value)
+        ]
         if named:
             number, row, value = min(named, key=lambda one: one[:2])
-            raise next(part.origin for part in parts if part.origin.part == number).grade_name(row, value)
+            raise next(part.origin for part in parts if part.origin.part_number == number).named_grade_error(row, value)
     return Scale.spanning(number for number in numbers if number is not None and number >= 0)
 
 
@@ -228,7 +230,7 @@ def _common_units(parts: Sequence[PartCodes]) -> dict[str, str]:
 def _stated_units(origin: Origin) -> dict[str, str]:
     """Return the units of durations and costs that a source or its column names state."""
     units = dict(origin.source.units)
-    if "second" in origin.column("duration").casefold():
+    if "second" in origin.column_name("duration").casefold():
         units["duration"] = "seconds"
     return {name: unit for name, unit in units.items() if name in origin.columns}
 
@@ -243,7 +245,7 @@ def _check_answers(tables: SharedTables, options: EncodeOptions) -> None:
                 row = int(rows.min())
                 value = [*part.answers, None][int(np.flatnonzero(part.first_row == row)[0])]
                 bad_rows.add_example(
-                    reason, (part.origin.part, row), _grade_error(part, row, value, grade_code, 0, tables)
+                    reason, (part.origin.part_number, row), _grade_error(part, row, value, grade_code, 0, tables)
                 )
     bad_rows.raise_first_error()
 
@@ -253,8 +255,8 @@ def _grade_error(
 ) -> InputError:
     """Return the error for a row whose grade is missing or off the scale."""
     if grade_code == MISSING_GRADE:
-        return part.origin.missing(source_row, "grade")
-    return part.origin.bad_grade(
+        return part.origin.missing_cell_error(source_row, "grade")
+    return part.origin.bad_grade_error(
         source_row, "grade", answer, tables.header.scales[scale_index], inferred=tables.scale_is_inferred
     )
 
@@ -365,8 +367,8 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
     query_of_all_rows, kept_rows = query, None
     if not row_mask.all():
         kept_rows = np.flatnonzero(row_mask)
-        query, queries = compact(query[kept_rows], queries)
-        document, documents = compact(document[kept_rows], documents)
+        query, queries = drop_unused_ids(query[kept_rows], queries)
+        document, documents = drop_unused_ids(document[kept_rows], documents)
         assessor, grade = assessor[kept_rows], grade[kept_rows]
         extras = {name: column[kept_rows] for name, column in extras.items()}
     all_rows = np.arange(len(query), dtype=np.int32)
@@ -423,7 +425,7 @@ class _RecodedRows:
 
 def _recode_rows(rows: PartRows, tables: SharedTables, bad_rows: BadRows) -> _RecodedRows:
     """Map the codes of a part to shared codes; count rows with a bad grade, family or optional column."""
-    part, header, row_mask = tables.parts[rows.origin.part], tables.header, np.ones(len(rows), dtype=bool)
+    part, header, row_mask = tables.parts[rows.origin.part_number], tables.header, np.ones(len(rows), dtype=bool)
     assessor = rows.assessor if len(tables.parts) == 1 else part.assessor[rows.assessor]
     one_scale = len(header.scales) == 1
     row_scale = np.broadcast_to(np.int8(0), len(rows)) if one_scale else header.assessor_scale[assessor]
@@ -435,7 +437,9 @@ def _recode_rows(rows: PartRows, tables: SharedTables, bad_rows: BadRows) -> _Re
 
         def locate_error(row: int) -> tuple[tuple[int, int], InputError]:
             at, value = rows.source_row(row), cells[rows.answer[row]]
-            return (rows.origin.part, at), _grade_error(part, at, value, int(grade[row]), int(row_scale[row]), tables)
+            return (rows.origin.part_number, at), _grade_error(
+                part, at, value, int(grade[row]), int(row_scale[row]), tables
+            )
 
         for code, reason in ((MISSING_GRADE, "no grade"), (OFF_SCALE_GRADE, "grade off the scale")):
             bad_rows.count_bad(grade == code, row_mask, reason, locate_error)
@@ -450,7 +454,7 @@ def _check_families(
     rows: PartRows, assessor_codes: Codes, tables: SharedTables, bad_rows: BadRows, row_mask: Booleans
 ) -> None:
     """Count rows as bad whose family differs from that of their assessor."""
-    header, new_codes = tables.header, tables.parts[rows.origin.part].family
+    header, new_codes = tables.header, tables.parts[rows.origin.part_number].family
     if header.assessor_family is None or new_codes is None or rows.family is None:
         return
     family, expected = np.append(new_codes, -1)[rows.family], header.assessor_family[assessor_codes]
@@ -459,7 +463,7 @@ def _check_families(
         assert header.families is not None
         here, first = (header.families[int(codes[row])].as_py() for codes in (family, expected))
         at, who = rows.source_row(row), header.assessors[int(assessor_codes[row])].as_py()
-        return (rows.origin.part, at), rows.origin.other_family(at, who, here, first)
+        return (rows.origin.part_number, at), rows.origin.family_error(at, who, here, first)
 
     bad_rows.count_bad((family >= 0) & (family != expected), row_mask, "another family", locate_error)
 
@@ -489,8 +493,8 @@ def _recode_extra(
         at, origin = rows.source_row(row), rows.origin
         value, scale = column.original_cell(at), tables.header.scales[int(row_scale[row])]
         if role == "honeypot":
-            return (origin.part, at), origin.bad_grade(at, role, value, scale, inferred=False)
-        return (origin.part, at), origin.bad_extra(at, role, value)
+            return (origin.part_number, at), origin.bad_grade_error(at, role, value, scale, inferred=False)
+        return (origin.part_number, at), origin.bad_extra_error(at, role, value)
 
     if is_bad is not None:
         bad_rows.count_bad(is_bad, row_mask, reason, locate_error)
@@ -547,7 +551,7 @@ def _without_unused_assessors(judgments: Judgments) -> Judgments:
     """Remove assessors without a judgment, and families without an assessor."""
     used = np.bincount(judgments.assessor, minlength=judgments.n_assessors) > 0
     assessor = (np.cumsum(used) - 1).astype(np.int32)[judgments.assessor]
-    return replace(judgments, assessor=assessor, **assessor_fields(judgments.of_assessors(np.flatnonzero(used))))
+    return replace(judgments, assessor=assessor, **assessor_fields(judgments.select_assessors(np.flatnonzero(used))))
 
 
 def _blank_extra(role: str, n_rows: int) -> NDArray[Any]:

@@ -1,7 +1,7 @@
 """Read partitioned Parquet files into shards on disk, in bounded memory.
 
-    survey(file)                  -> columns and rows of a file, from its footer
-    parts_of(files)               -> consecutive row groups, which `crowdrank.judgments.shuffle` distributes to shards
+    summarize_file(address)       -> columns and rows of a file, from its footer
+    split_into_parts(files)       -> consecutive row groups, which `crowdrank.judgments.shuffle` distributes to shards
 
 Rows are in the order of the files by name, so that the result is that of reading one file with all rows into memory.
 The shards are cached in a folder and used again while the files and options are the same.
@@ -44,33 +44,33 @@ from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, resolv
 from crowdrank.judgments.encode import EncodeOptions
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
 from crowdrank.judgments.merge import SharedTables, id_notes, unify_tables
-from crowdrank.judgments.read import excluded_ids, family_regex, unjudgeable_answers
+from crowdrank.judgments.read import compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.judgments.scale import Scale, ScaleRules
-from crowdrank.judgments.sharded import ABOUT_FILE, SHARDS, ShardedJudgments, load_sharded, sharded_judgments
+from crowdrank.judgments.sharded import HEADER_FILE, SHARDS_FOLDER, ShardedJudgments, load_sharded, sharded_judgments
 from crowdrank.judgments.shuffle import (
     BuiltShard,
     FilePart,
     ShardPlan,
     build_shard,
     delete_part_files,
-    number_queries,
     require_same_types,
     split_part,
-    type_name,
-    types_differ,
+    type_category,
+    types_differ_error,
     write_part_tables,
+    write_query_indexes,
 )
-from crowdrank.judgments.sources import no_rows, require_parquet_rows
+from crowdrank.judgments.sources import no_rows_error, require_parquet_rows
 
 T = TypeVar("T")
 S = TypeVar("S")
 
 JUDGMENTS_PER_STORED_SHARD = 1 << 21
-"""Default number of judgments of a shard: many beside 100,000 assessors, and several shards fit into memory."""
-ROWS_PER_PART = 1 << 21
-"""Maximum number of rows of a part, unless a row group has more."""
-REQUIRED, OPTIONAL = ("document", "assessor", "grade"), ("query", "family")
-"""Roles of the columns that are read; a consensus does not use others, such as time and cost."""
+"""Default number of judgments per shard: more than 100,000 assessors, and few enough to hold several in memory."""
+MAX_ROWS_PER_PART = 1 << 21
+"""Maximum number of rows of a part (consecutive row groups of a file), unless a single row group has more."""
+REQUIRED_ROLES, OPTIONAL_ROLES = ("document", "assessor", "grade"), ("query", "family")
+"""Roles of the columns that must be and can be in each file; others, such as time and cost, are not read."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ class FileSummary:
     """Columns and rows of a Parquet file, from its footer."""
 
     address: str
-    columns: Mapping[str, str]  # by role
-    types: Mapping[str, str]  # by role: numbers, text, ...
-    group_rows: tuple[int, ...]  # of each row group
+    column_by_role: Mapping[str, str]  # column names
+    type_by_role: Mapping[str, str]  # type categories, as returned by `type_category`
+    rows_per_group: tuple[int, ...]  # number of rows of each row group
 
     @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return sum(self.group_rows)
+    def n_rows(self) -> int:
+        """Number of rows of the file."""
+        return sum(self.rows_per_group)
 
 
 def read_partitions(
@@ -104,7 +104,7 @@ def read_partitions(
     by: str | None = None,
     shard_size: int = JUDGMENTS_PER_STORED_SHARD,
     n_jobs: int = 1,
-    engine: Workers | None = None,
+    engine: WorkerPool | None = None,
     progress: bool | Report = False,
 ) -> ShardedJudgments:
     """Read a folder of Parquet files into shards on disk; memory holds a few shards at a time.
@@ -119,10 +119,10 @@ def read_partitions(
         columns, grades, scales, unjudgeable, repeats, exclude, family_pattern, on_bad_rows: as in `read_judgments`;
             rows are in the order of the files by name.
         max_bytes: as in `read_judgments`, for each file.
-        by: what is kept together in a shard: `query` (all judgments of a query) or `document`, for very large queries;
-            models that compare documents of a query need `query`. By default `query`, or `document` if there is no
-            column of queries.
-        shard_size: approximate number of judgments of a shard.
+        by: put all judgments of a `query` or of a `document` into the same shard. Use `document` for very large
+            queries; models that compare documents of a query need `query`. By default `query`, or `document` if there
+            is no query column.
+        shard_size: approximate number of judgments per shard.
         n_jobs: number of threads.
         engine: an engine whose workers read the files and build the shards; all of them must see the folder `work`.
         progress: whether to show progress bars, or a function that is called with (done, total, NaN).
@@ -148,133 +148,160 @@ def read_partitions(
     for name, number in (("shard_size", shard_size), ("n_jobs", n_jobs)):
         if number < 1:
             raise UsageError(f"must be 1 or more, not {number}", parameter=name)
-    limit, address = parse_bytes(max_bytes), to_address(address)
+    file_max_bytes, address = parse_bytes(max_bytes), to_address(address)
     if work is not None and is_within(work, address):
         raise UsageError(f"must not be in the folder that is read, as {work} is", parameter="work")
     options = EncodeOptions(
         scale=Scale.parse(grades) if grades is not None else None,
         scale_rules=ScaleRules.read(scales) if scales is not None else None,
-        unjudgeable=unjudgeable_answers(unjudgeable),
+        unjudgeable=parse_unjudgeable(unjudgeable),
         repeats=repeats,
         exclude=tuple(excluded_ids(exclude)),
-        family_pattern=family_regex(family_pattern),
+        family_pattern=compile_family_pattern(family_pattern),
         on_bad_rows=on_bad_rows,
     )
-    run = partial(_run, _thread_map(n_jobs) if engine is None else engine.each, progress)
+    run_tasks = partial(_map_with_progress, _thread_map(n_jobs) if engine is None else engine.each, progress)
     files, others = split_parquet_files(address)
     if others:
         problem = f"{address}: {describe_other_files(others)} passed over; of a folder only Parquet files are read"
         warnings.warn(DataWarning(problem, kind="files-ignored"), stacklevel=2)
-    read = (columns, grades, options.scale_rules, unjudgeable, repeats, options.exclude, family_pattern, on_bad_rows)
-    key = _cache_key(files, (*read, by, shard_size))
+    read_settings = (
+        columns,
+        grades,
+        options.scale_rules,
+        unjudgeable,
+        repeats,
+        options.exclude,
+        family_pattern,
+        on_bad_rows,
+    )
+    cache_key = _cache_key(files, (*read_settings, by, shard_size))
     if work is not None:
         recover(work)
-        if _is_cached(Path(work), key):
+        if _is_cached(Path(work), cache_key):
             return load_sharded(work)
-        check_output_folder(work, SHARDS)
-    surveyed = list(run(partial(survey, columns=parse_column_map(columns), max_bytes=limit), files, "looking at files"))
-    first, parts = require_same_columns(surveyed), parts_of(surveyed)
+        check_output_folder(work, SHARDS_FOLDER)
+    summarize = partial(summarize_file, columns=parse_column_map(columns), max_bytes=file_max_bytes)
+    summaries = list(run_tasks(summarize, files, "looking at files"))
+    first, parts = require_same_columns(summaries), split_into_parts(summaries)
     if not parts:
-        raise no_rows(str(address))
+        raise no_rows_error(str(address))
     plan = ShardPlan(
-        columns=first.columns,
-        n_shards=-(-sum(part.rows for part in parts) // shard_size),
+        columns=first.column_by_role,
+        n_shards=-(-sum(part.n_rows for part in parts) // shard_size),
         shard_size=shard_size,
-        by=by or ("query" if "query" in first.columns else "document"),
+        by=by or ("query" if "query" in first.column_by_role else "document"),
         options=options,
     )
-    final = Path(work).absolute() if work is not None else _scratch_folder()
-    with write_folder(final, SHARDS) as draft:
-        judgments, largest_query = _build(parts, plan, draft, run, str(address))
+    target_folder = Path(work).absolute() if work is not None else _new_scratch_folder()
+    with write_folder(target_folder, SHARDS_FOLDER) as draft_folder:
+        judgments, largest_query = _build_shards(parts, plan, draft_folder, run_tasks, str(address))
         judgments.save()
-        (draft / "key.txt").write_text(key)
-    _warn_if_large(*largest_query, plan)
-    return replace(judgments, folder=str(final)).without_unused_assessors()
+        (draft_folder / "key.txt").write_text(cache_key)
+    _warn_if_query_is_large(*largest_query, plan)
+    return replace(judgments, folder=str(target_folder)).without_unused_assessors()
 
 
-def _build(
-    parts: Sequence[FilePart], plan: ShardPlan, draft: Path, run: Callable[..., Any], address: str
+def _build_shards(
+    parts: Sequence[FilePart], plan: ShardPlan, draft_folder: Path, run_tasks: Callable[..., Any], address: str
 ) -> tuple[ShardedJudgments, tuple[int, Any]]:
-    """Distribute the rows of all parts to shards in a folder; return the judgments and the largest query."""
-    with closing(run(partial(split_part, plan=plan, folder=draft), parts, "reading")) as summaries:
-        tables = write_part_tables(unify_tables(require_same_types(summaries), plan.options, address), draft)
-    work = partial(build_shard, tables=tables, plan=plan, parts=parts, folder=draft)
+    """Distribute the rows of all parts to shards in a folder.
+
+    Returns:
+        The judgments, and the number of judgments and the id of the largest query.
+
+    """
+    with closing(run_tasks(partial(split_part, plan=plan, folder=draft_folder), parts, "reading")) as summaries:
+        tables = write_part_tables(unify_tables(require_same_types(summaries), plan.options, address), draft_folder)
+    build = partial(build_shard, tables=tables, plan=plan, parts=parts, folder=draft_folder)
     shards: list[BuiltShard] = []
     counts = np.zeros((tables.header.n_assessors, 2), np.int64)
-    for shard in run(work, range(plan.n_shards), "shuffling"):
+    for shard in run_tasks(build, range(plan.n_shards), "shuffling"):
         counts += shard.counts
         shards.append(replace(shard, counts=counts[:0]))  # the counts of very many shards would fill the memory
     bad_rows = tables.bad_rows
     bad_rows.merge(shard.bad_rows for shard in shards)
     bad_rows.raise_first_error()
-    repeats = [shard.repeat for shard in shards if shard.repeat is not None]
+    repeats = [shard.first_repeat for shard in shards if shard.first_repeat is not None]
     if repeats:
         raise min(repeats, key=lambda repeat: repeat[0])[1]
     if not counts.any():
         raise bad_rows.no_rows_left_error(address, assessors_excluded=bool(plan.options.exclude))
-    number_queries(shards, draft)
-    delete_part_files(parts, draft)
+    write_query_indexes(shards, draft_folder)
+    delete_part_files(parts, draft_folder)
     largest_query = max((shard.largest_query for shard in shards), key=lambda largest: largest[0])
-    return _with_report(tables, shards, counts, plan, draft, address), largest_query
+    return _assemble_judgments(tables, shards, counts, plan, draft_folder, address), largest_query
 
 
-def _with_report(
-    tables: SharedTables, shards: Sequence[BuiltShard], counts: Integers, plan: ShardPlan, draft: Path, address: str
+def _assemble_judgments(
+    tables: SharedTables,
+    shards: Sequence[BuiltShard],
+    counts: Integers,
+    plan: ShardPlan,
+    draft_folder: Path,
+    address: str,
 ) -> ShardedJudgments:
-    """Return the judgments of the shards with the read report of all."""
-    stored = tuple(one.shard for one in shards if one.shard is not None)
+    """Return judgments that consist of the shards, with one read report for all of them."""
+    stored = tuple(built.shard for built in shards if built.shard is not None)
     report = replace(
         tables.header.report,
         skipped=dict(tables.bad_rows.skipped),
         examples=tables.bad_rows.examples,
-        repeats=sum(one.n_repeats for one in shards),
+        repeats=sum(built.n_repeats for built in shards),
     )
     header, whole_queries = replace(tables.header, report=report), plan.by == "query" or len(stored) == 1
-    judgments = sharded_judgments(draft, stored, header, counts, whole_queries=whole_queries)
-    forms: dict[str, Any] = {}
+    judgments = sharded_judgments(draft_folder, stored, header, counts, whole_queries=whole_queries)
+    unusual_forms: dict[str, Any] = {}
     for role in ("query", "document"):
-        unusual = ((name, form) for one in shards for name, form in one.unusual_ids.get(role, {}).items())
-        forms[role] = dict(islice(unusual, ids.MAX_UNUSUAL_IDS)), judgments.iterate_ids(role)
+        unusual = ((name, form) for built in shards for name, form in built.unusual_ids.get(role, {}).items())
+        unusual_forms[role] = dict(islice(unusual, ids.MAX_UNUSUAL_IDS)), judgments.iterate_ids(role)
     assessors = judgments.without_unused_assessors().assessors
-    forms["assessor"] = ids.unusual_forms(assessors), [assessors]
-    report = replace(report, notes=id_notes(forms, tables.parts[0].origin, address))
+    unusual_forms["assessor"] = ids.unusual_forms(assessors), [assessors]
+    report = replace(report, notes=id_notes(unusual_forms, tables.parts[0].origin, address))
     return replace(judgments, report=report, stored=replace(header, report=report))
 
 
 # Files.
 
 
-def survey(address: str, columns: Mapping[str, str], max_bytes: int = MAX_BYTES) -> FileSummary:
-    """Return the columns and rows of a Parquet file, from its footer."""
+def summarize_file(address: str, columns: Mapping[str, str], max_bytes: int = MAX_BYTES) -> FileSummary:
+    """Summarize a Parquet file from its footer.
+
+    Args:
+        address: path or fsspec address of the file.
+        columns: column name by role, from the user; other columns are found by their common names.
+        max_bytes: maximum size of the file when it is read.
+
+    """
     with open_address(address) as stream:
         file = pq.ParquetFile(stream)
-        about, schema = file.metadata, file.schema_arrow
-        require_parquet_rows(about, REQUIRED, max_bytes, address)
-        rows = tuple(about.row_group(group).num_rows for group in range(about.num_row_groups))
-    if not sum(rows):
+        metadata, schema = file.metadata, file.schema_arrow
+        require_parquet_rows(metadata, REQUIRED_ROLES, max_bytes, address)
+        rows_per_group = tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+    if not sum(rows_per_group):
         return FileSummary(address, {}, {}, ())
-    known = {role: name for role, name in columns.items() if role in (*REQUIRED, *OPTIONAL)}
+    column_map = {role: name for role, name in columns.items() if role in (*REQUIRED_ROLES, *OPTIONAL_ROLES)}
     by_role = resolve_columns(
         schema.names,
         source=address,
-        required_roles=REQUIRED,
-        optional_roles=OPTIONAL,
-        column_map=known,
+        required_roles=REQUIRED_ROLES,
+        optional_roles=OPTIONAL_ROLES,
+        column_map=column_map,
         aliases=COLUMN_ALIASES,
     )
-    types = {role: type_name(schema.field(name).type) for role, name in by_role.items()}
-    return FileSummary(address, by_role, types, rows)
+    types = {role: type_category(schema.field(name).type) for role, name in by_role.items()}
+    return FileSummary(address, by_role, types, rows_per_group)
 
 
 def require_same_columns(files: Iterable[FileSummary]) -> FileSummary:
-    """Return the first file with rows; raise InputError if another one has other columns."""
-    filled = [file for file in files if file.rows]
-    if not filled:
+    """Return the first file that has rows; raise InputError if the columns or types of another file differ from it."""
+    non_empty = [file for file in files if file.n_rows]
+    if not non_empty:
         return FileSummary("", {}, {}, ())
-    first = filled[0]
-    for file in filled[1:]:
-        for role in (*REQUIRED, *OPTIONAL):
-            here, there = (_column_text(one.columns.get(role)) for one in (file, first))
+    first = non_empty[0]
+    for file in non_empty[1:]:
+        for role in (*REQUIRED_ROLES, *OPTIONAL_ROLES):
+            here, there = (_describe_column(one.column_by_role.get(role)) for one in (file, first))
             if here != there:
                 raise InputError(
                     f"the {role} is {here} here and {there} in {first.address}",
@@ -282,39 +309,40 @@ def require_same_columns(files: Iterable[FileSummary]) -> FileSummary:
                     source=file.address,
                     fix="give all files the same columns",
                 )
-        for role, kind in file.types.items():
+        for role, column_type in file.type_by_role.items():
             # A column of nulls has no type of its own.
-            if kind != first.types[role] and "null" not in (kind, first.types[role]):
-                other = first.address, first.types[role]
-                raise types_differ(role, file.columns[role], (file.address, kind), other)
+            if column_type != first.type_by_role[role] and "null" not in (column_type, first.type_by_role[role]):
+                other = first.address, first.type_by_role[role]
+                raise types_differ_error(role, file.column_by_role[role], (file.address, column_type), other)
     return first
 
 
-def _column_text(column: str | None) -> str:
-    return "in no column" if column is None else f"the column '{column}'"
+def _describe_column(column_name: str | None) -> str:
+    return "in no column" if column_name is None else f"the column '{column_name}'"
 
 
-def parts_of(files: Iterable[FileSummary], most: int = ROWS_PER_PART) -> list[FilePart]:
-    """Return the files as parts of at most `most` rows, or of one row group."""
+def split_into_parts(files: Iterable[FileSummary], max_rows: int = MAX_ROWS_PER_PART) -> list[FilePart]:
+    """Split the files into parts: consecutive row groups with at most `max_rows` rows, or one larger row group."""
     parts: list[FilePart] = []
-    before = 0
+    rows_before = 0
     for file in files:
-        starts, group = [0, *accumulate(file.group_rows)], 0
-        while group < len(file.group_rows):
+        starts, group = [0, *accumulate(file.rows_per_group)], 0
+        while group < len(file.rows_per_group):
             end = group + 1
-            while end < len(file.group_rows) and starts[end + 1] - starts[group] <= most:
+            while end < len(file.rows_per_group) and starts[end + 1] - starts[group] <= max_rows:
                 end += 1
             rows = starts[end] - starts[group]
             if rows:
-                parts.append(FilePart(len(parts), file.address, (group, end), starts[group], rows, before))
-            before, group = before + rows, end
+                parts.append(FilePart(len(parts), file.address, (group, end), starts[group], rows, rows_before))
+            rows_before, group = rows_before + rows, end
     return parts
 
 
-def _warn_if_large(size: int, query: object, plan: ShardPlan) -> None:
-    if plan.by == "query" and size > plan.shard_size:
-        shard, judgments = f"a shard of {plan.shard_size:,}", counted(size, "judgment")
-        problem = f"The query {shown(query)} has {judgments}, more than {shard} should have; it takes more memory"
+def _warn_if_query_is_large(n_judgments: int, query_id: object, plan: ShardPlan) -> None:
+    """Warn if the largest query has more judgments than a shard should have."""
+    if plan.by == "query" and n_judgments > plan.shard_size:
+        shard, judgments = f"a shard of {plan.shard_size:,}", counted(n_judgments, "judgment")
+        problem = f"The query {shown(query_id)} has {judgments}, more than {shard} should have; it takes more memory"
         fix = Fix("if no model compares documents of a query, use {}", "by", "document")
         warnings.warn(DataWarning(problem, kind="large-query", fix=fix), stacklevel=3)
 
@@ -327,50 +355,51 @@ def _cache_key(files: Sequence[str], options: tuple[Any, ...]) -> str:
     return hashlib.blake2b(repr(([(name, file_version(name)) for name in files], options)).encode()).hexdigest()
 
 
-def _is_cached(work: Path, key: str) -> bool:
-    known = work / "key.txt"
-    return (work / ABOUT_FILE).exists() and known.exists() and known.read_text() == key
+def _is_cached(folder: Path, cache_key: str) -> bool:
+    """Return whether a folder holds shards that were built with this cache key."""
+    key_file = folder / "key.txt"
+    return (folder / HEADER_FILE).exists() and key_file.exists() and key_file.read_text() == cache_key
 
 
-_scratch: list[ScratchFolder] = []
-"""Temporary folders of shards; they are deleted when Python ends."""
+_scratch_folders: list[ScratchFolder] = []
+"""Temporary folders of shards, which are deleted when Python ends."""
 
 
-def _scratch_folder() -> Path:
-    _scratch.append(ScratchFolder())
-    return _scratch[-1].path / "shards"
+def _new_scratch_folder() -> Path:
+    _scratch_folders.append(ScratchFolder())
+    return _scratch_folders[-1].path / "shards"
 
 
-class Workers(Protocol):
-    """An engine that calls a function for many things."""
+class WorkerPool(Protocol):
+    """Engine that calls a function for each of many inputs."""
 
-    def each(self, work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
-        """Yield the results in order, as soon as each is ready."""
+    def each(self, function: Callable[[S], T], inputs: Sequence[S]) -> Iterator[T]:
+        """Yield the result of `function` for each input, in the order of the inputs, as soon as it is ready."""
 
 
-def _run(
-    each: Callable[..., Iterator[T]],
+def _map_with_progress(
+    map_function: Callable[..., Iterator[T]],
     progress: bool | Report,
-    work: Callable[[S], T],
-    things: Sequence[S],
+    function: Callable[[S], T],
+    inputs: Sequence[S],
     title: str,
 ) -> Iterator[T]:
-    """Yield the results of `work` on many things, and report the progress."""
+    """Yield the result of `function` for each input, and report the progress under a title."""
     with reporting(progress, title) as report:
-        for done, result in enumerate(each(work, things), start=1):
-            report(done, len(things), float("nan"))
+        for done, result in enumerate(map_function(function, inputs), start=1):
+            report(done, len(inputs), float("nan"))
             yield result
 
 
 def _thread_map(n_jobs: int) -> Callable[[Callable[[S], T], Sequence[S]], Iterator[T]]:
-    """Return a function that maps in threads."""
+    """Return a function like `map` that uses `n_jobs` threads."""
 
-    def each(work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
+    def thread_map(function: Callable[[S], T], inputs: Sequence[S]) -> Iterator[T]:
         pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
         try:
-            yield from map(work, things) if pool is None else pool.map(work, things)
+            yield from map(function, inputs) if pool is None else pool.map(function, inputs)
         finally:
             if pool is not None:
                 pool.shutdown(cancel_futures=True)
 
-    return each
+    return thread_map

@@ -35,72 +35,86 @@ from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import COLUMN_ALIASES, ID_COLUMN_ALIASES
 from crowdrank.judgments.sources import (
-    NOT_LABELED,
+    NOT_LABELED_REASON,
     DelimitedSource,
     Source,
-    is_text,
+    cell_to_text,
+    is_encodable,
     is_unlabeled,
-    kind_of_json,
-    no_rows,
+    json_kind,
+    no_rows_error,
     only_label,
-    opened,
-    text_cell,
+    open_decompressed,
 )
 
-TOLOKA, MTURK = "ASSIGNMENT:worker_id", "AssignmentStatus"
-"""Columns by which exports are recognized."""
-USED_STATES = ("", "submitted", "accepted", "approved")
-"""States of an assignment whose answers are used."""
-UNUSED_STATES = ("rejected", "expired", "skipped", "active", "abandoned", "returned", "blocked")
-"""States of an assignment whose answers are left out and counted by state; other states are counted as unknown."""
-MAX_DEPTH = 100
-"""Maximum nesting of a JSON document in which `judgmentRatings` are searched."""
-IDS = ("query", "document", "assessor", "family")
-LABEL_STUDIO_NAMES = ("document", "assessor", "grade")
-"""Columns of a Label Studio export without a usable annotation."""
-ZONES = {"UTC": 0, "GMT": 0, "PST": -8, "PDT": -7, "MST": -7, "MDT": -6, "CST": -6, "CDT": -5, "EST": -5, "EDT": -4}
-"""Hours from UTC of the time zones that MTurk's site uses."""
+TOLOKA_COLUMN, MTURK_COLUMN = "ASSIGNMENT:worker_id", "AssignmentStatus"
+"""Columns by which exports of Toloka and MTurk are recognized."""
+USED_ASSIGNMENT_STATES = ("", "submitted", "accepted", "approved")
+"""States of assignments whose answers are used, in lower case."""
+UNUSED_ASSIGNMENT_STATES = ("rejected", "expired", "skipped", "active", "abandoned", "returned", "blocked")
+"""States of assignments whose answers are not used but counted by state; other states are counted as unknown."""
+MAX_JSON_DEPTH = 100
+"""Maximum nesting depth of a JSON document in which `judgmentRatings` are searched."""
+ID_COLUMNS = ("query", "document", "assessor", "family")
+"""Columns that hold ids, in which the number 1 and the text "1" must not both occur."""
+DEFAULT_COLUMNS = ("document", "assessor", "grade")
+"""Columns of a Label Studio export in which no annotation can be used."""
+UTC_OFFSET_HOURS = {
+    "UTC": 0,
+    "GMT": 0,
+    "PST": -8,
+    "PDT": -7,
+    "MST": -7,
+    "MDT": -6,
+    "CST": -6,
+    "CDT": -5,
+    "EST": -5,
+    "EDT": -4,
+}
+"""Offset from UTC, in hours, of the time zones that MTurk's site uses."""
 
 
-class PlatformTable(DelimitedSource):
-    """A table whose platform has its own column names; its columns have the names of roles and their own."""
+class PlatformExport(DelimitedSource):
+    """Text file of a platform with its own column names; a column can be read by its role or by its name."""
 
-    status: str  # column with the state of an assignment
+    status_column: str  # column with the state of the assignment
 
     def __init__(self, path: str | Path, separator: str) -> None:
         super().__init__(path, separator)
-        self._file_names = list(self.names)
-        self._column_of = {**{name: name for name in self.names}, **self.roles()}
-        self.names = list(dict.fromkeys((*self.roles(), *self.names)))
+        self._file_columns = list(self.names)
+        self._column_in_file = {**{name: name for name in self.names}, **self.columns_by_role()}
+        self.names = list(dict.fromkeys((*self.columns_by_role(), *self.names)))
         self._used_rows = np.empty(0, np.int64)
 
     @abstractmethod
-    def roles(self) -> dict[str, str]:
+    def columns_by_role(self) -> dict[str, str]:
         """Return the column of the file for each role."""
 
-    def fields(self, prefix: str) -> dict[str, str]:
-        """Return the columns with a prefix, by their names without it."""
-        return {name.removeprefix(prefix): name for name in self._file_names if name.startswith(prefix)}
+    def columns_with_prefix(self, prefix: str) -> dict[str, str]:
+        """Return the columns of the file whose names have a prefix, by their names without the prefix."""
+        return {name.removeprefix(prefix): name for name in self._file_columns if name.startswith(prefix)}
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """Return the columns of the assignments that are used; count the others by their state."""
-        columns = [self._column_of[name] for name in names]
-        worker = self._column_of.get("assessor", "")
-        filters = [name for name in (self.status, worker) if name in self._file_names]
-        table = super().read(list(dict.fromkeys((*columns, *filters))), bad_rows)
-        use = np.ones(len(table), bool)
-        if self.status in filters:
-            use &= _used_states(table[self.status], bad_rows)
-        if worker in filters:  # tasks without a worker are not yet done
-            assigned = np.asarray(_filled(table[worker]))
-            bad_rows.count_left_out("no worker", int((use & ~assigned).sum()))
-            use &= assigned
-        self._used_rows = np.flatnonzero(use)
+        """Return the columns `names` of the used assignments; count the other assignments by their state."""
+        columns = [self._column_in_file[name] for name in names]
+        worker_column = self._column_in_file.get("assessor", "")
+        filter_columns = [name for name in (self.status_column, worker_column) if name in self._file_columns]
+        table = super().read(list(dict.fromkeys((*columns, *filter_columns))), bad_rows)
+        is_used = np.ones(len(table), bool)
+        if self.status_column in filter_columns:
+            is_used &= _is_used_assignment(table[self.status_column], bad_rows)
+        if worker_column in filter_columns:  # tasks without a worker are not yet done
+            assigned = np.asarray(_is_filled(table[worker_column]))
+            bad_rows.count_left_out("no worker", int((is_used & ~assigned).sum()))
+            is_used &= assigned
+        self._used_rows = np.flatnonzero(is_used)
         table = table.take(pa.array(self._used_rows))
-        return pa.table({name: self.cells(name, table[column]) for name, column in zip(names, columns, strict=True)})
+        return pa.table(
+            {name: self.convert_column(name, table[column]) for name, column in zip(names, columns, strict=True)}
+        )
 
-    def cells(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return a column in the form that the reader expects."""
+    def convert_column(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return a column with its cells converted to the form that the reader expects."""
         return column
 
     def place(self, row: int) -> str:
@@ -108,72 +122,75 @@ class PlatformTable(DelimitedSource):
         return super().place(int(self._used_rows[row]) if len(self._used_rows) else row)
 
 
-def _used_states(column: pa.ChunkedArray, bad_rows: BadRows) -> NDArray[np.bool_]:
-    """Return a mask of the used assignments (n,); count the others by their state."""
-    state = pc.utf8_lower(pc.utf8_trim_whitespace(pc.fill_null(column, "")))
-    used = np.asarray(pc.is_in(state, pa.array(USED_STATES)))
+def _is_used_assignment(state_column: pa.ChunkedArray, bad_rows: BadRows) -> NDArray[np.bool_]:
+    """Return whether each assignment is used (n,); count the other assignments by their state."""
+    state = pc.utf8_lower(pc.utf8_trim_whitespace(pc.fill_null(state_column, "")))
+    used = np.asarray(pc.is_in(state, pa.array(USED_ASSIGNMENT_STATES)))
     for name, count in Counter(state.filter(pa.array(~used)).to_pylist()).items():
         bad_rows.count_left_out(
-            f"assignment {name}" if name in UNUSED_STATES else "assignment in an unknown state", count
+            f"assignment {name}" if name in UNUSED_ASSIGNMENT_STATES else "assignment in an unknown state", count
         )
     return used
 
 
-class TolokaSource(PlatformTable):
+class TolokaSource(PlatformExport):
     """Assignments of Toloka."""
 
-    status = "ASSIGNMENT:status"
+    status_column = "ASSIGNMENT:status"
 
-    def roles(self) -> dict[str, str]:
-        """Return the columns by their names after INPUT: and OUTPUT:; a single output is the grade."""
-        by_name = named_roles({**self.fields("OUTPUT:"), **self.fields("INPUT:")})
-        outputs = self.fields("OUTPUT:")
+    def columns_by_role(self) -> dict[str, str]:
+        """Return the column for each role, by its name after INPUT: or OUTPUT:; a single output is the grade."""
+        by_name = match_roles({**self.columns_with_prefix("OUTPUT:"), **self.columns_with_prefix("INPUT:")})
+        outputs = self.columns_with_prefix("OUTPUT:")
         grade = next(iter(outputs.values())) if len(outputs) == 1 else by_name.get("grade")
-        fixed = {"assessor": TOLOKA, "time": "ASSIGNMENT:submitted", "cost": "ASSIGNMENT:reward"}
+        fixed = {"assessor": TOLOKA_COLUMN, "time": "ASSIGNMENT:submitted", "cost": "ASSIGNMENT:reward"}
         if grade is not None:
             fixed |= {"grade": grade, "honeypot": "GOLDEN:" + grade.removeprefix("OUTPUT:")}
-        return {**by_name, **{role: name for role, name in fixed.items() if name in self._file_names}}
+        return {**by_name, **{role: name for role, name in fixed.items() if name in self._file_columns}}
 
 
-class MTurkSource(PlatformTable):
+class MTurkSource(PlatformExport):
     """Batch results of MTurk."""
 
-    status = MTURK
+    status_column = MTURK_COLUMN
     units = MappingProxyType({"duration": "seconds", "cost": "US dollars"})
 
     def __init__(self, path: str | Path, separator: str) -> None:
-        self._radio: dict[str, str] = {}
+        self._radio_values: dict[str, str] = {}
         super().__init__(path, separator)
 
-    def roles(self) -> dict[str, str]:
-        """Return the columns by their names after Input. and Answer.; a single answer or radio button is the grade."""
-        by_name = named_roles({**self.fields("Answer."), **self.fields("Input.")})
-        answers = self.fields("Answer.")
+    def columns_by_role(self) -> dict[str, str]:
+        """Return the column for each role, by its name after Input. or Answer.; a single answer is the grade.
+
+        The columns of a single radio button, one for each value, count as a single answer.
+        """
+        by_name = match_roles({**self.columns_with_prefix("Answer."), **self.columns_with_prefix("Input.")})
+        answers = self.columns_with_prefix("Answer.")
         groups = {name.rpartition(".")[0] for name in answers if "." in name}
         if len(groups) == 1 and all("." in name for name in answers) and len(answers) > 1:
-            self._radio = {name: name.rpartition(".")[2] for name in answers.values()}
-            by_name["grade"] = next(iter(self._radio))
+            self._radio_values = {name: name.rpartition(".")[2] for name in answers.values()}
+            by_name["grade"] = next(iter(self._radio_values))
         elif len(answers) == 1:
             by_name["grade"] = next(iter(answers.values()))
         fixed = {"assessor": "WorkerId", "time": "SubmitTime", "duration": "WorkTimeInSeconds", "cost": "Reward"}
-        return {**by_name, **{role: name for role, name in fixed.items() if name in self._file_names}}
+        return {**by_name, **{role: name for role, name in fixed.items() if name in self._file_columns}}
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`; the grade of a radio button is its selected value, or several joined by `|`."""
         table = super().read(names, bad_rows)
-        if "grade" not in names or not self._radio:
+        if "grade" not in names or not self._radio_values:
             return table
-        buttons = DelimitedSource.read(self, list(self._radio), BadRows("skip")).take(pa.array(self._used_rows))
+        buttons = DelimitedSource.read(self, list(self._radio_values), BadRows("skip")).take(pa.array(self._used_rows))
         selected: list[list[str]] = [[] for _ in range(len(table))]
-        for name, value in self._radio.items():
+        for name, value in self._radio_values.items():
             for row, cell in enumerate(buttons[name].to_pylist()):
                 if str(cell).strip().casefold() in ("true", "1", "on"):
                     selected[row].append(value)
         grades = pa.array(["|".join(values) or None for values in selected], pa.string())
         return table.set_column(list(names).index("grade"), "grade", grades)
 
-    def cells(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return a column without the dollar sign of rewards, and times in ISO 8601."""
+    def convert_column(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return a column with times in ISO 8601 and costs without a dollar sign."""
         if name == "time":
             return pa.chunked_array([pa.array([_mturk_time(cell) for cell in column.to_pylist()], pa.string())])
         return pc.utf8_ltrim(column, " $") if name == "cost" else column
@@ -186,17 +203,17 @@ def _mturk_time(cell: str | None) -> str | None:
     ('2014-11-07T20:38:00Z', '2019-12-01T13:04:59Z')
     """
     words = (cell or "").split()
-    if len(words) != 6 or words[4].upper() not in ZONES:
+    if len(words) != 6 or words[4].upper() not in UTC_OFFSET_HOURS:
         return cell
     try:
         local = datetime.strptime(" ".join((*words[1:4], words[5])), "%b %d %H:%M:%S %Y").replace(tzinfo=UTC)
     except ValueError:
         return cell
-    return (local - timedelta(hours=ZONES[words[4].upper()])).isoformat().replace("+00:00", "Z")
+    return (local - timedelta(hours=UTC_OFFSET_HOURS[words[4].upper()])).isoformat().replace("+00:00", "Z")
 
 
 class QuepidSource(DelimitedSource):
-    """A book of Quepid: one column per rater."""
+    """A book of Quepid: a table of documents with one column of ratings per rater."""
 
     def __init__(self, path: str | Path, separator: str) -> None:
         super().__init__(path, separator)
@@ -207,18 +224,26 @@ class QuepidSource(DelimitedSource):
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return one row per rating; documents without a rating are left out and counted."""
         wide = super().read(["query", "docid", *self.raters], bad_rows)
-        rated = np.column_stack([np.asarray(_filled(wide[name])) for name in self.raters])
-        row, rater = np.nonzero(rated)
-        if not len(row) and not bad_rows.skipped:
-            raise no_rows(self.name)
-        bad_rows.count_left_out("no rating", int((~rated.any(axis=1)).sum()))
-        self._file_rows = row
+        is_rated = np.column_stack([np.asarray(_is_filled(wide[name])) for name in self.raters])
+        row_indexes, rater_indexes = np.nonzero(is_rated)
+        if not len(row_indexes) and not bad_rows.skipped:
+            raise no_rows_error(self.name)
+        bad_rows.count_left_out("no rating", int((~is_rated.any(axis=1)).sum()))
+        self._file_rows = row_indexes
         grades = [wide[name].to_pylist() for name in self.raters]
         columns = {
-            "query": wide["query"].take(pa.array(row)),
-            "document": wide["docid"].take(pa.array(row)),
-            "assessor": pa.array([_without_guard(self.raters[one]) for one in rater], pa.string()),
-            "grade": pa.array([grades[one][place] for place, one in zip(row, rater, strict=True)], pa.string()),
+            "query": wide["query"].take(pa.array(row_indexes)),
+            "document": wide["docid"].take(pa.array(row_indexes)),
+            "assessor": pa.array(
+                [_without_formula_guard(self.raters[rater_index]) for rater_index in rater_indexes], pa.string()
+            ),
+            "grade": pa.array(
+                [
+                    grades[rater_index][row_index]
+                    for row_index, rater_index in zip(row_indexes, rater_indexes, strict=True)
+                ],
+                pa.string(),
+            ),
         }
         return pa.table({name: columns[name] for name in names})
 
@@ -227,29 +252,34 @@ class QuepidSource(DelimitedSource):
         return super().place(int(self._file_rows[row]) if len(self._file_rows) else row)
 
 
-def _without_guard(rater: str) -> str:
+def _without_formula_guard(rater: str) -> str:
     """Remove the space that Quepid writes before names that a spreadsheet would run as a formula.
 
-    >>> _without_guard(" =eve"), _without_guard(" ann")
+    >>> _without_formula_guard(" =eve"), _without_formula_guard(" ann")
     ('=eve', ' ann')
     """
     return rater[1:] if rater[0:1] == " " and rater[1:2] in tuple("-=+@") else rater
 
 
-def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _is_filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return whether each cell has more than white space."""
     return pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(column, "")), "")
 
 
-def named_roles(fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns of a platform by role, if the name of exactly one field fits the role.
+def match_roles(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the column of each role for which the name of exactly one field fits.
 
-    >>> named_roles({"docid": "INPUT:docid", "rating": "OUTPUT:rating", "text": "INPUT:text"})
+    Args:
+        fields: columns of the file by the name of their field, which has no prefix of the platform.
+
+
+    >>> match_roles({"docid": "INPUT:docid", "rating": "OUTPUT:rating", "text": "INPUT:text"})
     {'document': 'INPUT:docid', 'grade': 'OUTPUT:rating'}
     """
     columns: dict[str, str] = {}
     for role in ("query", "document", "grade", "honeypot", "family"):
-        tiers = (ID_COLUMN_ALIASES.get(role, ()), (role,), COLUMN_ALIASES[role])
-        matches = ([name for name in fields if name.casefold() in tier] for tier in tiers)
+        name_tiers = (ID_COLUMN_ALIASES.get(role, ()), (role,), COLUMN_ALIASES[role])
+        matches = ([name for name in fields if name.casefold() in alternatives] for alternatives in name_tiers)
         names = next(filter(None, matches), [])
         if len(names) == 1:
             columns[role] = fields[names[0]]
@@ -261,33 +291,34 @@ class JsonSource(Source):
 
     def __init__(self, path: str | Path) -> None:
         self.path, self.name = Path(path), str(path)
-        with opened(path) as stream:
-            value = _parsed(stream.read().decode("utf-8-sig"), self.name)
-        self._row_places: list[str] = []
-        self._places: list[str] = []
+        with open_decompressed(path) as stream:
+            value = _parse_json(stream.read().decode("utf-8-sig"), self.name)
+        self._place_of_object: list[str] = []
+        self._place_of_row: list[str] = []
         self._malformed: list[InputError] = []
         self._left_out: Counter[str] = Counter()
-        self._exact_columns: Sequence[str] | None = IDS  # in which 1 and "1" must not both occur; None is all
+        self._id_columns: Sequence[str] | None = ID_COLUMNS  # None: all columns
         self._rows = self._parse_rows(value)
         if not (self._rows or self._malformed or self._left_out):
-            raise no_rows(self.name)
-        self.names = list(dict.fromkeys(name for row in self._rows for name in row)) or list(LABEL_STUDIO_NAMES)
-        unusable = next((name for name in self.names if not is_text(name)), None)
+            raise no_rows_error(self.name)
+        self.names = list(dict.fromkeys(name for row in self._rows for name in row)) or list(DEFAULT_COLUMNS)
+        unusable = next((name for name in self.names if not is_encodable(name)), None)
         if unusable is not None:
             raise InputError(f"the key {shown(unusable)} is not text", source=self.name, fix="rename it")
 
     def _parse_rows(self, value: Any) -> list[dict[str, Any]]:
+        """Return a row for each judgment in a JSON document, and store the place of each."""
         lists = list(self._judgment_lists(value))
-        if any(isinstance(one, list | dict) for one in lists):
+        if any(isinstance(judgment_list, list | dict) for judgment_list in lists):
             self.has_assessor_column = False
-            return [row for one in lists for row in self._ratings(one)]
+            return [row for judgment_list in lists for row in self._opensearch_rows(judgment_list)]
         tasks = [value] if isinstance(value, dict) and "data" in value else value
         if isinstance(tasks, list) and any(isinstance(task, dict) and "data" in task for task in tasks):
             self.units = {"duration": "seconds"}
-            return [row for number, task in enumerate(tasks) for row in self._answers(number, task)]
+            return [row for task_index, task in enumerate(tasks) for row in self._label_studio_rows(task_index, task)]
         if isinstance(value, list) and all(isinstance(row, dict) for row in value):
-            self._row_places = [f"object {number + 1}" for number in range(len(value))]
-            self._exact_columns = None
+            self._place_of_object = [f"object {index + 1}" for index in range(len(value))]
+            self._id_columns = None
             return value
         raise InputError(
             "it is JSON, but neither tasks of Label Studio, nor judgmentRatings of OpenSearch, nor a list of objects",
@@ -297,9 +328,9 @@ class JsonSource(Source):
         )
 
     def _judgment_lists(self, value: Any, depth: int = 0) -> Iterator[Any]:
-        """Yield every `judgmentRatings` of an import or of a search response."""
-        if depth > MAX_DEPTH:
-            problem = f"it is nested more than {MAX_DEPTH} levels deep"
+        """Yield the value of every key `judgmentRatings` in a document for import or in a search response."""
+        if depth > MAX_JSON_DEPTH:
+            problem = f"it is nested more than {MAX_JSON_DEPTH} levels deep"
             raise InputError(problem, source=self.name, fix="export it again, or as CSV")
         if isinstance(value, dict):
             if "judgmentRatings" in value:
@@ -311,56 +342,69 @@ class JsonSource(Source):
             for one in value:
                 yield from self._judgment_lists(one, depth + 1)
 
-    def _ratings(self, ratings: Any) -> Iterator[dict[str, Any]]:
-        if not isinstance(ratings, list | dict):
+    def _opensearch_rows(self, judgment_list: Any) -> Iterator[dict[str, Any]]:
+        """Yield a row for each rating in a judgment list of OpenSearch."""
+        if not isinstance(judgment_list, list | dict):
             self._left_out["judgment list without ratings"] += 1
             return
-        pairs = ratings.items() if isinstance(ratings, dict) else [_query_ratings(entry) for entry in ratings]
-        for number, (query, rated) in enumerate(pairs):
-            if rated == []:
+        pairs = (
+            judgment_list.items()
+            if isinstance(judgment_list, dict)
+            else [_query_ratings(entry) for entry in judgment_list]
+        )
+        for query_index, (query, ratings) in enumerate(pairs):
+            if ratings == []:
                 self._left_out["query without ratings"] += 1
-            for one in rated if isinstance(rated, list) else [rated]:
-                if not isinstance(one, dict) or "docId" not in one or "rating" not in one:
-                    raise self._unexpected(
-                        f"judgmentRatings {number + 1}", one, "a rating is an object with docId and rating"
+            for rating in ratings if isinstance(ratings, list) else [ratings]:
+                if not isinstance(rating, dict) or "docId" not in rating or "rating" not in rating:
+                    raise self._unexpected_value_error(
+                        f"judgmentRatings {query_index + 1}", rating, "a rating is an object with docId and rating"
                     )
-                self._row_places.append(f"judgmentRatings {number + 1}")
-                yield {"query": query, "document": one["docId"], "grade": one["rating"]}
+                self._place_of_object.append(f"judgmentRatings {query_index + 1}")
+                yield {"query": query, "document": rating["docId"], "grade": rating["rating"]}
 
-    def _answers(self, number: int, task: Any) -> Iterator[dict[str, Any]]:
-        place = f"task {number + 1}"
+    def _label_studio_rows(self, task_index: int, task: Any) -> Iterator[dict[str, Any]]:
+        """Yield a row for each annotation of a task of Label Studio."""
+        place = f"task {task_index + 1}"
         annotations = task.get("annotations", task.get("completions", [])) if isinstance(task, dict) else None
         if not isinstance(annotations, list) or not isinstance(task.get("data"), dict):
-            raise self._unexpected(place, task, "a task has data and a list of annotations")
+            raise self._unexpected_value_error(place, task, "a task has data and a list of annotations")
         data = {name: value for name, value in task["data"].items() if not isinstance(value, list | dict)}
-        item = {role: data[name] for role, name in named_roles({name: name for name in data}).items()}
-        if "document" not in item and task.get("id") is not None:
-            item["document"] = task["id"]
-        used = self._used_annotations(place, task, annotations)
-        truth = next((_answer(one) for one in used if one.get("ground_truth")), None)
-        for one in used:
-            if one.get("ground_truth"):
+        item_ids = {role: data[name] for role, name in match_roles({name: name for name in data}).items()}
+        if "document" not in item_ids and task.get("id") is not None:
+            item_ids["document"] = task["id"]
+        used_annotations = self._used_annotations(place, task, annotations)
+        true_answer = next(
+            (_annotation_answer(annotation) for annotation in used_annotations if annotation.get("ground_truth")), None
+        )
+        for annotation in used_annotations:
+            if annotation.get("ground_truth"):
                 self._left_out["ground-truth annotation"] += 1
                 continue
-            assessor = one.get("completed_by")
+            assessor = annotation.get("completed_by")
             assessor = assessor.get("email", assessor.get("id")) if isinstance(assessor, dict) else assessor
-            row = {**item, "assessor": assessor, "grade": _answer(one), "time": one.get("created_at")}
-            row["duration"] = one.get("lead_time")
-            if truth is not None:
-                row["honeypot"] = truth
-            self._row_places.append(place)
+            row = {
+                **item_ids,
+                "assessor": assessor,
+                "grade": _annotation_answer(annotation),
+                "time": annotation.get("created_at"),
+            }
+            row["duration"] = annotation.get("lead_time")
+            if true_answer is not None:
+                row["honeypot"] = true_answer
+            self._place_of_object.append(place)
             yield row
 
     def _used_annotations(self, place: str, task: dict[str, Any], annotations: list[Any]) -> list[dict[str, Any]]:
-        """Return the annotations that are objects and not canceled; count the others, and the predictions."""
-        objects = [one for one in annotations if isinstance(one, dict)]
+        """Return the annotations that are objects and not canceled; count the other ones and the predictions."""
+        objects = [annotation for annotation in annotations if isinstance(annotation, dict)]
         self._malformed += [
-            self._unexpected(place, one, "an annotation is an object with completed_by and a result")
-            for one in annotations
-            if not isinstance(one, dict)
+            self._unexpected_value_error(place, annotation, "an annotation is an object with completed_by and a result")
+            for annotation in annotations
+            if not isinstance(annotation, dict)
         ]
         predictions = task.get("predictions")
-        used = [one for one in objects if not one.get("was_canceled")]
+        used = [annotation for annotation in objects if not annotation.get("was_canceled")]
         self._left_out += Counter(
             {
                 "annotation canceled": len(objects) - len(used),
@@ -370,8 +414,8 @@ class JsonSource(Source):
         )
         return used
 
-    def _unexpected(self, place: str, value: Any, fix: str) -> InputError:
-        return InputError(f"{shown(value)} is not expected here", source=self.name, place=place, fix=fix)
+    def _unexpected_value_error(self, place: str, value: Any, advice: str) -> InputError:
+        return InputError(f"{shown(value)} is not expected here", source=self.name, place=place, fix=advice)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`, every cell as text."""
@@ -380,38 +424,40 @@ class JsonSource(Source):
         for reason, count in self._left_out.items():
             bad_rows.count_left_out(reason, count)
         labeled = [number for number, row in enumerate(self._rows) if not is_unlabeled(row, names)]
-        bad_rows.count_left_out(NOT_LABELED, len(self._rows) - len(labeled))
-        self._places = [self._row_places[number] for number in labeled]
+        bad_rows.count_left_out(NOT_LABELED_REASON, len(self._rows) - len(labeled))
+        self._place_of_row = [self._place_of_object[number] for number in labeled]
         rows = [self._rows[number] for number in labeled]
-        return pa.table({name: pa.array(self._column(name, rows), pa.string()) for name in names})
+        return pa.table({name: pa.array(self._read_column(name, rows), pa.string()) for name in names})
 
-    def _column(self, name: str, rows: list[dict[str, Any]]) -> list[str | None]:
+    def _read_column(self, column: str, rows: list[dict[str, Any]]) -> list[str | None]:
         """Return the cells of a column as text; raise InputError if a number and a text become the same id."""
-        exact = self._exact_columns is None or name in self._exact_columns
-        kinds: dict[str, str] = {}
+        exact = self._id_columns is None or column in self._id_columns
+        kind_by_text: dict[str, str] = {}
         cells = []
-        for number, row in enumerate(rows):
-            value = only_label(name, row.get(name))
-            text = text_cell(value)
+        for row_index, row in enumerate(rows):
+            value = only_label(column, row.get(column))
+            text = cell_to_text(value)
             cells.append(text)
             if text is None:
                 continue
-            if not is_text(text):
-                raise self._unusable(number, name, f"{shown(value)} is not text", "write it without lone surrogates")
-            if exact and kinds.setdefault(text, kind_of_json(value)) != kind_of_json(value):
+            if not is_encodable(text):
+                raise self._cell_error(
+                    row_index, column, f"{shown(value)} is not text", "write it without lone surrogates"
+                )
+            if exact and kind_by_text.setdefault(text, json_kind(value)) != json_kind(value):
                 problem = f"{text} occurs as a number and as text, which may be two ids"
-                raise self._unusable(number, name, problem, "write it as one type everywhere")
+                raise self._cell_error(row_index, column, problem, "write it as one type everywhere")
         return cells
 
-    def _unusable(self, row: int, name: str, problem: str, fix: str) -> InputError:
-        return InputError(problem, source=self.name, place=self.place(row), column=name, fix=fix)
+    def _cell_error(self, row: int, column: str, problem: str, advice: str) -> InputError:
+        return InputError(problem, source=self.name, place=self.place(row), column=column, fix=advice)
 
     def place(self, row: int) -> str:
-        """Return the task or object of a row."""
-        return self._places[row]
+        """Return the place of a row for errors: its task or object in the document."""
+        return self._place_of_row[row]
 
 
-def _parsed(text: str, source: str) -> Any:
+def _parse_json(text: str, source: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -420,10 +466,11 @@ def _parsed(text: str, source: str) -> Any:
 
 
 def _query_ratings(entry: Any) -> tuple[Any, Any]:
+    """Return the query and the ratings of an entry of a judgment list."""
     return (entry.get("query"), entry.get("ratings")) if isinstance(entry, dict) else (None, None)
 
 
-def _answer(annotation: Mapping[str, Any]) -> Any:
+def _annotation_answer(annotation: Mapping[str, Any]) -> Any:
     """Return the first choice, rating or number of an annotation, or None."""
     result = annotation.get("result")
     for region in result if isinstance(result, list) else []:
@@ -438,27 +485,27 @@ def _answer(annotation: Mapping[str, Any]) -> Any:
     return None
 
 
-TABLES: Mapping[str, Callable[[str | Path, str], Source]] = {
+TABLE_EXPORTS: Mapping[str, Callable[[str | Path, str], Source]] = {
     "toloka": TolokaSource,
     "mturk": MTurkSource,
     "quepid": QuepidSource,
 }
-"""Sources of platforms that export tables."""
+"""Source class of each platform that exports text tables."""
 
 
-def platform_of(table: Source) -> str | None:
-    r"""Return the platform that exported a table, by its header, or None.
+def detect_platform(table: Source) -> str | None:
+    r"""Return the platform that exported a table, detected from its header, or None.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "book.csv"
     >>> _ = path.write_text("query,docid,ann,bob\njam,d1,2,\n")
-    >>> platform_of(DelimitedSource(path))
+    >>> detect_platform(DelimitedSource(path))
     'quepid'
     """
     names = table.names
-    if TOLOKA in names:
+    if TOLOKA_COLUMN in names:
         return "toloka"
-    if MTURK in names and "WorkerId" in names:
+    if MTURK_COLUMN in names and "WorkerId" in names:
         return "mturk"
     if names[:2] != ["query", "docid"] or len(names) == 2 or len(set(names)) < len(names):
         return None

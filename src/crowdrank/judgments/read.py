@@ -38,10 +38,11 @@ from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.read_options import Format, OnBadRows, Repeats, UnjudgeableAs
 from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.scale import Scale, ScaleRules
-from crowdrank.judgments.sources import Source, check_size, no_rows, opened
+from crowdrank.judgments.sources import Source, check_size, no_rows_error, open_decompressed
 from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments
 
-OPTIONAL = ("query", "family", "time", "duration", "cost", "honeypot")
+OPTIONAL_ROLES = ("query", "family", "time", "duration", "cost", "honeypot")
+"""Roles of the columns that a file of judgments can have."""
 JudgmentsLike: TypeAlias = "Judgments | TableLike"
 """Judgments, or anything that `read_judgments` reads."""
 FeaturesLike: TypeAlias = "Features | TableLike"
@@ -82,8 +83,8 @@ def read_judgments(
             numbers that occur.
         scales: a CSV file with a scale per assessor or family of assessors.
         unjudgeable: answers that mean 'cannot judge'. They are not grades; models have a parameter for their use.
-        repeats: which of several judgments of one assessor on one document is used: `last`, `first`, all of them
-            (`keep`), or none (`error`).
+        repeats: which of several judgments of one assessor on one document to use: the `last`, the `first`, or all of
+            them (`keep`); `error` raises an InputError.
         exclude: ids of assessors to leave out, or a file with one id per line.
         family_pattern: a regular expression whose first group, matched from the start of an assessor's id, is the
             family, if there is no column for it: `(.*)_p[0-9]+` for judges called model_p7.
@@ -110,7 +111,7 @@ def read_judgments(
         files,
         bad_rows,
         required_roles=["document", "grade"],
-        optional_roles=OPTIONAL,
+        optional_roles=OPTIONAL_ROLES,
         columns=columns,
         layout_columns=files.layout.columns,
         assessor_name=assessor_name,
@@ -119,18 +120,18 @@ def read_judgments(
     options = EncodeOptions(
         scale=Scale.parse(grades) if grades is not None else None,
         scale_rules=ScaleRules.read(scales) if scales is not None else None,
-        unjudgeable=unjudgeable_answers(unjudgeable, files.layout),
+        unjudgeable=parse_unjudgeable(unjudgeable, files.layout),
         repeats=repeats,
         exclude=tuple(excluded_ids(exclude)),
-        family_pattern=family_regex(family_pattern),
+        family_pattern=compile_family_pattern(family_pattern),
         on_bad_rows=on_bad_rows,
     )
     part = encode_part(table.cells, Origin(table.source, table.columns), options, bad_rows)
-    return _with_columns(merge_parts([part], options), table)
+    return _with_read_notes(merge_parts([part], options), table)
 
 
-def _with_columns(judgments: Judgments, table: RoleTable) -> Judgments:
-    """Return the judgments with the columns and notes of reading in their report."""
+def _with_read_notes(judgments: Judgments, table: RoleTable) -> Judgments:
+    """Return the judgments with the columns and the notes of the table in their read report."""
     notes = (*judgments.report.notes, *table.notes)
     return replace(judgments, report=replace(judgments.report, columns=table.columns, notes=notes))
 
@@ -186,14 +187,14 @@ def read_gold(
     )
     options = EncodeOptions(
         scale=Scale.parse(grades) if grades is not None else None,
-        unjudgeable=unjudgeable_answers(unjudgeable, files.layout),
+        unjudgeable=parse_unjudgeable(unjudgeable, files.layout),
         repeats="keep",
         on_bad_rows=on_bad_rows,
     )
     cells = {**table.cells, "assessor": constant_column("gold", len(table.cells["grade"]))}
     part = encode_part(cells, Origin(table.source, table.columns), options, bad_rows)
-    judged = _with_columns(merge_parts([part], options), table)
-    _refuse_contradictions(judged, table.source.name)
+    judged = _with_read_notes(merge_parts([part], options), table)
+    _refuse_contradictory_grades(judged, table.source.name)
     used = judged.with_unjudgeable(unjudgeable_as)
     skipped = Counter(judged.report.skipped) + Counter({"cannot judge": len(judged) - len(used)})
     report = replace(judged.report, skipped=dict(skipped), repeats=len(used) - used.n_items)
@@ -230,7 +231,7 @@ class Features:
         return f"<Features: {documents} in {queries}, {counted(len(self.names), 'feature')}>"
 
     def take(self, rows: NDArray[np.int64]) -> Features:
-        """Return the features of `rows`, in this order.
+        """Return the given rows, in this order.
 
         >>> import pandas as pd
         >>> features = read_features(pd.DataFrame({"query": [1, 1], "document": ["a", "b"], "bm25": [3.5, 1.0]}))
@@ -242,7 +243,7 @@ class Features:
         return replace(self, query=query, document=document, matrix=self.matrix[rows], grade=grade)
 
     def on_columns(self, names: Sequence[str]) -> Features:
-        """Return the features `names`, with zeros for those that are missing.
+        """Return the features with the columns `names`, in this order; missing columns are filled with zeros.
 
         >>> import pandas as pd
         >>> features = read_features(pd.DataFrame({"document": ["a"], "f1": [3.5], "f9": [1.0]}))
@@ -251,13 +252,15 @@ class Features:
         """
         if tuple(names) == self.names:
             return self
-        position_of = {name: number for number, name in enumerate(self.names)}
-        limit = parse_bytes(None)
-        if len(self.matrix) * len(names) * BYTES_PER_FLOAT > limit:
-            raise too_large_error("", f"a table of {len(self.matrix):,} documents and {len(names):,} features", limit)
-        present = [number for number, name in enumerate(names) if name in position_of]
+        column_index = {name: number for number, name in enumerate(self.names)}
+        max_bytes = parse_bytes(None)
+        if len(self.matrix) * len(names) * BYTES_PER_FLOAT > max_bytes:
+            raise too_large_error(
+                "", f"a table of {len(self.matrix):,} documents and {len(names):,} features", max_bytes
+            )
+        known_columns = [number for number, name in enumerate(names) if name in column_index]
         matrix = np.zeros((len(self.matrix), len(names)))
-        matrix[:, present] = self.matrix[:, [position_of[names[number]] for number in present]]
+        matrix[:, known_columns] = self.matrix[:, [column_index[names[number]] for number in known_columns]]
         return replace(self, matrix=matrix, names=tuple(names))
 
 
@@ -294,8 +297,8 @@ def read_features(
 
     """
     files = open_input(source, format, separator, max_bytes, allow_books=False)
-    parts = [_read_part(one, parse_column_map(columns), parse_bytes(max_bytes)) for one in files.sources]
-    features = _stacked(parts, [one.name for one in files.sources])
+    parts = [_read_features_from(one, parse_column_map(columns), parse_bytes(max_bytes)) for one in files.sources]
+    features = _concat_features(parts, [one.name for one in files.sources])
     features = replace(features, notes=(*files.notes, *features.notes))
     for note in features.notes:
         if note.severity == "warning":
@@ -303,36 +306,36 @@ def read_features(
     return features
 
 
-def _read_part(source: Source, mapped: Mapping[str, str], max_bytes: int) -> Features:
-    """Read the features of one file."""
+def _read_features_from(source: Source, column_map: Mapping[str, str], max_bytes: int) -> Features:
+    """Read features from one source."""
     if isinstance(source, LetorSource):
         table = source.read(source.names, BadRows())
         matrix, names = source.features(max_bytes)
         query, document = (table[role].combine_chunks() for role in ("query", "document"))
-        return Features(query, document, matrix, names, _floats(table["grade"], "grade", source), zeros_omitted=True)
+        return Features(query, document, matrix, names, _to_floats(table["grade"], "grade", source), zeros_omitted=True)
     roles = resolve_columns(
         source.names,
         source=source.name,
         required_roles=["document"],
         optional_roles=["query", "grade"],
-        column_map=mapped,
+        column_map=column_map,
         aliases=GOLD_COLUMN_ALIASES,
     )
-    table = _rows(source, source.names)
-    names, notes = _feature_names(table, roles, source)
+    table = _read_rows(source, source.names)
+    names, notes = _select_feature_columns(table, roles, source)
     if not names:
         raise InputError("there is no feature column", source=source.name, fix="add a column of numbers per feature")
-    matrix = np.column_stack([_feature(table[name], name, source) for name in names])
-    grade = _floats(table[roles["grade"]], roles["grade"], source) if "grade" in roles else None
-    query, document = _pairs(table, roles, source)
+    matrix = np.column_stack([_feature_values(table[name], name, source) for name in names])
+    grades = _to_floats(table[roles["grade"]], roles["grade"], source) if "grade" in roles else None
+    query, document = _query_document_ids(table, roles, source)
     columns = {role: roles[role] for role in COLUMN_ALIASES if role in roles}
-    return Features(query, document, matrix, names, grade, columns=columns, notes=notes)
+    return Features(query, document, matrix, names, grades, columns=columns, notes=notes)
 
 
-def _feature_names(
+def _select_feature_columns(
     table: pa.Table, roles: Mapping[str, str], source: Source
 ) -> tuple[tuple[str, ...], tuple[Message, ...]]:
-    """Return the names of the feature columns, and notes about the columns that are left out."""
+    """Return the names of the columns that are features, and notes about the columns that are not."""
     others = [name for name in table.column_names if name not in roles.values()]
     grades = [name for name in others if name.casefold() in GRADE_LIKE_COLUMNS]
     texts = [name for name in others if name.casefold() in TEXT_LIKE_COLUMNS and parse_floats(table[name]) is None]
@@ -350,29 +353,30 @@ def _feature_names(
     return tuple(name for name in others if name not in (*grades, *texts)), tuple(notes)
 
 
-def _feature(column: pa.ChunkedArray, name: str, source: Source) -> NDArray[np.float64]:
+def _feature_values(column: pa.ChunkedArray, column_name: str, source: Source) -> NDArray[np.float64]:
+    """Return a feature column as numbers; raise InputError if a cell is not a number."""
     fixes = ["features are numbers: encode text as numbers, for example one column per value", "remove the column"]
-    return _floats(column, name, source, fixes)
+    return _to_floats(column, column_name, source, fixes)
 
 
-def _stacked(parts: Sequence[Features], sources: Sequence[str]) -> Features:
-    """Return the rows of all parts, in order."""
+def _concat_features(parts: Sequence[Features], source_names: Sequence[str]) -> Features:
+    """Return the rows of the features of several files as one matrix; a LETOR file has 0 for features it lacks."""
     if len(parts) == 1:
         return parts[0]
     names = list(dict.fromkeys(name for part in parts for name in part.names))
     if all(map(is_letor_feature, names)):
         names.sort(key=feature_position)
-    for part, source in zip(parts, sources, strict=True):
+    for part, source in zip(parts, source_names, strict=True):
         missing = [name for name in names if name not in part.names]
         if missing and not part.zeros_omitted:
             problem = f"it has no column for the features {quote_names(missing)}, which other files have"
             raise InputError(problem, source=source, kind="no-column", fix="give every file the same columns")
     pairs = [{"query": pa.chunked_array([part.query]), "document": pa.chunked_array([part.document])} for part in parts]
-    ids_of = {role: column.combine_chunks() for role, column in join_columns(pairs, ("query", "document")).items()}
+    id_columns = {role: column.combine_chunks() for role, column in join_columns(pairs, ("query", "document")).items()}
     grades = [np.full(len(part.matrix), np.nan) if part.grade is None else part.grade for part in parts]
     return Features(
-        ids_of["query"],
-        ids_of["document"],
+        id_columns["query"],
+        id_columns["document"],
         np.concatenate([part.on_columns(names).matrix for part in parts]),
         tuple(names),
         None if all(part.grade is None for part in parts) else np.concatenate(grades),
@@ -425,39 +429,48 @@ def read_run(
     )
     rows = pa.table(table.cells)
     if not len(rows):
-        raise no_rows(table.source.name)
-    query, document = _pairs(rows, {role: role for role in rows.column_names}, table.source, table.columns)
-    score = _floats(rows["score"], table.columns["score"], table.source, blanks=False)
-    out = {"query": query, "document": document, "score": pa.array(score)}
+        raise no_rows_error(table.source.name)
+    query, document = _query_document_ids(rows, {role: role for role in rows.column_names}, table.source, table.columns)
+    scores = _to_floats(rows["score"], table.columns["score"], table.source, allow_blanks=False)
+    output_columns = {"query": query, "document": document, "score": pa.array(scores)}
     if "grade" in table.cells:
-        grade = _grade_values(rows["grade"], table.source, table.columns["grade"], scale)
-        out |= {} if grade is None else {"grade": pa.array(grade)}
-    return frames.from_arrow(pa.table(out), table.source.backend)
+        grades = _grade_values(rows["grade"], table.source, table.columns["grade"], scale)
+        output_columns |= {} if grades is None else {"grade": pa.array(grades)}
+    return frames.from_arrow(pa.table(output_columns), table.source.backend)
 
 
 def _grade_values(
-    column: pa.ChunkedArray, source: Source, name: str, scale: Scale | None
+    column: pa.ChunkedArray, source: Source, column_name: str, scale: Scale | None
 ) -> NDArray[np.float64] | None:
-    """Return grades as numbers, names by their values on the scale, or None if a name is not on it."""
+    """Return grades as numbers: named grades by their values on the scale, or None if a name is not on it."""
     if parse_floats(column) is not None:
-        return _floats(column, name, source)
+        return _to_floats(column, column_name, source)
     codes = [None if scale is None else scale.code(value) for value in column.to_pylist()]
     if scale is None or any(code is None for code in codes):
         return None
     return np.array([scale.values[code] for code in codes if code is not None])
 
 
-def _rows(source: Source, names: list[str]) -> pa.Table:
+def _read_rows(source: Source, names: list[str]) -> pa.Table:
+    """Read the columns `names`; raise InputError if there are no rows."""
     table = source.read(names, BadRows())
     if not len(table):
-        raise no_rows(source.name)
+        raise no_rows_error(source.name)
     return table
 
 
-def _pairs(
-    table: pa.Table, roles: Mapping[str, str], source: Source, shown_names: Mapping[str, str] | None = None
+def _query_document_ids(
+    table: pa.Table, roles: Mapping[str, str], source: Source, display_names: Mapping[str, str] | None = None
 ) -> tuple[pa.Array, pa.Array]:
-    """Return the query and the document of each row; raise InputError if an id is missing."""
+    """Return the query id and the document id of each row; raise InputError if an id is missing.
+
+    Args:
+        table: the rows.
+        roles: column of `table` by role.
+        source: source of the rows, for errors.
+        display_names: column name in errors by role, if it differs from `roles`.
+
+    """
     columns: list[pa.Array] = []
     for role in ("query", "document"):
         if role not in roles:
@@ -466,14 +479,20 @@ def _pairs(
         codes, names = ids.encode(table[roles[role]])
         if (codes < 0).any():
             place = source.place(int(np.argmax(codes < 0)))
-            column = (shown_names or roles)[role]
+            column = (display_names or roles)[role]
             raise InputError(f"the {role} is missing", source=source.name, place=place, column=column, fix="fill it in")
         columns.append(names.take(pa.array(codes)))
     return columns[0], columns[1]
 
 
-def unjudgeable_answers(unjudgeable: object, layout: FormatLayout | None = None) -> frozenset[str]:
-    """Return the answers that mean 'cannot judge', normalized for comparison; by default those of the layout."""
+def parse_unjudgeable(unjudgeable: object, layout: FormatLayout | None = None) -> frozenset[str]:
+    """Return the answers that mean 'cannot judge', normalized for comparison.
+
+    Args:
+        unjudgeable: an answer, several, or several as text separated by commas; by default those of the layout.
+        layout: layout of the file.
+
+    """
     if unjudgeable is None:
         return frozenset(() if layout is None else layout.unjudgeable)
     if isinstance(unjudgeable, str):
@@ -481,56 +500,74 @@ def unjudgeable_answers(unjudgeable: object, layout: FormatLayout | None = None)
     return frozenset(map(normalize_answer, unjudgeable if isinstance(unjudgeable, Iterable) else [unjudgeable]))
 
 
-def family_regex(text: str | None) -> re.Pattern[str] | None:
-    """Return the compiled pattern of families."""
-    if text is None:
+def compile_family_pattern(pattern: str | None) -> re.Pattern[str] | None:
+    """Compile the regular expression for families in assessor ids."""
+    if pattern is None:
         return None
     try:
-        return re.compile(text)
+        return re.compile(pattern)
     except re.error as problem:
-        text = f"is {shown(text)}, which is not a regular expression ({problem})"
-        raise UsageError(text, parameter="family_pattern") from problem
+        problem_text = f"is {shown(pattern)}, which is not a regular expression ({problem})"
+        raise UsageError(problem_text, parameter="family_pattern") from problem
 
 
 def excluded_ids(exclude: str | Path | Collection[object] | None) -> Collection[str]:
-    """Return the ids of the assessors to leave out; a file has one id per line."""
+    """Return the ids of the assessors to exclude.
+
+    Args:
+        exclude: the ids, or a file with one id per line.
+
+    """
     if isinstance(exclude, str | Path):
         check_size(exclude)
-        with opened(exclude) as stream:
+        with open_decompressed(exclude) as stream:
             lines = [line.decode().rstrip("\r\n") for _, line in numbered_lines(stream, str(exclude))]
         return [line for line in lines if line]
     return [str(name) for name in exclude or ()]
 
 
-def _refuse_contradictions(judged: Judgments, source: str) -> None:
+def _refuse_contradictory_grades(judgments: Judgments, source_name: str) -> None:
     """Raise InputError if a document has two different expert grades."""
-    highest = np.maximum.reduceat(judged.grade, judged.offsets[:-1])
-    lowest = np.minimum.reduceat(judged.grade, judged.offsets[:-1])
+    highest = np.maximum.reduceat(judgments.grade, judgments.offsets[:-1])
+    lowest = np.minimum.reduceat(judgments.grade, judgments.offsets[:-1])
     if (highest == lowest).all():
         return
     item = int(np.argmax(highest != lowest))
-    query = judged.queries[int(judged.item_query[item])].as_py()
-    document = judged.documents[int(judged.item_document[item])].as_py()
+    query = judgments.queries[int(judgments.item_query[item])].as_py()
+    document = judgments.documents[int(judgments.item_document[item])].as_py()
     codes = (lowest[item], highest[item])
-    names = ["cannot judge" if code == UNJUDGEABLE else judged.scale.names[code] for code in codes]
+    names = ["cannot judge" if code == UNJUDGEABLE else judgments.scale.names[code] for code in codes]
     raise InputError(
         f"the document {shown(document)} of query {shown(query)} has the grades {names[0]} and {names[1]}",
-        source=source,
+        source=source_name,
         kind="contradictory-grades",
         fix="leave one grade for each document",
     )
 
 
-def _floats(
-    column: pa.ChunkedArray, name: str, source: Source, fixes: Sequence[str] = ("write a number",), blanks: bool = True
+def _to_floats(
+    column: pa.ChunkedArray,
+    column_name: str,
+    source: Source,
+    fixes: Sequence[str] = ("write a number",),
+    allow_blanks: bool = True,
 ) -> NDArray[np.float64]:
-    """Return a column as numbers, blanks as NaN if allowed; raise InputError at the first cell that is not a number."""
+    """Return a column as numbers; raise InputError at the first cell that is not a finite number.
+
+    Args:
+        column: the cells.
+        column_name: name of the column in errors.
+        source: source of the column, for errors.
+        fixes: advice for errors.
+        allow_blanks: whether to return NaN for a blank cell instead of raising an error.
+
+    """
     values = parse_floats(column)
     if values is not None:
-        bad = np.isinf(values) if blanks else ~np.isfinite(values)
-        if not bad.any():
+        is_bad = np.isinf(values) if allow_blanks else ~np.isfinite(values)
+        if not is_bad.any():
             return values
-        row = int(np.argmax(bad))
+        row = int(np.argmax(is_bad))
     else:
         cells = (pa.chunked_array([column.slice(row, 1).combine_chunks()]) for row in range(len(column)))
         row = next((row for row, cell in enumerate(cells) if parse_floats(cell) is None), 0)
@@ -541,7 +578,7 @@ def _floats(
         "the cell is empty" if cell is None or cell == "" else f"{shown(cell)} is not a number",
         source=source.name,
         place=source.place(row),
-        column=name,
+        column=column_name,
         kind="not-a-number",
         fix=fixes,
     )

@@ -27,9 +27,13 @@ Format = Literal[
     "quepid",
     "opensearch",
 ]
+"""File format of an input."""
 Repeats = Literal["last", "first", "keep", "error"]
+"""Which of several judgments of one assessor on one document to use; `keep` uses all."""
 OnBadRows = Literal["error", "skip"]
+"""What to do with rows that cannot be used."""
 UnjudgeableAs = Literal["lowest", "drop"]
+"""Whether 'cannot judge' answers become the lowest grade or are dropped."""
 
 _FORMAT_HELP = "File format; by default detected from the file name and content."
 _COLUMNS_HELP = "Column of each role, such as query=topic,assessor=worker."
@@ -41,7 +45,7 @@ _ON_BAD_ROWS_HELP = "What to do with rows that cannot be used: stop, or skip and
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options of :func:`crowdrank.read_judgments` as text."""
+    """Options of :func:`crowdrank.read_judgments`, as written on the command line and in TOML files."""
 
     format: Format | None = option(None, _FORMAT_HELP)
     columns: str | None = option(None, _COLUMNS_HELP)
@@ -61,7 +65,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class GoldReadOptions:
-    """Options of :func:`crowdrank.read_gold` as text."""
+    """Options of :func:`crowdrank.read_gold`, as written on the command line and in TOML files."""
 
     format: Format | None = option(None, _FORMAT_HELP)
     columns: str | None = option(None, "Column of each role, such as query=topic,grade=gold.")
@@ -74,7 +78,7 @@ class GoldReadOptions:
 
 @dataclass(frozen=True)
 class FeatureReadOptions:
-    """Options of :func:`crowdrank.read_features` as text."""
+    """Options of :func:`crowdrank.read_features`, as written on the command line and in TOML files."""
 
     format: Format | None = option(None, _FORMAT_HELP)
     columns: str | None = option(None, "Columns of query and document, such as query=qid,document=docid.")
@@ -82,7 +86,7 @@ class FeatureReadOptions:
 
 @dataclass(frozen=True)
 class RunReadOptions:
-    """Options of :func:`crowdrank.read_run` as text."""
+    """Options of :func:`crowdrank.read_run`, as written on the command line and in TOML files."""
 
     format: Format | None = option(None, _FORMAT_HELP)
     columns: str | None = option(None, "Column of each role, such as query=qid,document=docid,score=bm25.")

@@ -19,11 +19,11 @@ from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import refuse_duplicate_columns
 from crowdrank.judgments.sources import DelimitedSource, check_size
 
-MOST_GRADES = 101
-"""Maximum number of grades: those of a slider from 0 to 100."""
-MOST_WILDCARDS = 100
-"""Maximum number of wildcards in a pattern; matching takes time quadratic in it."""
-GIVE_COMMON_SCALE = Fix("give the common scale with {}", "grades")
+MAX_GRADES = 101
+"""Maximum number of grades of a scale, enough for a slider from 0 to 100."""
+MAX_WILDCARDS = 100
+"""Maximum number of wildcards in a pattern for ids; the time to match is quadratic in it."""
+GIVE_COMMON_SCALE_FIX = Fix("give the common scale with {}", "grades")
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Scale:
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not 2 <= len(self.names) <= MOST_GRADES:
+        if not 2 <= len(self.names) <= MAX_GRADES:
             listed = f" ({shown(str(self))[1:-1]})" if self.names else ""
-            raise _invalid(f"must have 2 to {MOST_GRADES} grades, not {len(self.names)}{listed}")
+            raise _invalid_scale_error(f"must have 2 to {MAX_GRADES} grades, not {len(self.names)}{listed}")
         if len({name.casefold() for name in self.names}) < len(self.names) or len(set(self.values)) < len(self.values):
-            raise _invalid(f"must have each grade once, not {self}")
+            raise _invalid_scale_error(f"must have each grade once, not {self}")
         if list(self.values) != sorted(self.values):
-            raise _invalid(f"must be in order from least to most relevant, not {self}")
+            raise _invalid_scale_error(f"must be in order from least to most relevant, not {self}")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -60,74 +60,79 @@ class Scale:
 
     @property
     def numeric(self) -> bool:
-        """Whether the grades are whole numbers and not names."""
-        return whole_number(self.names[0]) is not None
+        """Whether the grades are integers, not names."""
+        return parse_integer(self.names[0]) is not None
 
     @classmethod
     def parse(cls, text: str | Iterable[object]) -> Scale:
         """Return a scale from `0-3`, `1,2,3`, or names from least to most relevant (`Bad,Fair,Good` or `Bad|Good`)."""
         if isinstance(text, str):
-            span = re.fullmatch(r"\s*(\d{1,9})\s*(?:-|\.\.)\s*(\d{1,9})\s*", text, re.ASCII)
-            if span and int(span[1]) > int(span[2]):
-                raise _invalid(f"must be in order from least to most relevant, not {text.strip()}")
+            bounds = re.fullmatch(r"\s*(\d{1,9})\s*(?:-|\.\.)\s*(\d{1,9})\s*", text, re.ASCII)
+            if bounds and int(bounds[1]) > int(bounds[2]):
+                raise _invalid_scale_error(f"must be in order from least to most relevant, not {text.strip()}")
             names = (
-                [str(grade) for grade in range(int(span[1]), min(int(span[2]), int(span[1]) + 2 * MOST_GRADES) + 1)]
-                if span
+                [
+                    str(grade)
+                    for grade in range(int(bounds[1]), min(int(bounds[2]), int(bounds[1]) + 2 * MAX_GRADES) + 1)
+                ]
+                if bounds
                 else [name.strip() for name in re.split(r"[,|]", text)]
             )
         else:
             names = [str(name).strip() for name in text]
-        numbers = [whole_number(name) for name in names]
-        if all(number is not None for number in numbers):
-            return cls(tuple(names), tuple(float(number) for number in numbers if number is not None))
-        if any(number is not None for number in numbers) or any(not name for name in names):
+        integers = [parse_integer(name) for name in names]
+        if all(integer is not None for integer in integers):
+            return cls(tuple(names), tuple(float(integer) for integer in integers if integer is not None))
+        if any(integer is not None for integer in integers) or any(not name for name in names):
             listed = shown(",".join(names))
-            raise _invalid(f"must not mix names, numbers and blanks ({listed}); use 0-3, 1,2,3 or Bad,Fair,Good")
+            raise _invalid_scale_error(
+                f"must not mix names, numbers and blanks ({listed}); use 0-3, 1,2,3 or Bad,Fair,Good"
+            )
         return cls(tuple(names), tuple(float(position) for position in range(len(names))))
 
     @classmethod
     def spanning(cls, numbers: Iterable[int]) -> Scale:
-        """Return the scale of whole numbers up to the highest of `numbers`, from 0, or from 1 if 0 does not occur.
+        """Return the scale of the integers from 0, or from 1 if `numbers` has no 0, to the highest of `numbers`.
 
         >>> str(Scale.spanning([3, 0, 2]))
         '0-3'
         """
-        seen = set(numbers)
-        lowest = 0 if 0 in seen or not seen else 1
+        distinct = set(numbers)
+        lowest = 0 if 0 in distinct or not distinct else 1
         highest = min(
-            max(max(seen, default=1), lowest + 1), lowest + 2 * MOST_GRADES
+            max(max(distinct, default=1), lowest + 1), lowest + 2 * MAX_GRADES
         )  # longer scales are invalid anyway
         return cls.parse(map(str, range(lowest, highest + 1)))
 
-    def code(self, value: Any) -> int | None:
-        """Return the position of a grade on the scale, or None if it is not on it."""
-        number = whole_number(value)
+    def code(self, grade: Any) -> int | None:
+        """Return the code of a grade, which is its position on the scale from 0, or None if it is not on the scale."""
+        integer = parse_integer(grade)
         if self.numeric:
-            return self.values.index(number) if number is not None and number in self.values else None
-        name = str(value).strip()
+            return self.values.index(integer) if integer is not None and integer in self.values else None
+        name = str(grade).strip()
         if name in self.names:
             return self.names.index(name)
-        folded = [known.casefold() for known in self.names]
-        return folded.index(name.casefold()) if name.casefold() in folded else None
+        folded_names = [known_name.casefold() for known_name in self.names]
+        return folded_names.index(name.casefold()) if name.casefold() in folded_names else None
 
 
-def _invalid(problem: str) -> UsageError:
+def _invalid_scale_error(problem: str) -> UsageError:
     return UsageError(problem, parameter="grades", kind="invalid-scale")
 
 
-def whole_number(value: Any) -> int | None:
-    """Return the whole number in a cell (7, 7.0, '7', ' 7.0'), or None.
+def parse_integer(cell: Any) -> int | None:
+    """Return the integer in a cell (7, 7.0, '7', ' 7.0'), or None if it has no integer.
 
-    >>> [whole_number(value) for value in ("3", 3.0, "-2", "2.5", "x", None)]
+    >>> [parse_integer(value) for value in ("3", 3.0, "-2", "2.5", "x", None)]
     [3, 3, -2, None, None, None]
     """
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*([+-]?\d{1,18})(?:\.0*)?\s*", value, re.ASCII)
+    if isinstance(cell, str):
+        match = re.fullmatch(r"\s*([+-]?\d{1,18})(?:\.0*)?\s*", cell, re.ASCII)
         return int(match[1]) if match else None
-    if isinstance(value, bool | int):
-        return int(value)
-    if isinstance(value, float | Decimal) and abs(float(value)) < 1e18 and value == int(value):
-        return int(value)
+    if isinstance(cell, bool | int):
+        return int(cell)
+    if isinstance(cell, float | Decimal) and abs(float(cell)) < 1e18 and cell == int(cell):
+        return int(cell)
     return None
 
 
@@ -135,21 +140,21 @@ def whole_number(value: Any) -> int | None:
 class ScaleRule:
     """The scale of the assessors whose id or family matches a pattern."""
 
-    role: str  # "assessor" or "family"
-    pattern: str
+    role: str  # whether the pattern is for ids of "assessor" or "family"
+    pattern: str  # such as gpt-*
     scale: Scale
-    maps_to: tuple[str, ...] | None
+    maps_to: tuple[str, ...] | None  # for each grade of the scale, the grade on the common scale
 
 
 @dataclass(frozen=True)
 class ScaleRules:
-    """The rules of a scales file; the first that matches an assessor applies.
+    """The rules of a scales file; an assessor gets the scale of the first rule that matches.
 
     A scales file has the columns `assessor` or `family` (an id, or a pattern such as `gpt-*`), `grades` (`0-4` or
     `Bad|Fair|Good`) and, to map all grades to one scale, `maps_to` (the common grade of each grade: `0|0|1|2`).
     """
 
-    source: str
+    source: str  # path, for errors
     rules: tuple[ScaleRule, ...]
 
     @classmethod
@@ -167,19 +172,21 @@ class ScaleRules:
             )
         names = [name for name in (*roles, "grades", "maps_to") if name in source.names]
         rows = source.read(names, BadRows()).to_pylist()
-        return cls(source.name, tuple(cls._rule(source, roles, number, row) for number, row in enumerate(rows)))
+        return cls(source.name, tuple(cls._parse_rule(source, roles, number, row) for number, row in enumerate(rows)))
 
     @staticmethod
-    def _rule(source: DelimitedSource, roles: Sequence[str], number: int, row: dict[str, str]) -> ScaleRule:
+    def _parse_rule(source: DelimitedSource, roles: Sequence[str], row_index: int, row: dict[str, str]) -> ScaleRule:
+        """Return the rule in a row of a scales file; `roles` are those that the file has a column for."""
+
         def error(problem: str, column: str, fix: str) -> InputError:
-            return InputError(problem, source=source.name, place=source.place(number), column=column, fix=fix)
+            return InputError(problem, source=source.name, place=source.place(row_index), column=column, fix=fix)
 
         # If there are both columns, a row has a cell in one of them.
         role = next((role for role in roles if row[role].strip()), roles[0])
         if not row[role].strip():
             raise error(f"the {role} is missing", role, "give one, or write * for all")
-        if sum(row[role].count(wildcard) for wildcard in "*?[") > MOST_WILDCARDS:
-            raise error(f"a pattern has more than {MOST_WILDCARDS} wildcards", role, "write fewer of * ? [")
+        if sum(row[role].count(wildcard) for wildcard in "*?[") > MAX_WILDCARDS:
+            raise error(f"a pattern has more than {MAX_WILDCARDS} wildcards", role, "write fewer of * ? [")
         try:
             scale = Scale.parse(row["grades"])
         except UsageError as problem:
@@ -200,80 +207,89 @@ class ScaleRules:
         self,
         assessors: pa.Array,
         families: pa.Array | None,
-        family: NDArray[np.int32] | None,
-        common: Scale | None,
+        assessor_family: NDArray[np.int32] | None,
+        common_scale: Scale | None,
     ) -> tuple[tuple[Scale, ...], tuple[tuple[int, ...] | None, ...], Scale | None, NDArray[np.int8]]:
         """Assign a scale to each assessor.
 
         Args:
-            assessors: ids (n,).
+            assessors: ids of assessors (n,).
             families: ids of families.
-            family: family code of each assessor (n,), -1 for none.
-            common: the common scale, if it is given.
+            assessor_family: index in `families` of each assessor's family (n,), -1 for none.
+            common_scale: the scale that grades are mapped to; by default inferred from the rules.
 
         Returns:
-            The scales in use, their maps to the common scale, the common scale, and the scale of each assessor (n,).
+            The scales in use; for each, the codes of its grades on the common scale, or None without a map; the common
+            scale; and the index of each assessor's scale (n,).
 
         """
         assessor_ids = [str(name) for name in assessors.to_pylist()]
         family_ids = [""] * len(assessor_ids)
-        if families is not None and family is not None:
-            family_ids = [str(families[int(code)].as_py()) if code >= 0 else "" for code in family]
-        rule_of = [self.rules[self._match(*pair)] for pair in zip(assessor_ids, family_ids, strict=True)]
-        common = common or self._common()
-        used = set(rule_of)
-        kinds = list(dict.fromkeys((rule.scale, rule.maps_to) for rule in self.rules if rule in used))
-        kind_of = [kinds.index((rule.scale, rule.maps_to)) for rule in rule_of]
-        maps = tuple(self._codes(scale, maps_to, common) for scale, maps_to in kinds)
-        return tuple(scale for scale, _ in kinds), maps, common, np.array(kind_of, dtype=np.int8)
+        if families is not None and assessor_family is not None:
+            family_ids = [str(families[int(code)].as_py()) if code >= 0 else "" for code in assessor_family]
+        rules = [self.rules[self._match_rule(*pair)] for pair in zip(assessor_ids, family_ids, strict=True)]
+        common_scale = common_scale or self._infer_common_scale()
+        used = set(rules)
+        used_scales = list(dict.fromkeys((rule.scale, rule.maps_to) for rule in self.rules if rule in used))
+        assessor_scale = [used_scales.index((rule.scale, rule.maps_to)) for rule in rules]
+        maps = tuple(self._map_to_common_scale(scale, maps_to, common_scale) for scale, maps_to in used_scales)
+        return tuple(scale for scale, _ in used_scales), maps, common_scale, np.array(assessor_scale, dtype=np.int8)
 
-    def _match(self, assessor: str, family: str) -> int:
-        for number, rule in enumerate(self.rules):
+    def _match_rule(self, assessor: str, family: str) -> int:
+        """Return the index of the first rule that matches an assessor."""
+        for rule_index, rule in enumerate(self.rules):
             if fnmatchcase(family if rule.role == "family" else assessor, rule.pattern):
-                return number
+                return rule_index
         raise InputError(
             f"no row matches the assessor {shown(assessor)}",
             source=self.source,
             fix="add one, or a last row with the pattern *",
         )
 
-    def _common(self) -> Scale | None:
-        """Return the scale that grades are mapped to: the names in order of the longest map, or the numbers."""
-        mapped = [rule.maps_to for rule in self.rules if rule.maps_to]
-        if not mapped:
+    def _infer_common_scale(self) -> Scale | None:
+        """Return the scale that the rules map grades to, or None if none of them has a map.
+
+        Its grades are all integers up to the highest, or the names in the order of the longest map.
+        """
+        maps = [rule.maps_to for rule in self.rules if rule.maps_to]
+        if not maps:
             return None
-        grades = list(dict.fromkeys(grade for maps_to in sorted(mapped, key=len, reverse=True) for grade in maps_to))
-        numbers = [number for number in map(whole_number, grades) if number is not None and number >= 0]
+        grades = list(dict.fromkeys(grade for maps_to in sorted(maps, key=len, reverse=True) for grade in maps_to))
+        integers = [integer for integer in map(parse_integer, grades) if integer is not None and integer >= 0]
         try:
-            return Scale.spanning(numbers) if len(numbers) == len(grades) else Scale.parse(grades)
+            return Scale.spanning(integers) if len(integers) == len(grades) else Scale.parse(grades)
         except UsageError as problem:
             raise InputError(
                 f"the grades mapped to ({shown(','.join(grades))}) are not a scale",
                 source=self.source,
                 column="maps_to",
-                fix=GIVE_COMMON_SCALE,
+                fix=GIVE_COMMON_SCALE_FIX,
             ) from problem
 
-    def _codes(self, scale: Scale, maps_to: tuple[str, ...] | None, common: Scale | None) -> tuple[int, ...] | None:
-        if common is None or (maps_to is None and scale != common):
+    def _map_to_common_scale(
+        self, scale: Scale, maps_to: tuple[str, ...] | None, common_scale: Scale | None
+    ) -> tuple[int, ...] | None:
+        """Return the code on the common scale of each grade of a scale, or None if the scale has no map."""
+        if common_scale is None or (maps_to is None and scale != common_scale):
             return None
-        codes = tuple(self._common_code(grade, common) for grade in maps_to or scale.names)
+        codes = tuple(self._common_code(grade, common_scale) for grade in maps_to or scale.names)
         if list(codes) != sorted(codes):
             raise InputError(
-                f"the map {'|'.join(maps_to or ())} of the scale {scale} decreases on the common scale {common}",
+                f"the map {'|'.join(maps_to or ())} of the scale {scale} decreases on the common scale {common_scale}",
                 source=self.source,
                 column="maps_to",
                 fix=["map higher grades to higher ones", Fix("give the common scale in order with {}", "grades")],
             )
         return codes
 
-    def _common_code(self, grade: str, common: Scale) -> int:
-        code = common.code(grade)
+    def _common_code(self, grade: str, common_scale: Scale) -> int:
+        """Return the code of a grade on the common scale; raise InputError if it is not on it."""
+        code = common_scale.code(grade)
         if code is None:
             raise InputError(
-                f"{shown(grade)} is not on the common scale {common}",
+                f"{shown(grade)} is not on the common scale {common_scale}",
                 source=self.source,
                 column="maps_to",
-                fix=GIVE_COMMON_SCALE,
+                fix=GIVE_COMMON_SCALE_FIX,
             )
         return code

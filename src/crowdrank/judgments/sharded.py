@@ -1,7 +1,8 @@
-"""Judgments on disk: shards of whole queries are loaded one at a time; assessors and scales are in memory.
+"""Judgments on disk, in shards that are loaded one at a time; assessors and scales are in memory.
 
-A shard is two files: its codes (`codes-00000.npy`), which every pass reads, and its ids (`ids-00000.arrow`), which
-only results need. Assessors have the same codes in all shards; queries and documents are coded within their shard.
+A shard is two files: its codes (`codes-00000.npy`), which every pass over the data reads, and its ids
+(`ids-00000.arrow`), which only results need. Assessors have the same codes in all shards; queries and documents are
+coded within their shard.
 """
 
 from __future__ import annotations
@@ -28,36 +29,37 @@ from crowdrank._typing import Codes, Integers
 from crowdrank.errors import InputError, OnDiskError
 from crowdrank.judgments import ids as id_codes
 from crowdrank.judgments.codes import check_assessors, check_codes
-from crowdrank.judgments.storage import header_from, header_of, padded_to
+from crowdrank.judgments.storage import header_from_json, header_to_json, pad_with_nulls
 from crowdrank.judgments.table import (
     UNJUDGEABLE,
     AssessorTable,
     Judgments,
     JudgmentsLike,
     assessor_fields,
-    no_judgment_left,
+    no_judgments_left_error,
 )
 
-ABOUT_FILE = "judgments.json"
-SHARDS = FolderKind("shards", 1, "folder of shards", "read_partitions with work=")
-MAX_SHARDS, MAX_ROWS = 10**6, 2**31 - 1
-"""Maximum numbers of shards, and of judgments, documents or queries of a shard."""
-MAX_SAMPLE = 1 << 20
-"""Maximum number of judgments in a sample."""
-NO_SHARDS, READ_AGAIN = "it holds no shards of judgments", "read the partitions again"
+HEADER_FILE = "judgments.json"
+"""File with the counts of all shards, the scales and the read report."""
+SHARDS_FOLDER = FolderKind("shards", 1, "folder of shards", "read_partitions with work=")
+MAX_SHARDS, MAX_ROWS_PER_SHARD = 10**6, 2**31 - 1
+"""Maximum number of shards, and of judgments, documents or queries per shard."""
+MAX_SAMPLE_JUDGMENTS = 1 << 20
+"""Default maximum number of judgments in a sample."""
+NO_SHARDS_PROBLEM, READ_AGAIN_ADVICE = "it holds no shards of judgments", "read the partitions again"
 
 
 @dataclass(frozen=True)
 class StoredShard:
-    """Counts and digest of a shard."""
+    """Counts and digest of a shard on disk. An item is a (query, document) pair."""
 
     number: int  # in the names of its files
-    judgments: int
-    items: int
-    judgeable: int  # judgments without 'cannot judge' answers
-    judgeable_items: int  # items with such a judgment
-    queries: int
-    documents: int
+    judgments: int  # number of judgments
+    items: int  # number of items
+    judgeable: int  # number of judgments without 'cannot judge' answers
+    judgeable_items: int  # number of items with such a judgment
+    queries: int  # number of queries
+    documents: int  # number of documents
     digest: str  # of its codes
 
 
@@ -73,13 +75,13 @@ class ShardedJudgments(JudgmentsLike):
     shards: tuple[StoredShard, ...]
     stored: AssessorTable  # assessors and scales as coded in the files
     counts: Integers  # (n_assessors, 2) judgments of each assessor, with and without 'cannot judge' answers
-    new_codes: Codes | None = None  # by an assessor's code in the files: the code here, or -1
-    steps: tuple[str, ...] = ()  # changes that `load` makes to a shard
+    new_codes: Codes | None = None  # code of each stored assessor in `assessors`, or -1 if it is left out there
+    steps: tuple[str, ...] = ()  # changes that `load` makes to a shard, as keys of `_STEP_FUNCTIONS`
     whole_queries: bool = True  # whether each query is in one shard
-    output: Path | None = None  # folder for a consensus
+    output: Path | None = None  # folder to which a model writes its consensus
 
     def __getattr__(self, name: str) -> Any:
-        if name in _IN_MEMORY:
+        if name in _IN_MEMORY_ATTRIBUTES:
             raise OnDiskError(
                 f"These judgments are on disk and have no '{name}'; load one shard at a time, or use read_judgments "
                 f"if they all fit into memory."
@@ -102,7 +104,7 @@ class ShardedJudgments(JudgmentsLike):
 
     @property
     def n_queries(self) -> int:
-        """Number of queries with a judgment; a query in several shards counts in each."""
+        """Number of queries with a judgment; a query that is in several shards is counted in each."""
         return sum(shard.queries for shard in self.shards)
 
     @property
@@ -112,8 +114,8 @@ class ShardedJudgments(JudgmentsLike):
 
     def on_one_scale(self) -> Self:
         """Return the judgments with every grade mapped to the common scale."""
-        changes = self._on_common_scale()
-        return replace(self, steps=(*self.steps, "one-scale"), **changes) if changes else self
+        changed_fields = self._fields_on_common_scale()
+        return replace(self, steps=(*self.steps, "one-scale"), **changed_fields) if changed_fields else self
 
     def with_unjudgeable(self, how: str) -> Self:
         """Return the judgments with 'cannot judge' as the lowest grade, left out (`drop`) or as it is (`model`)."""
@@ -123,13 +125,13 @@ class ShardedJudgments(JudgmentsLike):
         if how == "lowest":
             return replace(self, steps=(*self.steps, "lowest"))
         if not self.counts[:, 1].any():
-            raise no_judgment_left()
-        left = tuple(
+            raise no_judgments_left_error()
+        remaining_shards = tuple(
             replace(shard, judgments=shard.judgeable, items=shard.judgeable_items)
             for shard in self.shards
             if shard.judgeable
         )
-        dropped = replace(self, shards=left, steps=(*self.steps, "drop"), counts=self.counts[:, [1, 1]])
+        dropped = replace(self, shards=remaining_shards, steps=(*self.steps, "drop"), counts=self.counts[:, [1, 1]])
         return dropped.without_unused_assessors()
 
     def with_unjudgeable_answer(self) -> Self:
@@ -137,40 +139,45 @@ class ShardedJudgments(JudgmentsLike):
         return replace(self, steps=(*self.steps, "answer"))
 
     def without_unused_assessors(self) -> Self:
-        """Leave out assessors without a judgment, and families without an assessor."""
-        rows, new_codes = np.flatnonzero(self.counts[:, 0]), self.new_codes
-        if len(rows) < len(self.counts):
-            here = np.full(len(self.counts) + 1, -1, np.int32)
-            here[rows] = np.arange(len(rows))
-            new_codes = here[:-1] if self.new_codes is None else here[self.new_codes]
+        """Return the judgments without assessors that have no judgment, and without families of no assessor."""
+        used_codes, new_codes = np.flatnonzero(self.counts[:, 0]), self.new_codes
+        if len(used_codes) < len(self.counts):
+            code_after = np.full(len(self.counts) + 1, -1, np.int32)
+            code_after[used_codes] = np.arange(len(used_codes))
+            new_codes = code_after[:-1] if self.new_codes is None else code_after[self.new_codes]
         elif self.families is None:
             return self
-        return replace(self, counts=self.counts[rows], new_codes=new_codes, **assessor_fields(self.of_assessors(rows)))
+        return replace(
+            self,
+            counts=self.counts[used_codes],
+            new_codes=new_codes,
+            **assessor_fields(self.select_assessors(used_codes)),
+        )
 
     # Shards.
 
     def iterate(self) -> Iterator[Judgments]:
-        """Yield the shards."""
+        """Yield the judgments of each shard."""
         return map(self.load, range(len(self.shards)))
 
-    def load(self, place: int, *, ids: bool = True) -> Judgments:
+    def load(self, position: int, *, ids: bool = True) -> Judgments:
         """Return the shard at a position of `shards`, with the assessors of all shards.
 
         Args:
-            place: position in `shards`.
-            ids: whether to read the ids of queries and documents; without, only their codes are known.
+            position: position in `shards`.
+            ids: whether to read the ids of queries and documents; otherwise both are empty.
 
         """
-        shard = self.shards[place]
-        loaded = self._stored_shard(shard)
+        shard = self.shards[position]
+        loaded = self._read_codes(shard)
         for step in self.steps:
-            loaded = _STEPS[step](loaded)
+            loaded = _STEP_FUNCTIONS[step](loaded)
         if ids:
-            queries, documents = self._ids(shard)
+            queries, documents = self._read_ids(shard)
             loaded = replace(loaded, queries=queries, documents=documents)
         assessor = loaded.assessor if self.new_codes is None else self.new_codes[loaded.assessor]
         if assessor.min(initial=0) < 0:
-            raise _damaged(self.folder, "an assessor without judgments has some")
+            raise _damaged_error(self.folder, "an assessor without judgments has some")
         return replace(
             loaded,
             assessor=assessor,
@@ -180,10 +187,10 @@ class ShardedJudgments(JudgmentsLike):
             assessor_family=self.assessor_family,
         )
 
-    def _stored_shard(self, shard: StoredShard) -> Judgments:
-        """Read the codes of a shard as they are in its file, and check them."""
+    def _read_codes(self, shard: StoredShard) -> Judgments:
+        """Read and check the codes of a shard, before any step is applied."""
         path = self._path("codes", shard, ".npy")
-        with _reading(path), path.open("rb") as stream:
+        with _loading_shard(path), path.open("rb") as stream:
             assessor = read_array(stream, "assessor", np.int32)
             grade = read_array(stream, "grade", np.int8, len(assessor))
             sizes = read_array(stream, "sizes", np.int32)
@@ -196,66 +203,75 @@ class ShardedJudgments(JudgmentsLike):
                 documents=pa.nulls(shard.documents),
                 item_query=item_query,
                 item_document=item_document,
-                offsets=_offsets(sizes),
+                offsets=_offsets_from_sizes(sizes),
                 assessor=assessor,
                 grade=grade,
                 **assessor_fields(self.stored),
             )
-            self._check(shard, stored)
+            self._check_shard(shard, stored)
         no_ids = pa.array([], pa.string())
         return replace(stored, queries=no_ids, documents=no_ids)
 
-    def _check(self, shard: StoredShard, stored: Judgments) -> None:
-        """Check the codes of a shard and their numbers."""
+    def _check_shard(self, shard: StoredShard, stored: Judgments) -> None:
+        """Raise an error if the codes of a shard are invalid or contradict its counts."""
         check_codes(stored)
-        dropped = "drop" in self.steps  # the numbers in `shards` are then those of graded judgments
+        drops_unjudgeable = "drop" in self.steps  # the numbers in `shards` are then those of graded judgments
         graded = int((stored.grade != UNJUDGEABLE).sum())
-        known = (shard.judgeable, graded) if dropped else (shard.judgments, len(stored))
-        require(known[0] == known[1] and shard.judgeable == graded, "there are more or fewer judgments than were read")
-        require(dropped or shard.items == stored.n_items, "there are more or fewer documents than were read")
+        expected, actual = (shard.judgeable, graded) if drops_unjudgeable else (shard.judgments, len(stored))
+        require(expected == actual and shard.judgeable == graded, "there are more or fewer judgments than were read")
+        require(drops_unjudgeable or shard.items == stored.n_items, "there are more or fewer documents than were read")
 
-    def query_numbers(self, place: int) -> Codes:
-        """Return the number of each query of a shard among all queries, in order of first appearance."""
-        shard = self.shards[place]
+    def query_indexes(self, position: int) -> Codes:
+        """Return the index of each query of a shard among all queries, which are in order of first appearance.
+
+        Args:
+            position: position of the shard in `shards`.
+
+        """
+        shard = self.shards[position]
         path = self._path("queries", shard, ".npy")
-        with _reading(path), path.open("rb") as stream:
-            numbers: Codes = read_array(stream, "queries", np.int32, shard.queries)
-            require_range("queries", numbers, 0, np.iinfo(np.int32).max)
-        return numbers
+        with _loading_shard(path), path.open("rb") as stream:
+            indexes: Codes = read_array(stream, "queries", np.int32, shard.queries)
+            require_range("queries", indexes, 0, np.iinfo(np.int32).max)
+        return indexes
 
-    def _ids(self, shard: StoredShard) -> tuple[pa.Array, pa.Array]:
+    def _read_ids(self, shard: StoredShard) -> tuple[pa.Array, pa.Array]:
+        """Read the ids of the queries and of the documents of a shard."""
         path = self._path("ids", shard, ".arrow")
-        with _reading(path):
+        with _loading_shard(path):
             table = read_ipc(path)
-            found = [table[name].combine_chunks() for name in ("queries", "documents")]
-            ids = [column.slice(0, n) for column, n in zip(found, (shard.queries, shard.documents), strict=True)]
+            columns = [table[name].combine_chunks() for name in ("queries", "documents")]
+            ids = [column.slice(0, n) for column, n in zip(columns, (shard.queries, shard.documents), strict=True)]
             for column, n in zip(ids, (shard.queries, shard.documents), strict=True):
                 require(column.type in (pa.string(), pa.int64()), "the ids are not texts or whole numbers")
                 require(len(column) == n and not column.null_count, "there are fewer ids than were read")
         return ids[0], ids[1]
 
-    def _path(self, kind: str, shard: StoredShard, suffix: str) -> Path:
-        return shard_path(self.folder, kind, shard.number, suffix)
+    def _path(self, prefix: str, shard: StoredShard, suffix: str) -> Path:
+        return numbered_path(self.folder, prefix, shard.number, suffix)
 
     def iterate_ids(self, role: str) -> Iterator[pa.Array]:
         """Yield the ids of the queries or documents of each shard."""
         for shard in self.shards:
-            yield self._ids(shard)[0 if role == "query" else 1]
+            yield self._read_ids(shard)[0 if role == "query" else 1]
 
-    def sample(self, most: int = MAX_SAMPLE) -> Judgments:
-        """Return the first shards, with at most `most` judgments but at least one shard; their queries are random."""
-        taken, n = [self.load(0)], self.shards[0].judgments
-        for place in range(1, len(self.shards)):
-            n += self.shards[place].judgments
-            if n > most:
+    def sample(self, max_judgments: int = MAX_SAMPLE_JUDGMENTS) -> Judgments:
+        """Return the first shard and those after it that have at most `max_judgments` judgments in total.
+
+        Judgments are assigned to shards by a hash of their query or document, so that this is a random sample of them.
+        """
+        loaded_shards, n_judgments = [self.load(0)], self.shards[0].judgments
+        for position in range(1, len(self.shards)):
+            n_judgments += self.shards[position].judgments
+            if n_judgments > max_judgments:
                 break
-            taken.append(self.load(place))
-        with loading(self.folder, NO_SHARDS, READ_AGAIN):
-            together = concat_shards(taken)
-        return together.where(np.ones(len(together), dtype=bool))
+            loaded_shards.append(self.load(position))
+        with loading(self.folder, NO_SHARDS_PROBLEM, READ_AGAIN_ADVICE):
+            combined = concat_shards(loaded_shards)
+        return combined.where(np.ones(len(combined), dtype=bool))
 
     def fingerprint(self) -> str:
-        """Return a digest of the judgments, their shards and the steps of :meth:`load`."""
+        """Return a digest of the shards, the assessors and the changes that :meth:`load` makes."""
         digest = hashlib.blake2b(repr((self.steps, [shard.digest for shard in self.shards])).encode())
         for array in (self.new_codes, self.assessor_scale, self.assessor_family):
             digest.update(b"-" if array is None else array.tobytes())
@@ -264,9 +280,9 @@ class ShardedJudgments(JudgmentsLike):
     # Storage.
 
     def save(self) -> None:
-        """Write the assessors and the counts of the shards into their folder, for `load_sharded`.
+        """Write the assessors and the counts of the shards to `folder`, for :func:`load_sharded`.
 
-        All assessors must be there, as coded in the files.
+        Call this before :meth:`without_unused_assessors`.
         """
         folder, stored = Path(self.folder), self.stored
         columns = {
@@ -278,47 +294,47 @@ class ShardedJudgments(JudgmentsLike):
         if stored.assessor_family is not None:
             columns["family"] = stored.assessor_family
         pq.write_table(pa.table(columns), folder / "assessors.parquet")
-        about = {
+        header = {
             "shards": [asdict(shard) for shard in self.shards],
-            **header_of(stored),
+            **header_to_json(stored),
             "families": None if stored.families is None else stored.families.to_pylist(),
             "whole_queries": self.whole_queries,
         }
-        (folder / ABOUT_FILE).write_text(json.dumps(about))
+        (folder / HEADER_FILE).write_text(json.dumps(header))
 
 
 def load_sharded(folder: str | Path) -> ShardedJudgments:
-    """Load judgments from a folder of shards.
+    """Return the judgments of a folder that :func:`crowdrank.read_partitions` wrote.
 
     Raises:
         InputError: the folder has no shards, or one of its files was damaged or altered.
 
     """
-    open_folder(folder, SHARDS)
-    with loading(folder, NO_SHARDS, READ_AGAIN):
-        about = Fields.read(Path(folder) / ABOUT_FILE)
+    open_folder(folder, SHARDS_FOLDER)
+    with loading(folder, NO_SHARDS_PROBLEM, READ_AGAIN_ADVICE):
+        header = Fields.read(Path(folder) / HEADER_FILE)
         table = read_parquet(Path(folder) / "assessors.parquet")
-        column = {name: table[name].combine_chunks() for name in table.column_names}
-        families = about.values["families"]
+        columns = {name: table[name].combine_chunks() for name in table.column_names}
+        families = header.values["families"]
         stored = AssessorTable(
-            assessors=column["assessor"],
-            assessor_scale=np.asarray(column["scale"]),
+            assessors=columns["assessor"],
+            assessor_scale=np.asarray(columns["scale"]),
             families=None if families is None else pa.array(families, None if families else pa.string()),
-            assessor_family=np.asarray(column["family"]) if "family" in column else None,
-            **header_from(about),
+            assessor_family=np.asarray(columns["family"]) if "family" in columns else None,
+            **header_from_json(header),
         )
         check_assessors(stored)
-        shards = tuple(_shard_from(shard) for shard in about.sequence("shards"))
-        counts = np.stack([_counts(column, name) for name in ("judgments", "judgeable")], axis=1)
+        shards = tuple(_parse_shard(shard) for shard in header.sequence("shards"))
+        counts = np.stack([_parse_counts(columns, name) for name in ("judgments", "judgeable")], axis=1)
         _check_counts(shards, counts)
-        whole_queries = about.flag("whole_queries")
+        whole_queries = header.flag("whole_queries")
     return sharded_judgments(folder, shards, stored, counts, whole_queries=whole_queries).without_unused_assessors()
 
 
 def sharded_judgments(
     folder: str | Path, shards: tuple[StoredShard, ...], stored: AssessorTable, counts: Integers, *, whole_queries: bool
 ) -> ShardedJudgments:
-    """Return the judgments of the shards in a folder, with the assessors as coded in the files."""
+    """Return judgments that consist of the shards in a folder, with all stored assessors."""
     return ShardedJudgments(
         folder=str(folder),
         shards=shards,
@@ -329,73 +345,79 @@ def sharded_judgments(
     )
 
 
-def _shard_from(stored: Any) -> StoredShard:
-    about = Fields(stored if isinstance(stored, dict) else {})
+def _parse_shard(json_object: Any) -> StoredShard:
+    """Return a shard from its JSON object in the header file."""
+    shard_fields = Fields(json_object if isinstance(json_object, dict) else {})
     names = [field.name for field in fields(StoredShard)]
-    require(set(about.values) == set(names), "a shard is incomplete")
-    most = dict.fromkeys(names, MAX_ROWS) | {"number": MAX_SHARDS}
-    numbers = {name: about.whole(name, high=most[name]) for name in names if name != "digest"}
-    return StoredShard(**numbers, digest=about.text("digest"))
+    require(set(shard_fields.values) == set(names), "a shard is incomplete")
+    max_values = dict.fromkeys(names, MAX_ROWS_PER_SHARD) | {"number": MAX_SHARDS}
+    numbers = {name: shard_fields.whole(name, high=max_values[name]) for name in names if name != "digest"}
+    return StoredShard(**numbers, digest=shard_fields.text("digest"))
 
 
-def _counts(column: dict[str, pa.Array], name: str) -> Integers:
-    counts = column[name]
+def _parse_counts(columns: dict[str, pa.Array], name: str) -> Integers:
+    """Return a column of counts as an array."""
+    counts = columns[name]
     require(counts.type == pa.int64() and not counts.null_count, f"{name} is not a column of numbers")
-    require_range(name, np.asarray(counts), 0, MAX_ROWS * MAX_SHARDS)
+    require_range(name, np.asarray(counts), 0, MAX_ROWS_PER_SHARD * MAX_SHARDS)
     return np.asarray(counts)
 
 
 def _check_counts(shards: Sequence[StoredShard], counts: Integers) -> None:
-    """Check the numbers of judgments of shards and of assessors against each other."""
+    """Raise an error if the counts of the shards and those of the assessors contradict each other."""
     require(shards, "there are no shards")
     require(len({shard.number for shard in shards}) == len(shards), "a shard occurs twice")
     require((counts[:, 1] <= counts[:, 0]).all(), "the numbers of judgments do not add up")
     for column, name in enumerate(("judgments", "judgeable")):
-        known = sum(getattr(shard, name) for shard in shards)
-        require(known == int(counts[:, column].sum()), f"the numbers of {name} do not add up")
+        shard_total = sum(getattr(shard, name) for shard in shards)
+        require(shard_total == int(counts[:, column].sum()), f"the numbers of {name} do not add up")
     require(
         all(shard.judgeable <= shard.judgments and 0 < shard.items <= shard.judgments for shard in shards),
         "the numbers of judgments do not add up",
     )
 
 
-def _damaged(path: str | Path, problem: str) -> InputError:
-    return InputError(f"{NO_SHARDS} ({problem})", source=str(path), fix=READ_AGAIN)
+def _damaged_error(path: str | Path, problem: str) -> InputError:
+    return InputError(f"{NO_SHARDS_PROBLEM} ({problem})", source=str(path), fix=READ_AGAIN_ADVICE)
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    with loading(path, "the shard was changed after it was written", READ_AGAIN):
+def _loading_shard(path: Path) -> Iterator[None]:
+    """Raise InputError if the block cannot read a file of a shard."""
+    with loading(path, "the shard was changed after it was written", READ_AGAIN_ADVICE):
         yield
 
 
-_verified: set[tuple[str, int, int, int]] = set()
-"""Files of codes whose digest was verified: name, inode, size and time of the last change."""
+_verified_files: set[tuple[str, int, int, int]] = set()
+"""Name, inode, size and modification time of each file whose digest was verified."""
 
 
 def _verify_digest(stream: BinaryIO, shard: StoredShard, codes: Sequence[NDArray[Any]]) -> None:
-    """Check the digest of a shard's codes, once for each state of its file: it takes as long as half a pass."""
-    now = os.fstat(stream.fileno())
-    state = (stream.name, now.st_ino, now.st_size, now.st_mtime_ns)
-    if state not in _verified:
-        require(_digest(codes) == shard.digest, "its digest is another one")
-        _verified.add(state)
+    """Raise an error if the codes of a shard do not have its digest.
+
+    A file is verified again only after it has changed, because this takes half as long as a pass over the data.
+    """
+    status = os.fstat(stream.fileno())
+    file_state = (stream.name, status.st_ino, status.st_size, status.st_mtime_ns)
+    if file_state not in _verified_files:
+        require(_codes_digest(codes) == shard.digest, "its digest is another one")
+        _verified_files.add(file_state)
 
 
-def _digest(codes: Sequence[NDArray[Any]]) -> str:
+def _codes_digest(codes: Sequence[NDArray[Any]]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for array in codes:
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
-def shard_path(folder: str | Path, kind: str, number: int, suffix: str) -> Path:
-    """Return the path of a file of a shard."""
-    return Path(folder) / f"{kind}-{number:05d}{suffix}"
+def numbered_path(folder: str | Path, prefix: str, number: int, suffix: str) -> Path:
+    """Return the path of a file whose name has a number: `folder/prefix-00007.suffix`."""
+    return Path(folder) / f"{prefix}-{number:05d}{suffix}"
 
 
-def write_shard(folder: str | Path, number: int, judgments: Judgments) -> StoredShard:
-    """Write a shard; its assessors are coded as in all shards."""
+def write_shard(folder: str | Path, shard_number: int, judgments: Judgments) -> StoredShard:
+    """Write judgments to the files of a shard; their assessor codes must be those of all shards."""
     codes: list[NDArray[Any]] = [
         judgments.assessor,
         judgments.grade,
@@ -403,32 +425,37 @@ def write_shard(folder: str | Path, number: int, judgments: Judgments) -> Stored
         judgments.item_query,
         judgments.item_document,
     ]
-    with shard_path(folder, "codes", number, ".npy").open("wb") as stream:
+    with numbered_path(folder, "codes", shard_number, ".npy").open("wb") as stream:
         for array in codes:
             np.save(stream, array)
-    n = max(len(judgments.queries), len(judgments.documents))
-    padded = pa.table({"queries": padded_to(judgments.queries, n), "documents": padded_to(judgments.documents, n)})
+    padded_length = max(len(judgments.queries), len(judgments.documents))
+    padded = pa.table(
+        {
+            "queries": pad_with_nulls(judgments.queries, padded_length),
+            "documents": pad_with_nulls(judgments.documents, padded_length),
+        }
+    )
     with (
-        pa.OSFile(str(shard_path(folder, "ids", number, ".arrow")), "wb") as file,
+        pa.OSFile(str(numbered_path(folder, "ids", shard_number, ".arrow")), "wb") as file,
         pa.ipc.new_file(file, padded.schema) as writer,
     ):
         writer.write_table(padded)
     graded = judgments.grade != UNJUDGEABLE
     item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
     return StoredShard(
-        number=number,
+        number=shard_number,
         judgments=len(judgments),
         items=judgments.n_items,
         judgeable=int(graded.sum()),
         judgeable_items=judgments.n_items if graded.all() else len(np.unique(item[graded])),
         queries=len(judgments.queries),
         documents=len(judgments.documents),
-        digest=_digest(codes),
+        digest=_codes_digest(codes),
     )
 
 
 def concat_shards(shards: Sequence[Judgments]) -> Judgments:
-    """Return shards as one table; a query in several shards stays several queries."""
+    """Return the judgments of several shards as one table; a query that is in several shards occurs several times."""
     if len(shards) == 1:
         return shards[0]
     first_query = np.cumsum([0, *(len(shard.queries) for shard in shards)])[:-1]
@@ -440,42 +467,49 @@ def concat_shards(shards: Sequence[Judgments]) -> Judgments:
         documents=documents,
         item_query=np.concatenate(item_query).astype(np.int32),
         item_document=item_document,
-        offsets=_offsets(np.concatenate([np.diff(shard.offsets) for shard in shards])),
+        offsets=_offsets_from_sizes(np.concatenate([np.diff(shard.offsets) for shard in shards])),
         assessor=np.concatenate([shard.assessor for shard in shards]),
         grade=np.concatenate([shard.grade for shard in shards]),
     )
 
 
-def _offsets(sizes: NDArray[Any]) -> Integers:
+def _offsets_from_sizes(sizes: NDArray[Any]) -> Integers:
+    """Return the start of each group, and the end of the last, from the group sizes."""
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return offsets
 
 
-def _judgeable(judgments: Judgments) -> Judgments:
-    """Return the judgments without 'cannot judge' answers; queries and documents keep their codes."""
+def _drop_unjudgeable(judgments: Judgments) -> Judgments:
+    """Return the judgments without 'cannot judge' answers; the codes of queries and documents do not change."""
     rows = np.flatnonzero(judgments.grade != UNJUDGEABLE)
     if len(rows) == len(judgments):
         return judgments
     item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))[rows]
     sizes = np.bincount(item, minlength=judgments.n_items)
-    left = sizes > 0
+    is_left = sizes > 0
     return replace(
         judgments,
-        item_query=judgments.item_query[left],
-        item_document=judgments.item_document[left],
-        offsets=_offsets(sizes[left]),
+        item_query=judgments.item_query[is_left],
+        item_document=judgments.item_document[is_left],
+        offsets=_offsets_from_sizes(sizes[is_left]),
         assessor=judgments.assessor[rows],
         grade=judgments.grade[rows],
     )
 
 
-_IN_MEMORY = {field.name for field in fields(Judgments)} | {"frame", "to_arrow", "where", "positions", "query_offsets"}
-"""Attributes of judgments in memory only."""
-_STEPS = {
+_IN_MEMORY_ATTRIBUTES = {field.name for field in fields(Judgments)} | {
+    "frame",
+    "to_arrow",
+    "where",
+    "positions",
+    "query_offsets",
+}
+"""Attributes that only judgments in memory have."""
+_STEP_FUNCTIONS = {
     "one-scale": Judgments.on_one_scale,
     "lowest": lambda judgments: judgments.with_unjudgeable("lowest"),
-    "drop": _judgeable,
+    "drop": _drop_unjudgeable,
     "answer": Judgments.with_unjudgeable_answer,
 }
-"""Changes to judgments that can be made to each shard on its own."""
+"""Function for each step of :meth:`ShardedJudgments.load`; each changes one shard without the others."""

@@ -2,7 +2,7 @@
 
     split_part(part, ...)         -> writes the part's rows sorted by shard; returns its summary
     merge.unify_tables(summaries)        -> assessors, families and scales of all parts
-    build_shard(number, ...)      -> merges the shard's rows of all parts and writes them
+    build_shard(shard_number, ...)  -> merges the shard's rows of all parts and writes them
 
 `split_part` and `build_shard` take arguments that can be pickled, handle one part or shard, and return little: they
 run in threads or on other machines.
@@ -28,85 +28,98 @@ from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.encode import EncodeOptions, PartRows, PartSummary, encode_part
 from crowdrank.judgments.merge import SharedTables, merge_rows
 from crowdrank.judgments.row_errors import Origin
-from crowdrank.judgments.sharded import StoredShard, shard_path, write_shard
-from crowdrank.judgments.sources import Source, damaged_rows
+from crowdrank.judgments.sharded import StoredShard, numbered_path, write_shard
+from crowdrank.judgments.sources import Source, damaged_rows_error
 
-PART_FILES = {"part": ".arrow", "tables": ".npy"}
-"""Temporary files of a part: suffix by kind."""
+PART_FILE_SUFFIXES = {"part": ".arrow", "tables": ".npy"}
+"""Suffix of each temporary file of a part, by the prefix of its name."""
 
 
 @dataclass(frozen=True)
 class FilePart:
-    """Consecutive row groups of a file."""
+    """Part of a Parquet file: consecutive row groups."""
 
-    number: int
-    address: str
-    groups: tuple[int, int]  # the first group, and the one after the last
-    first_row: int  # in the file
-    rows: int
-    rows_before: int  # in all parts before
+    number: int  # of the part among the parts of all files, from 0
+    address: str  # of the file
+    row_groups: tuple[int, int]  # the first group, and the one after the last
+    first_row: int  # row number in the file, from 0
+    n_rows: int
+    rows_before: int  # total number of rows of all parts before this one
 
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """How rows are read and distributed to shards, for all parts."""
+    """Settings for reading rows and distributing them to shards; the same for all parts."""
 
-    columns: Mapping[str, str]  # by role
+    columns: Mapping[str, str]  # column name by role
     n_shards: int
     shard_size: int
-    by: str  # query or document: what is kept together in a shard
+    by: str  # "query" or "document": all judgments of one are in the same shard
     options: EncodeOptions
 
 
 class PartSource(Source):
-    """Rows of a part."""
+    """Source of the rows of one part of a Parquet file."""
 
     def __init__(self, part: FilePart) -> None:
         self.part, self.name, self.names = part, part.address, []
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """Read columns."""
+        """Return the columns `names`."""
         with open_address(self.name) as stream:
-            table = pq.ParquetFile(stream).read_row_groups(list(range(*self.part.groups)), list(names))
-        if len(table) != self.part.rows:
-            raise damaged_rows(self.name)
+            table = pq.ParquetFile(stream).read_row_groups(list(range(*self.part.row_groups)), list(names))
+        if len(table) != self.part.n_rows:
+            raise damaged_rows_error(self.name)
         return pa.table({name: frames.to_plain_values(table[name], self.name, name) for name in names})
 
     def place(self, row: int) -> str:
-        """Return the row, counted from 1 in the file."""
+        """Return the place of a row for error messages: its number in the file, from 1."""
         return f"row {self.part.first_row + row + 1}"
 
 
-def type_name(kind: pa.DataType) -> str:
-    """Return the kind of values in a column, as far as all files must have the same."""
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+def type_category(data_type: pa.DataType) -> str:
+    """Return "numbers" for a numeric type, "text" for text, or the name of the type.
+
+    A column must be of the same category in all files.
+    """
+    data_type = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+    if pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type):
         return "numbers"
     text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
-    return "text" if any(test(kind) for test in (*text, pa.types.is_large_binary)) else str(kind)
+    return "text" if any(test(data_type) for test in (*text, pa.types.is_large_binary)) else str(data_type)
 
 
-def types_differ(role: str, column: str, here: tuple[str, str], there: tuple[str, str]) -> InputError:
-    """Return the error for a column with different types in two files, each given as (address, type)."""
+def types_differ_error(role: str, column_name: str, here: tuple[str, str], there: tuple[str, str]) -> InputError:
+    """Return the error for a column whose type differs between two files.
+
+    Args:
+        role: role of the column.
+        column_name: name of the column.
+        here: address of the file that is refused, and the type there.
+        there: address of an earlier file, and the type there.
+
+    """
     return InputError(
         f"the {role} is of the type {here[1]} here and {there[1]} in {there[0]}",
         kind="types-differ",
         source=here[0],
-        column=column,
+        column=column_name,
         fix=f"write every {role} as one type in all files",
     )
 
 
 def require_same_types(summaries: Iterable[PartSummary]) -> Iterator[PartSummary]:
-    """Yield the summaries of parts whose ids have the same types as in the parts before."""
+    """Yield the summaries; raise InputError if the type of ids differs from the parts before."""
     first: dict[str, tuple[str, pa.DataType]] = {}
     for summary in summaries:
         address = summary.origin.source.name
-        for role, kind in summary.id_types.items():
-            there, other = first.setdefault(role, (address, kind))
-            if other != kind:
-                column = summary.origin.column(role)
-                raise types_differ(role, column, (address, type_name(kind)), (there, type_name(other)))
+        for role, id_type in summary.id_types.items():
+            first_address, first_type = first.setdefault(role, (address, id_type))
+            if first_type != id_type:
+                column = summary.origin.column_name(role)
+                raise types_differ_error(
+                    role, column, (address, type_category(id_type)), (first_address, type_category(first_type))
+                )
         yield summary
 
 
@@ -114,15 +127,15 @@ def require_same_types(summaries: Iterable[PartSummary]) -> Iterator[PartSummary
 
 
 def split_part(part: FilePart, plan: ShardPlan, folder: Path) -> PartSummary:
-    """Encode a part and write its rows to a file of the folder, one batch for each shard."""
+    """Encode the rows of a part and write them to a file in `folder`, in one Arrow batch per shard."""
     bad_rows, origin = BadRows(plan.options.on_bad_rows), Origin(PartSource(part), plan.columns, part.number)
     table = origin.source.read(list(dict.fromkeys(plan.columns.values())), bad_rows)
     cells = {role: table[name] for role, name in plan.columns.items()}
     rows, summary = encode_part(cells, origin, plan.options, bad_rows)
-    key, shard = rows.document if plan.by == "document" else rows.query, np.zeros(len(rows), np.int32)
-    if key is not None and len(rows):
-        shard = (ids.hash_ids(key[1]) % plan.n_shards).astype(np.int32)[key[0]]
-    order, bounds = kernels.sort_by_shard(shard, plan.n_shards)
+    key_ids, shard_number = rows.document if plan.by == "document" else rows.query, np.zeros(len(rows), np.int32)
+    if key_ids is not None and len(rows):
+        shard_number = (ids.hash_ids(key_ids[1]) % plan.n_shards).astype(np.int32)[key_ids[0]]
+    order, bounds = kernels.sort_by_shard(shard_number, plan.n_shards)
     columns = {
         "document": rows.document[1].take(pa.array(rows.document[0][order])),
         "assessor": pa.array(rows.assessor[order]),
@@ -133,41 +146,47 @@ def split_part(part: FilePart, plan: ShardPlan, folder: Path) -> PartSummary:
         columns["query"] = rows.query[1].take(pa.array(rows.query[0][order]))
     if rows.family is not None:
         columns["family"] = pa.array(rows.family[order])
-    _write_batches(pa.table(columns), bounds, shard_path(folder, "part", part.number, PART_FILES["part"]))
+    _write_batches(pa.table(columns), bounds, numbered_path(folder, "part", part.number, PART_FILE_SUFFIXES["part"]))
     return summary
 
 
-def _write_batches(table: pa.Table, bounds: Integers, path: Path) -> None:
+def _write_batches(table: pa.Table, batch_bounds: Integers, path: Path) -> None:
+    """Write an Arrow file with one batch for the rows between each two bounds."""
     (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        for start, stop in pairwise(bounds):
+        for start, stop in pairwise(batch_bounds):
             writer.write_batch(batch.slice(start, stop - start))
 
 
 def write_part_tables(tables: SharedTables, folder: Path) -> SharedTables:
-    """Write the shared codes of each part's assessors and families to files; return the tables without them."""
-    nothing = np.empty(0, np.int32)
+    """Write the shared codes of each part's assessors and families to files, and return the tables without them."""
+    empty = np.empty(0, np.int32)
     for part in tables.parts:
-        with shard_path(folder, "tables", part.origin.part, PART_FILES["tables"]).open("wb") as stream:
+        with numbered_path(folder, "tables", part.origin.part_number, PART_FILE_SUFFIXES["tables"]).open(
+            "wb"
+        ) as stream:
             np.save(stream, part.assessor)
-            np.save(stream, nothing if part.family is None else part.family)
-    return replace(tables, parts=[replace(part, assessor=nothing, family=None) for part in tables.parts])
+            np.save(stream, empty if part.family is None else part.family)
+    return replace(tables, parts=[replace(part, assessor=empty, family=None) for part in tables.parts])
 
 
 def _read_part_tables(tables: SharedTables, folder: Path) -> SharedTables:
+    """Return the tables with the codes that :func:`write_part_tables` wrote."""
     parts = []
     for part in tables.parts:
-        with shard_path(folder, "tables", part.origin.part, PART_FILES["tables"]).open("rb") as stream:
+        with numbered_path(folder, "tables", part.origin.part_number, PART_FILE_SUFFIXES["tables"]).open(
+            "rb"
+        ) as stream:
             assessor, family = np.load(stream, allow_pickle=False), np.load(stream, allow_pickle=False)
         parts.append(replace(part, assessor=assessor, family=family))
     return replace(tables, parts=parts)
 
 
 def delete_part_files(parts: Iterable[FilePart], folder: Path) -> None:
-    """Delete the temporary files of all parts."""
+    """Delete the temporary files of the parts."""
     for part in parts:
-        for kind, suffix in PART_FILES.items():
-            shard_path(folder, kind, part.number, suffix).unlink()
+        for prefix, suffix in PART_FILE_SUFFIXES.items():
+            numbered_path(folder, prefix, part.number, suffix).unlink()
 
 
 # Shards.
@@ -180,43 +199,48 @@ class BuiltShard:
     shard: StoredShard | None  # None: no rows
     counts: Integers  # (n_assessors, 2) as in ShardedJudgments
     bad_rows: BadRows
-    query_row: Integers = field(default_factory=lambda: np.empty(0, np.int64))  # first of all rows with each query
-    largest_query: tuple[int, Any] = (0, None)  # number of judgments and id
+    # (n_queries,) row number, among the rows of all files, of the first judgment of each query
+    first_query_rows: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    largest_query: tuple[int, Any] = (0, None)  # number of judgments of the largest query, and its id
     n_repeats: int = 0
-    repeat: tuple[int, InputError] | None = None  # if repeats are errors: the first row that repeats another
-    unusual_ids: Mapping[str, dict[str, str]] = field(default_factory=dict)  # by role: usual form by id
+    first_repeat: tuple[int, InputError] | None = None  # row number and error, if repeats are errors
+    unusual_ids: Mapping[str, dict[str, str]] = field(default_factory=dict)  # by role: the usual form of each such id
 
 
 def build_shard(
-    number: int, tables: SharedTables, plan: ShardPlan, parts: Sequence[FilePart], folder: Path
+    shard_number: int, tables: SharedTables, plan: ShardPlan, parts: Sequence[FilePart], folder: Path
 ) -> BuiltShard:
-    """Merge a shard's rows of all parts and write it."""
+    """Read the rows of one shard from the files of all parts, merge them and write the shard."""
     tables, bad_rows = _read_part_tables(tables, folder), BadRows(plan.options.on_bad_rows)
-    rows = [_read_rows(part, number, tables, folder) for part in parts]
+    rows = [_read_rows(part, shard_number, tables, folder) for part in parts]
     merged = merge_rows(rows, tables, bad_rows, plan.options.repeats)
     n_assessors = tables.header.n_assessors
     if merged is None:
         return BuiltShard(None, np.zeros((n_assessors, 2), np.int64), bad_rows)
-    row = np.concatenate([part.rows_before + one.all_source_rows() for one, part in zip(rows, parts, strict=True)])
+    global_rows = np.concatenate(
+        [part.rows_before + one.all_source_rows() for one, part in zip(rows, parts, strict=True)]
+    )
     judgments, (query_row, query_size) = merged.judgments, merged.query_rows()
     largest = int(query_size.argmax())
     answers = (judgments.assessor, judgments.assessor[judgments.grade >= 0])
     return BuiltShard(
-        shard=write_shard(folder, number, judgments),
+        shard=write_shard(folder, shard_number, judgments),
         counts=np.stack([np.bincount(assessor, minlength=n_assessors) for assessor in answers], axis=1),
         bad_rows=bad_rows,
-        query_row=row[query_row],
+        first_query_rows=global_rows[query_row],
         largest_query=(int(query_size[largest]), judgments.queries[largest].as_py()),
         n_repeats=merged.n_repeats,
-        repeat=None if merged.repeat_error is None else (int(row[merged.repeat_error[0]]), merged.repeat_error[1]),
+        first_repeat=None
+        if merged.repeat_error is None
+        else (int(global_rows[merged.repeat_error[0]]), merged.repeat_error[1]),
         unusual_ids={"query": ids.unusual_forms(judgments.queries), "document": ids.unusual_forms(judgments.documents)},
     )
 
 
-def _read_rows(part: FilePart, number: int, tables: SharedTables, folder: Path) -> PartRows:
+def _read_rows(part: FilePart, shard_number: int, tables: SharedTables, folder: Path) -> PartRows:
     """Read the rows of a part that belong to a shard."""
-    with pa.OSFile(str(shard_path(folder, "part", part.number, PART_FILES["part"]))) as file:
-        batch = pa.ipc.open_file(file).get_batch(number)
+    with pa.OSFile(str(numbered_path(folder, "part", part.number, PART_FILE_SUFFIXES["part"]))) as file:
+        batch = pa.ipc.open_file(file).get_batch(shard_number)
     column = {name: batch[name] for name in batch.schema.names}
     return PartRows(
         origin=tables.parts[part.number].origin,
@@ -229,13 +253,18 @@ def _read_rows(part: FilePart, number: int, tables: SharedTables, folder: Path) 
     )
 
 
-def number_queries(shards: Iterable[BuiltShard], folder: Path) -> None:
-    """Write for each shard the numbers of its queries among all queries, in order of first appearance."""
-    shards = [one for one in shards if one.shard is not None]
-    rows = np.concatenate([one.query_row for one in shards])
-    number = np.empty(len(rows), np.int32)
-    number[np.argsort(rows, kind="stable")] = np.arange(len(rows))
-    for one, numbers in zip(shards, np.split(number, np.cumsum([len(one.query_row) for one in shards])), strict=False):
-        assert one.shard is not None
-        with shard_path(folder, "queries", one.shard.number, ".npy").open("wb") as stream:
-            np.save(stream, numbers)
+def write_query_indexes(shards: Iterable[BuiltShard], folder: Path) -> None:
+    """Write a file per shard with the index of each of its queries among the queries of all shards.
+
+    Queries are indexed in order of first appearance in the files.
+    """
+    shards = [built for built in shards if built.shard is not None]
+    first_rows = np.concatenate([built.first_query_rows for built in shards])
+    query_index = np.empty(len(first_rows), np.int32)
+    query_index[np.argsort(first_rows, kind="stable")] = np.arange(len(first_rows))
+    for built, shard_query_index in zip(
+        shards, np.split(query_index, np.cumsum([len(built.first_query_rows) for built in shards])), strict=False
+    ):
+        assert built.shard is not None
+        with numbered_path(folder, "queries", built.shard.number, ".npy").open("wb") as stream:
+            np.save(stream, shard_query_index)

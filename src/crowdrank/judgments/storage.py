@@ -1,4 +1,4 @@
-"""Save judgments to a folder and load them."""
+"""Save judgments to a Parquet file and load them."""
 
 from __future__ import annotations
 
@@ -24,71 +24,71 @@ from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sources import arrow_file
 from crowdrank.judgments.table import AssessorTable, Judgments
 
-EXTRA = "extra:"
+EXTRA_PREFIX = "extra:"
 """Prefix of the names of extra columns in a saved file."""
-FORMAT = 1
-"""Version of the layout of a saved file."""
+FORMAT_VERSION = 1
+"""Version of the format of a saved file."""
 
 
 def save(judgments: Judgments, path: str | Path) -> None:
-    """Write judgments with their codes to a Parquet file.
+    """Write judgments to a Parquet file that :func:`load` reads.
 
-    A column of ids is padded with nulls to the length of the table, so that one file holds all columns.
+    Columns of ids are shorter than the columns of judgments; they are padded with nulls.
     """
-    n = len(judgments)
+    n_rows = len(judgments)
     columns = {
         "query": pa.array(judgments.item_column("query")),
         "document": pa.array(judgments.item_column("document")),
         "assessor": pa.array(judgments.assessor),
         "grade": pa.array(judgments.grade),
-        "queries": padded_to(judgments.queries, n),
-        "documents": padded_to(judgments.documents, n),
-        "assessors": padded_to(judgments.assessors, n),
-        "assessor_scale": padded_to(pa.array(judgments.assessor_scale), n),
-        **{EXTRA + name: pa.array(column) for name, column in judgments.extras.items()},
+        "queries": pad_with_nulls(judgments.queries, n_rows),
+        "documents": pad_with_nulls(judgments.documents, n_rows),
+        "assessors": pad_with_nulls(judgments.assessors, n_rows),
+        "assessor_scale": pad_with_nulls(pa.array(judgments.assessor_scale), n_rows),
+        **{EXTRA_PREFIX + name: pa.array(column) for name, column in judgments.extras.items()},
     }
     if judgments.families is not None:
-        columns["families"] = padded_to(judgments.families, n)
-        columns["assessor_family"] = padded_to(pa.array(judgments.assessor_family), n)
-    about = {
-        "format": FORMAT,
-        **header_of(judgments),
+        columns["families"] = pad_with_nulls(judgments.families, n_rows)
+        columns["assessor_family"] = pad_with_nulls(pa.array(judgments.assessor_family), n_rows)
+    metadata = {
+        "format": FORMAT_VERSION,
+        **header_to_json(judgments),
         "labels": judgments.labels,
         "backend": judgments.backend,
     }
-    pq.write_table(pa.table(columns).replace_schema_metadata({"crowdrank": json.dumps(about)}), path)
+    pq.write_table(pa.table(columns).replace_schema_metadata({"crowdrank": json.dumps(metadata)}), path)
 
 
-def header_of(table: AssessorTable) -> dict[str, Any]:
-    """Return scales and read report, ready for JSON."""
+def header_to_json(table: AssessorTable) -> dict[str, Any]:
+    """Return the scales and the read report of a table as a JSON object."""
     return {
-        "scales": [scale_out(scale) for scale in table.scales],
+        "scales": [scale_to_json(scale) for scale in table.scales],
         "scale_maps": table.scale_maps,
-        "common_scale": scale_out(table.common_scale),
+        "common_scale": scale_to_json(table.common_scale),
         "unjudgeable": table.unjudgeable,
         "report": asdict(table.report),
     }
 
 
-def header_from(about: Fields) -> dict[str, Any]:
-    """Return the fields of an assessor table that :func:`header_of` wrote."""
-    common = about.values["common_scale"]
+def header_from_json(fields: Fields) -> dict[str, Any]:
+    """Return the fields of an assessor table, by name, from the object that :func:`header_to_json` returned."""
+    common = fields.values["common_scale"]
     return {
-        "scales": tuple(map(restore_scale, about.sequence("scales"))),
-        "scale_maps": restore_scale_maps(about.sequence("scale_maps")),
+        "scales": tuple(map(restore_scale, fields.sequence("scales"))),
+        "scale_maps": restore_scale_maps(fields.sequence("scale_maps")),
         "common_scale": None if common is None else restore_scale(common),
-        "unjudgeable": tuple(about.texts("unjudgeable")),
-        "report": restore_report(about.object("report")),
+        "unjudgeable": tuple(fields.texts("unjudgeable")),
+        "report": restore_report(fields.object("report")),
     }
 
 
-def padded_to(column: pa.Array, n: int) -> pa.Array:
-    """Return a column of ids, padded with nulls to a length."""
-    return pa.concat_arrays([column, pa.nulls(n - len(column), column.type)])
+def pad_with_nulls(column: pa.Array, length: int) -> pa.Array:
+    """Return a column with nulls appended up to a length."""
+    return pa.concat_arrays([column, pa.nulls(length - len(column), column.type)])
 
 
-def scale_out(scale: Scale | None) -> list[list[Any]] | None:
-    """Return a scale as [names, values], ready for JSON."""
+def scale_to_json(scale: Scale | None) -> list[list[Any]] | None:
+    """Return a scale as the JSON list [names, values]."""
     return None if scale is None else [list(scale.names), list(scale.values)]
 
 
@@ -104,47 +104,48 @@ def load(path: str | Path) -> Judgments:
     ['ann']
     """
     with loading(path, "it holds no saved judgments", "name a file that save wrote"):
-        judgments = _load(path)
+        judgments = _load_unchecked(path)
         check_judgments(judgments)
     return judgments
 
 
-def _load(path: str | Path) -> Judgments:
+def _load_unchecked(path: str | Path) -> Judgments:
     with arrow_file(path, text=False) as file:
         table = read_parquet(file)
     require(b"crowdrank" in (table.schema.metadata or {}), "its metadata are missing")
-    about = Fields.parse(table.schema.metadata[b"crowdrank"], "the metadata")
-    version = about.whole("format")
-    require(version == FORMAT, f"it is in format {version}, and this version reads format {FORMAT}")
-    column = {name: table[name].combine_chunks() for name in table.column_names}
-    query, document, assessor = (_codes(column, name, pa.int32()) for name in ("query", "document", "assessor"))
-    first = np.flatnonzero(np.diff(query, prepend=-1) | np.diff(document, prepend=-1))
-    families = column["families"].drop_null() if "families" in column else None
-    labels = about.values["labels"]
+    fields = Fields.parse(table.schema.metadata[b"crowdrank"], "the metadata")
+    version = fields.whole("format")
+    require(version == FORMAT_VERSION, f"it is in format {version}, and this version reads format {FORMAT_VERSION}")
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    query, document, assessor = (_code_column(columns, name, pa.int32()) for name in ("query", "document", "assessor"))
+    first_rows = np.flatnonzero(np.diff(query, prepend=-1) | np.diff(document, prepend=-1))
+    families = columns["families"].drop_null() if "families" in columns else None
+    labels = fields.values["labels"]
     return Judgments(
-        queries=column["queries"].drop_null(),
-        documents=column["documents"].drop_null(),
-        assessors=column["assessors"].drop_null(),
-        item_query=query[first],
-        item_document=document[first],
-        offsets=np.append(first, len(query)),
+        queries=columns["queries"].drop_null(),
+        documents=columns["documents"].drop_null(),
+        assessors=columns["assessors"].drop_null(),
+        item_query=query[first_rows],
+        item_document=document[first_rows],
+        offsets=np.append(first_rows, len(query)),
         assessor=assessor,
-        grade=_codes(column, "grade", pa.int8()),
-        assessor_scale=np.asarray(column["assessor_scale"].drop_null()),
+        grade=_code_column(columns, "grade", pa.int8()),
+        assessor_scale=np.asarray(columns["assessor_scale"].drop_null()),
         families=families,
-        assessor_family=None if families is None else np.asarray(column["assessor_family"].drop_null()),
+        assessor_family=None if families is None else np.asarray(columns["assessor_family"].drop_null()),
         extras={
-            name.removeprefix(EXTRA): column[name].to_numpy(zero_copy_only=False)
-            for name in column
-            if name.startswith(EXTRA)
+            name.removeprefix(EXTRA_PREFIX): columns[name].to_numpy(zero_copy_only=False)
+            for name in columns
+            if name.startswith(EXTRA_PREFIX)
         },
-        labels=None if labels is None else tuple(about.sequence("labels", is_scalar, "plain values")),
-        backend=restore_backend(about.text("backend")),
-        **header_from(about),
+        labels=None if labels is None else tuple(fields.sequence("labels", is_scalar, "plain values")),
+        backend=restore_backend(fields.text("backend")),
+        **header_from_json(fields),
     )
 
 
-def _codes(column: dict[str, pa.Array], name: str, kind: pa.DataType) -> NDArray[Any]:
-    codes = column[name]
-    require(codes.type == kind and codes.null_count == 0, f"{name} is not a column of codes")
+def _code_column(columns: dict[str, pa.Array], name: str, code_type: pa.DataType) -> NDArray[Any]:
+    """Return a column of codes; raise an error if it has another type or a null."""
+    codes = columns[name]
+    require(codes.type == code_type and codes.null_count == 0, f"{name} is not a column of codes")
     return np.asarray(codes)

@@ -1,4 +1,4 @@
-"""Summarize judgments: facts, rows that cannot be used, and notes."""
+"""Summarize judgments: counts, rows that cannot be used, and notes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments
 
-MIN_JUDGMENTS = 20
-"""Minimum number of judgments of an assessor who is reported for giving one answer only."""
-RARE = 0.001
+MIN_JUDGMENTS_IF_CONSTANT = 20
+"""Minimum number of judgments of an assessor with only one answer for which a note is made."""
+RARE_GRADE_SHARE = 0.001
 """Share of judgments below which a grade is reported as rare."""
 
 
@@ -28,7 +28,7 @@ RARE = 0.001
 class Inspection:
     """Facts about an input, and messages about its problems."""
 
-    facts: dict[str, str]
+    facts: dict[str, str]  # text by name, such as "queries": "1,200"
     messages: tuple[Message, ...] = ()
 
     @property
@@ -44,30 +44,33 @@ class Inspection:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Counts of judgments; those of shards can be added.
+    """Counts of judgments; the counts of several shards can be added.
 
     Attributes:
-        sizes: number of items with 0, 1, 2, ... judgments.
-        answers: number of answers of each assessor (n_assessors, n_grades + 1), 'cannot judge' first.
+        items_by_size: number of items (query, document) with 0, 1, 2, ... judgments.
+        answers_by_assessor: how often each assessor gave each answer (n_assessors, n_grades + 1); the first column is
+            for 'cannot judge'.
 
     """
 
-    sizes: NDArray[np.int64]
-    answers: NDArray[np.int64]
+    items_by_size: NDArray[np.int64]
+    answers_by_assessor: NDArray[np.int64]
 
     @classmethod
     def of(cls, judgments: Judgments) -> Tally:
-        """Return the counts of judgments in memory."""
+        """Count judgments in memory."""
         n_answers = max(len(scale) for scale in judgments.scales) + 1
-        cell = judgments.assessor.astype(np.int64) * n_answers + (judgments.grade - UNJUDGEABLE)
-        answers = np.bincount(cell, minlength=judgments.n_assessors * n_answers).reshape(-1, n_answers)
-        return cls(np.bincount(np.diff(judgments.offsets)), answers)
+        answer_index = judgments.assessor.astype(np.int64) * n_answers + (judgments.grade - UNJUDGEABLE)
+        answers_by_assessor = np.bincount(answer_index, minlength=judgments.n_assessors * n_answers).reshape(
+            -1, n_answers
+        )
+        return cls(np.bincount(np.diff(judgments.offsets)), answers_by_assessor)
 
     def __add__(self, other: Tally) -> Tally:
-        sizes = np.zeros(max(len(self.sizes), len(other.sizes)), np.int64)
-        sizes[: len(self.sizes)] += self.sizes
-        sizes[: len(other.sizes)] += other.sizes
-        return Tally(sizes, self.answers + other.answers)
+        items_by_size = np.zeros(max(len(self.items_by_size), len(other.items_by_size)), np.int64)
+        items_by_size[: len(self.items_by_size)] += self.items_by_size
+        items_by_size[: len(other.items_by_size)] += other.items_by_size
+        return Tally(items_by_size, self.answers_by_assessor + other.answers_by_assessor)
 
 
 def inspect(judgments: Judgments | ShardedJudgments) -> Inspection:
@@ -79,30 +82,30 @@ def inspect(judgments: Judgments | ShardedJudgments) -> Inspection:
     '1'
     """
     if isinstance(judgments, Judgments):
-        tally, extras = Tally.of(judgments), {n: _extra(n, one, judgments) for n, one in judgments.extras.items()}
+        tally, extras = Tally.of(judgments), {n: _extra_text(n, one, judgments) for n, one in judgments.extras.items()}
     else:
-        shards = (Tally.of(judgments.load(place, ids=False)) for place in range(len(judgments.shards)))
-        tally, extras = reduce(add, shards), {}
-    messages = (*_bad_rows(judgments), *_notes(judgments, tally), *judgments.report.notes)
+        shard_tallies = (Tally.of(judgments.load(place, ids=False)) for place in range(len(judgments.shards)))
+        tally, extras = reduce(add, shard_tallies), {}
+    messages = (*_bad_row_messages(judgments), *_notes(judgments, tally), *judgments.report.notes)
     return Inspection({**_facts(judgments, tally), **extras}, messages)
 
 
 def _facts(judgments: Judgments | ShardedJudgments, tally: Tally) -> dict[str, str]:
-    per_assessor = np.bincount(tally.answers.sum(axis=1))
+    assessors_by_size = np.bincount(tally.answers_by_assessor.sum(axis=1))
     facts = {
         "rows": f"{judgments.report.rows:,}",
         "judgments": f"{len(judgments):,}",
         "queries": f"{judgments.n_queries:,}",
         "documents": f"{judgments.n_items:,}",
         "assessors": f"{judgments.n_assessors:,}",
-        "judgments per document": _spread(tally.sizes),
-        "judgments per assessor": _spread(per_assessor),
+        "judgments per document": _range_text(tally.items_by_size),
+        "judgments per assessor": _range_text(assessors_by_size),
     }
     if judgments.report.columns:
         facts["columns"] = column_text(judgments.report.columns)
-    for number, scale in enumerate(judgments.scales):
+    for scale_index, scale in enumerate(judgments.scales):
         name = "grades" if len(judgments.scales) == 1 else f"grades, scale {scale}"
-        facts[name] = grade_shares(scale, _grade_counts(judgments, tally, number))
+        facts[name] = grade_share_text(scale, _grade_counts(judgments, tally, scale_index))
     if judgments.n_unjudgeable:
         facts["cannot judge"] = f"{judgments.n_unjudgeable:,} ({judgments.n_unjudgeable / len(judgments):.1%})"
     if judgments.families is not None:
@@ -111,7 +114,7 @@ def _facts(judgments: Judgments | ShardedJudgments, tally: Tally) -> dict[str, s
 
 
 def column_text(columns: Mapping[str, str]) -> str:
-    """Return the column of each role as text.
+    """Return a text with the column of each role.
 
     >>> column_text({"query": "qid", "grade": "label"})
     'query = qid, grade = label'
@@ -119,37 +122,38 @@ def column_text(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{role} = {columns[role]}" for role in COLUMN_ALIASES if role in columns)
 
 
-def grade_shares(scale: Scale, counts: NDArray[np.int64]) -> str:
-    """Return the share of each grade as text.
+def grade_share_text(scale: Scale, counts: NDArray[np.int64]) -> str:
+    """Return a text with the share of each grade.
 
-    >>> grade_shares(Scale.parse("0-2"), np.array([2, 1, 1]))
+    >>> grade_share_text(Scale.parse("0-2"), np.array([2, 1, 1]))
     '0: 50.0%, 1: 25.0%, 2: 25.0%'
     """
     shares = counts / max(counts.sum(), 1)
     return ", ".join(f"{name}: {share:.1%}" for name, share in zip(scale.names, shares, strict=True))
 
 
-def _grade_counts(judgments: Judgments | ShardedJudgments, tally: Tally, scale: int) -> NDArray[np.int64]:
+def _grade_counts(judgments: Judgments | ShardedJudgments, tally: Tally, scale_index: int) -> NDArray[np.int64]:
     """Return the number of judgments with each grade of a scale."""
-    answers = tally.answers[judgments.assessor_scale == scale].sum(axis=0)
-    counts: NDArray[np.int64] = answers[1 : len(judgments.scales[scale]) + 1]
+    answers = tally.answers_by_assessor[judgments.assessor_scale == scale_index].sum(axis=0)
+    counts: NDArray[np.int64] = answers[1 : len(judgments.scales[scale_index]) + 1]
     return counts
 
 
-def _spread(counts: NDArray[np.int64]) -> str:
-    """Return minimum, maximum and median of values; `counts` are the numbers of values 0, 1, 2, ..."""
+def _range_text(counts: NDArray[np.int64]) -> str:
+    """Return a text with the minimum, maximum and median of integers; `counts` has the frequency of 0, 1, 2, ..."""
     below = np.cumsum(counts)
     low, middle, high = (int(np.searchsorted(below, round(q * (below[-1] - 1)), "right")) for q in (0, 0.5, 1))
     return f"{low} to {high:,}, median {middle}"
 
 
-def _extra(name: str, column: NDArray[Any], judgments: Judgments) -> str:
+def _extra_text(name: str, values: NDArray[Any], judgments: Judgments) -> str:
+    """Return a text that summarizes an extra column: time, duration, cost or honeypot."""
     if name == "honeypot":
-        is_honeypot = column != NO_HONEYPOT
-        right = judgments.grade[is_honeypot] == column[is_honeypot]
-        return f"{counted(len(right), 'judgment')}, {right.mean():.1%} right" if len(right) else "none"
-    missing = np.isnat(column) if name == "time" else np.isnan(column)
-    known = column[~missing]
+        is_honeypot = values != NO_HONEYPOT
+        is_right = judgments.grade[is_honeypot] == values[is_honeypot]
+        return f"{counted(len(is_right), 'judgment')}, {is_right.mean():.1%} right" if len(is_right) else "none"
+    missing = np.isnat(values) if name == "time" else np.isnan(values)
+    known = values[~missing]
     if not len(known):
         return "none"
     if name == "time":
@@ -157,8 +161,11 @@ def _extra(name: str, column: NDArray[Any], judgments: Judgments) -> str:
     return f"total {known.sum():,.2f}, median {np.median(known):,.2f}"
 
 
-def _bad_rows(judgments: Judgments | ShardedJudgments) -> Iterator[Message]:
-    """Yield a message for each reason: an error for bad rows, a note for rows that the format marks as unused."""
+def _bad_row_messages(judgments: Judgments | ShardedJudgments) -> Iterator[Message]:
+    """Yield a message per reason why rows are not used.
+
+    It is an error for rows that cannot be used, and a note for rows that the platform marks as not to be used.
+    """
     report = judgments.report
     for reason, n in report.skipped.items():
         if reason in report.examples:
@@ -179,8 +186,8 @@ def _notes(judgments: Judgments | ShardedJudgments, tally: Tally) -> Iterator[Me
         yield _note("repeats", problem, Fix("choose which one is used with {}", "repeats", "last"))
     if report.excluded:
         yield _note("excluded", f"{counted(report.excluded, 'judgment')} of excluded assessors left out")
-    if tally.sizes[1]:
-        single = counted(int(tally.sizes[1]), "document")
+    if tally.items_by_size[1]:
+        single = counted(int(tally.items_by_size[1]), "document")
         yield _note("single-judgments", f"{single} of {judgments.n_items:,} with a single judgment")
     yield from _assessor_notes(tally)
     if len(judgments.scales) == 1:
@@ -191,22 +198,29 @@ def _notes(judgments: Judgments | ShardedJudgments, tally: Tally) -> Iterator[Me
 
 
 def _scale_notes(scale: Scale, counts: NDArray[np.int64], inferred: bool) -> Iterator[Message]:
-    """Yield notes about grades that do not or hardly occur."""
+    """Yield notes about grades that are rare or do not occur."""
     names = np.array(scale.names, object)
-    unused, rare = names[counts == 0].tolist(), names[(counts > 0) & (counts < RARE * counts.sum())].tolist()
+    unused, rare = (
+        names[counts == 0].tolist(),
+        names[(counts > 0) & (counts < RARE_GRADE_SHARE * counts.sum())].tolist(),
+    )
     if unused and not inferred:
         yield _note("unused-grades", f"the grades {', '.join(unused)} of the scale {scale} do not occur")
     elif unused and counts.any():
-        yield inferred_scale(scale, counts)
+        yield inferred_scale_note(scale, counts)
     if rare:
-        problem = f"fewer than {RARE:.1%} of the judgments are {', '.join(rare)}"
+        problem = f"fewer than {RARE_GRADE_SHARE:.1%} of the judgments are {', '.join(rare)}"
         yield _note("rare-grades", problem, Fix("if they are not on the scale, give it with {}", "grades"))
 
 
-def inferred_scale(scale: Scale, counts: NDArray[np.int64]) -> Message:
-    """Return the note about a scale that was inferred from grades which do not cover it.
+def inferred_scale_note(scale: Scale, counts: NDArray[np.int64]) -> Message:
+    """Return the note that a scale was inferred although not all of its grades occur.
 
-    >>> print(inferred_scale(Scale.parse("1-2"), np.array([0, 7])))
+    Args:
+        scale: the inferred scale.
+        counts: number of judgments with each grade (n_grades,).
+
+    >>> print(inferred_scale_note(Scale.parse("1-2"), np.array([0, 7])))
     the only grade is 2, so the scale is not known and 1,2 is assumed; give it with grades='0-2'.
     """
     names = np.array(scale.names, object)
@@ -218,26 +232,30 @@ def inferred_scale(scale: Scale, counts: NDArray[np.int64]) -> Message:
     return _note("inferred-scale", problem, Fix("if it is another, give it with {}", "grades"))
 
 
-def scale_in_doubt(judgments: Judgments) -> Message | None:
-    """Return the note about a scale that was inferred from grades which do not cover it, if there is one.
+def uncertain_scale_note(judgments: Judgments) -> Message | None:
+    """Return the note that the scale was inferred although not all of its grades occur, or None if it is certain.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
-    >>> print(scale_in_doubt(read_judgments(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]}))))
+    >>> print(uncertain_scale_note(read_judgments(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]}))))
     the only grade is 1, so the scale is not known and 1,2 is assumed; give it with grades='0-2'.
     """
     if len(judgments.scales) > 1 or not judgments.report.guessed:
         return None
     counts = np.bincount(judgments.grade - UNJUDGEABLE, minlength=len(judgments.scale) + 1)[1:]
-    return inferred_scale(judgments.scale, counts) if counts.any() and not counts.all() else None
+    return inferred_scale_note(judgments.scale, counts) if counts.any() and not counts.all() else None
 
 
 def _assessor_notes(tally: Tally) -> Iterator[Message]:
-    total = tally.answers.sum(axis=1)
-    once = int((total == 1).sum())
-    constant = int(((tally.answers.max(axis=1) == total) & (total >= MIN_JUDGMENTS)).sum())
-    if once:
-        yield _note("assessors-with-one-judgment", f"{counted(once, 'assessor')} with a single judgment")
-    if constant:
-        problem = f"{counted(constant, 'assessor')} with {MIN_JUDGMENTS} judgments or more and only one answer"
+    n_judgments = tally.answers_by_assessor.sum(axis=1)
+    n_single = int((n_judgments == 1).sum())
+    n_constant = int(
+        ((tally.answers_by_assessor.max(axis=1) == n_judgments) & (n_judgments >= MIN_JUDGMENTS_IF_CONSTANT)).sum()
+    )
+    if n_single:
+        yield _note("assessors-with-one-judgment", f"{counted(n_single, 'assessor')} with a single judgment")
+    if n_constant:
+        problem = (
+            f"{counted(n_constant, 'assessor')} with {MIN_JUDGMENTS_IF_CONSTANT} judgments or more and only one answer"
+        )
         yield _note("constant-assessors", problem)

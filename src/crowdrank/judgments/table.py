@@ -1,4 +1,4 @@
-"""The table of judgments: ids as codes, rows sorted by query and document."""
+"""The table of judgments: ids as codes, rows sorted by query and document. An item is a (query, document) pair."""
 
 from __future__ import annotations
 
@@ -22,40 +22,43 @@ from crowdrank.judgments.scale import Scale
 UNJUDGEABLE = -1
 """Code of a 'cannot judge' answer."""
 NO_HONEYPOT = -2
-"""Code in the honeypot column of an item that is no honeypot."""
+"""Code in the honeypot column of a judgment whose item is not a honeypot."""
 NO_QUERY = "all"
-"""Query of items that were read without one."""
+"""Query id of items that were read from a file without queries."""
 
 
 @dataclass(frozen=True)
 class ReadReport:
-    """Counts of rows that were read and not used, and how the file was read."""
+    """Number of rows that were read and of those not used, and how the file was read."""
 
-    rows: int = 0
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    examples: Mapping[str, Message] = field(default_factory=dict)  # by reason: what is wrong with the first row
-    repeats: int = 0
-    excluded: int = 0
-    units: Mapping[str, str] = field(default_factory=dict)  # of durations and costs, if known
+    rows: int = 0  # number of rows in the file
+    skipped: Mapping[str, int] = field(default_factory=dict)  # number of unused rows by reason
+    examples: Mapping[str, Message] = field(default_factory=dict)  # by reason: the error of the first such row
+    repeats: int = 0  # number of repeated judgments of an assessor on an item
+    excluded: int = 0  # number of judgments of excluded assessors
+    units: Mapping[str, str] = field(default_factory=dict)  # units of durations and costs, if known
     guessed: bool = False  # whether the scale was inferred from the grades
-    columns: Mapping[str, str] = field(default_factory=dict)  # the column that was read for each role
+    columns: Mapping[str, str] = field(default_factory=dict)  # name of the column that was read for each role
     notes: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AssessorTable:
-    """Assessors with their scales and families, and how judgments were read."""
+    """Assessors with their scales and families, and the read report of their judgments.
+
+    A family is a group of related assessors, such as the prompts of one LLM.
+    """
 
     assessors: pa.Array  # (n_assessors,) ids
     scales: tuple[Scale, ...]
-    assessor_scale: Grades  # (n_assessors,)
-    scale_maps: tuple[tuple[int, ...] | None, ...] = ()  # per scale: codes on the common scale, if it has a map
-    common_scale: Scale | None = None
-    families: pa.Array | None = None
-    assessor_family: Codes | None = None  # (n_assessors,), -1 without a family
+    assessor_scale: Grades  # (n_assessors,) index in `scales`
+    scale_maps: tuple[tuple[int, ...] | None, ...] = ()  # per scale: its grades as codes on the common scale, if mapped
+    common_scale: Scale | None = None  # the scale that `scale_maps` map to
+    families: pa.Array | None = None  # (n_families,) ids
+    assessor_family: Codes | None = None  # (n_assessors,) index in `families`, or -1
     unjudgeable: tuple[str, ...] = ()  # answers that mean 'cannot judge'
     report: ReadReport = field(default_factory=ReadReport)
-    backend: str = "pandas"
+    backend: str = "pandas"  # DataFrame library of results
 
     @property
     def n_assessors(self) -> int:
@@ -64,15 +67,15 @@ class AssessorTable:
 
     @property
     def family_of(self) -> Codes:
-        """Number of each assessor's family; an assessor without a family is a family of one."""
-        family = np.full(self.n_assessors, -1, np.int32) if self.assessor_family is None else self.assessor_family
-        alone = family < 0
-        first = 0 if self.families is None else len(self.families)
-        return np.where(alone, first + np.cumsum(alone) - 1, family).astype(np.int32)
+        """Index of each assessor's family (n_assessors,); an assessor without a family gets a family of its own."""
+        family_index = np.full(self.n_assessors, -1, np.int32) if self.assessor_family is None else self.assessor_family
+        is_alone = family_index < 0
+        n_families = 0 if self.families is None else len(self.families)
+        return np.where(is_alone, n_families + np.cumsum(is_alone) - 1, family_index).astype(np.int32)
 
     @property
     def scale(self) -> Scale:
-        """The only scale; an InputError if there are several."""
+        """The scale of all assessors; raises InputError if they have several."""
         if len(self.scales) > 1:
             raise InputError(
                 f"the assessors use {len(self.scales)} scales ({' / '.join(map(str, self.scales))})",
@@ -83,56 +86,57 @@ class AssessorTable:
 
     @property
     def main_scale(self) -> Scale:
-        """The scale with the most grades, the first of equals; a consensus over several scales is on it."""
+        """The scale with the most grades (the first of several); a consensus of assessors on several scales uses it."""
         return max(self.scales, key=len)
 
     @property
     def maps_to_one_scale(self) -> bool:
-        """Whether there is one scale, or a map to a common scale for each."""
+        """Whether there is only one scale, or every scale has a map to the common scale."""
         return len(self.scales) == 1 or (self.common_scale is not None and all(self.scale_maps))
 
     def with_families(self, families: pa.Array | None, assessor_family: Codes | None) -> Self:
-        """Return the judgments with other families of assessors, or without families."""
+        """Return a copy with other families of assessors, or without families."""
         return replace(self, families=families, assessor_family=assessor_family)
 
-    def of_assessors(self, rows: Integers) -> AssessorTable:
-        """Return the table of some assessors; families without an assessor are left out."""
-        families, family = self.families, None
+    def select_assessors(self, assessor_codes: Integers) -> AssessorTable:
+        """Return the table of the assessors with these codes, in this order; unused families are left out."""
+        families, assessor_family = self.families, None
         if families is not None and self.assessor_family is not None:
-            family, families = compact(self.assessor_family[rows], families)
+            assessor_family, families = drop_unused_ids(self.assessor_family[assessor_codes], families)
         return replace(
             self.assessor_table(),
-            assessors=self.assessors.take(pa.array(rows)),
-            assessor_scale=self.assessor_scale[rows],
+            assessors=self.assessors.take(pa.array(assessor_codes)),
+            assessor_scale=self.assessor_scale[assessor_codes],
             families=families,
-            assessor_family=family,
+            assessor_family=assessor_family,
         )
 
     def assessor_table(self) -> AssessorTable:
-        """Return the assessors without judgments."""
+        """Return the assessors without their judgments."""
         return AssessorTable(**assessor_fields(self))
 
-    def _on_common_scale(self) -> dict[str, Any]:
-        """Return the fields that change when every grade is mapped to the common scale; none if there is one scale."""
+    def _fields_on_common_scale(self) -> dict[str, Any]:
+        """Return the fields that change when all grades are mapped to the common scale; empty if there is one scale."""
         if len(self.scales) == 1 and not any(self.scale_maps):
             return {}
         if not self.maps_to_one_scale or self.common_scale is None:
             _ = self.scale  # raises InputError if there are several scales
             return {}
-        return self._on_scale(self.common_scale)
+        return self._fields_on_scale(self.common_scale)
 
-    def _on_scale(self, scale: Scale) -> dict[str, Any]:
+    def _fields_on_scale(self, scale: Scale) -> dict[str, Any]:
+        """Return the fields that change when all assessors use one scale."""
         return {"scales": (scale,), "assessor_scale": np.zeros(self.n_assessors, np.int8), "scale_maps": ()}
 
 
 def assessor_fields(table: AssessorTable) -> dict[str, Any]:
-    """Return the fields of an assessor table by name."""
-    return {known.name: getattr(table, known.name) for known in fields(AssessorTable)}
+    """Return the values of the fields of AssessorTable by name."""
+    return {table_field.name: getattr(table, table_field.name) for table_field in fields(AssessorTable)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class JudgmentsLike(AssessorTable, ABC):
-    """Judgments in memory (`Judgments`) or on disk (`ShardedJudgments`)."""
+    """Base class of judgments in memory (`Judgments`) and on disk (`ShardedJudgments`)."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -154,7 +158,7 @@ class JudgmentsLike(AssessorTable, ABC):
 
     @abstractmethod
     def iterate(self) -> Iterator[Judgments]:
-        """Yield the judgments in memory, one shard at a time."""
+        """Yield the judgments of one shard at a time, loaded into memory."""
 
     @abstractmethod
     def on_one_scale(self) -> Self:
@@ -165,7 +169,8 @@ class JudgmentsLike(AssessorTable, ABC):
         """Return the judgments with 'cannot judge' answers replaced or left out.
 
         Args:
-            how: `lowest` (the lowest grade), `drop` (left out) or `model` (as they are).
+            how: `lowest` (replace them by the lowest grade), `drop` (leave them out) or `model` (leave them as they are
+                for the model).
 
         """
 
@@ -194,10 +199,10 @@ class Judgments(JudgmentsLike):
 
     queries: pa.Array  # (n_queries,) ids
     documents: pa.Array  # (n_documents,) ids; a document may occur under several queries
-    item_query: Codes  # (n_items,) query of each item, ascending
-    item_document: Codes  # (n_items,)
-    offsets: Integers  # (n_items + 1,) start of each item's judgments
-    assessor: Codes  # (n,)
+    item_query: Codes  # (n_items,) index in `queries`, ascending
+    item_document: Codes  # (n_items,) index in `documents`
+    offsets: Integers  # (n_items + 1,) position of each item's first judgment, and n
+    assessor: Codes  # (n,) index in `assessors`
     grade: Grades  # (n,) position on the assessor's scale, or UNJUDGEABLE
     extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # (n,) each: time, duration, cost, honeypot
     labels: tuple[Any, ...] | None = None  # original labels of a frame whose labels are not grades
@@ -223,7 +228,7 @@ class Judgments(JudgmentsLike):
 
     @cached_property
     def query_offsets(self) -> Integers:
-        """Start of each query's items: (n_queries + 1,)."""
+        """Index of each query's first item, and the number of items (n_queries + 1,)."""
         return np.searchsorted(self.item_query, np.arange(self.n_queries + 1)).astype(np.int64)
 
     @property
@@ -233,59 +238,68 @@ class Judgments(JudgmentsLike):
 
     @property
     def has_own_labels(self) -> bool:
-        """Whether the original labels are not the grades' values."""
+        """Whether there are original labels that differ from the values of the grades."""
         return self.labels is not None and list(self.labels) != list(self.scale.values)[: len(self.labels)]
 
     def iterate(self) -> Iterator[Judgments]:
-        """Yield the judgments."""
+        """Yield the judgments themselves, as a single shard."""
         yield self
 
     def item_column(self, role: str) -> Codes:
-        """Return the query or document code of each judgment."""
+        """Return the code of the query or document of each judgment (n,)."""
         codes = self.item_query if role == "query" else self.item_document
         return np.repeat(codes, np.diff(self.offsets))
 
     def on_one_scale(self) -> Self:
         """Return the judgments with every grade mapped to the common scale."""
-        changes = self._on_common_scale()
-        if not changes:
+        changed_fields = self._fields_on_common_scale()
+        if not changed_fields:
             return self
-        table = np.full((len(self.scales), len(self.main_scale) + 1), UNJUDGEABLE, np.int8)
-        for row, codes in enumerate(self.scale_maps):
-            table[row, : len(codes or ())] = codes or ()
-        return self._regraded(table, changes)
+        code_table = np.full((len(self.scales), len(self.main_scale) + 1), UNJUDGEABLE, np.int8)
+        for scale_index, codes in enumerate(self.scale_maps):
+            code_table[scale_index, : len(codes or ())] = codes or ()
+        return self._map_grades(code_table, changed_fields)
 
     def on_main_scale(self) -> Self:
-        """Return the judgments on the common scale or, if a scale has no map, stretched to the main scale."""
+        """Return the judgments on the common scale, or, if a scale has no map, on the main scale.
+
+        Grades are then mapped to the main scale linearly, the lowest to the lowest and the highest to the highest.
+        """
         return (
             self.on_one_scale()
             if self.maps_to_one_scale
-            else self._regraded(self.stretch, self._on_scale(self.main_scale))
+            else self._map_grades(self.main_scale_codes, self._fields_on_scale(self.main_scale))
         )
 
-    def _regraded(self, table: Grades, changes: Mapping[str, Any]) -> Self:
-        """Map grades and honeypots by a table (n_scales, n_grades + 1); its last column is that of UNJUDGEABLE."""
-        scale_of = self.assessor_scale[self.assessor]
-        regraded = self.with_honeypots(lambda codes: table[scale_of, codes])
-        return replace(regraded, grade=table[scale_of, self.grade], **changes)
+    def _map_grades(self, code_table: Grades, changed_fields: Mapping[str, Any]) -> Self:
+        """Return the judgments with mapped grades and honeypots.
+
+        Args:
+            code_table: new code for each scale and grade (n_scales, n_grades + 1); the last column is for UNJUDGEABLE.
+            changed_fields: other fields to replace.
+
+        """
+        scale_index = self.assessor_scale[self.assessor]
+        regraded = self.with_honeypots(lambda codes: code_table[scale_index, codes])
+        return replace(regraded, grade=code_table[scale_index, self.grade], **changed_fields)
 
     @property
-    def stretch(self) -> Grades:
-        """Code of each scale's grades on the main scale, lowest and highest matched: (n_scales, n_grades + 1)."""
+    def main_scale_codes(self) -> Grades:
+        """Codes on the main scale for the grades of each scale, mapped linearly (n_scales, n_grades + 1)."""
         n_grades = len(self.main_scale)
-        table = np.full((len(self.scales), n_grades + 1), UNJUDGEABLE, np.int8)  # the last column is UNJUDGEABLE's
-        for row, scale in enumerate(self.scales):
-            table[row, : len(scale)] = np.round(np.linspace(0, n_grades - 1, len(scale)))
-        return table
+        code_table = np.full((len(self.scales), n_grades + 1), UNJUDGEABLE, np.int8)  # the last column is UNJUDGEABLE's
+        for scale_index, scale in enumerate(self.scales):
+            code_table[scale_index, : len(scale)] = np.round(np.linspace(0, n_grades - 1, len(scale)))
+        return code_table
 
     def with_unjudgeable(self, how: str) -> Self:
         """Return the judgments with 'cannot judge' as the lowest grade, left out (`drop`) or as it is (`model`)."""
         require_one_of("unjudgeable_as", how, ("lowest", "drop", "model"))
-        unjudgeable = self.grade == UNJUDGEABLE
+        is_unjudgeable = self.grade == UNJUDGEABLE
         if how == "model":
             return self
         if how == "drop":
-            return self.where(~unjudgeable) if unjudgeable.any() else self
+            return self.where(~is_unjudgeable) if is_unjudgeable.any() else self
         lowest = self.with_honeypots(lambda codes: np.maximum(codes, 0))
         return replace(lowest, grade=np.maximum(self.grade, 0))
 
@@ -295,10 +309,11 @@ class Judgments(JudgmentsLike):
         return replace(self, grade=answer.astype(np.int8))
 
     def with_honeypots(self, recode: Callable[[Grades], Grades]) -> Self:
-        """Return the judgments with other codes of the honeypots' answers.
+        """Return the judgments with the true grades of honeypots replaced.
 
         Args:
-            recode: maps codes (n,) to codes; rows without a honeypot are passed as 0 and stay without one.
+            recode: function from the codes of true grades (n,) to new codes; rows without a honeypot are passed as 0,
+                and the result for them is ignored.
 
         """
         if "honeypot" not in self.extras:
@@ -308,16 +323,16 @@ class Judgments(JudgmentsLike):
         recoded = np.where(is_honeypot, recode(np.where(is_honeypot, codes, 0)), NO_HONEYPOT).astype(np.int8)
         return replace(self, extras={**self.extras, "honeypot": recoded})
 
-    def where(self, keep: Booleans) -> Self:
-        """Return the judgments that `keep` (n,) selects; ids without a judgment are left out."""
-        if not keep.any():
-            raise no_judgment_left()
-        rows = np.flatnonzero(keep)
-        item = np.repeat(np.arange(self.n_items, dtype=np.int32), np.diff(self.offsets))[rows]
-        items, counts = np.unique(item, return_counts=True)
-        query, queries = compact(self.item_query[items], self.queries)
-        document, documents = compact(self.item_document[items], self.documents)
-        assessor, _ = compact(self.assessor[rows], self.assessors)
+    def where(self, row_mask: Booleans) -> Self:
+        """Return the judgments for which `row_mask` (n,) is true; ids without a judgment are left out."""
+        if not row_mask.any():
+            raise no_judgments_left_error()
+        rows = np.flatnonzero(row_mask)
+        row_item = np.repeat(np.arange(self.n_items, dtype=np.int32), np.diff(self.offsets))[rows]
+        items, counts = np.unique(row_item, return_counts=True)
+        query, queries = drop_unused_ids(self.item_query[items], self.queries)
+        document, documents = drop_unused_ids(self.item_document[items], self.documents)
+        assessor, _ = drop_unused_ids(self.assessor[rows], self.assessors)
         return replace(
             self,
             queries=queries,
@@ -328,11 +343,11 @@ class Judgments(JudgmentsLike):
             assessor=assessor,
             grade=self.grade[rows],
             extras={name: column[rows] for name, column in self.extras.items()},
-            **assessor_fields(self.of_assessors(np.unique(self.assessor[rows]))),
+            **assessor_fields(self.select_assessors(np.unique(self.assessor[rows]))),
         )
 
     def to_arrow(self) -> pa.Table:
-        """Return the judgments as rows of ids, sorted by query and document; an unjudgeable grade is null."""
+        """Return a table with a row of ids and grade per judgment; a 'cannot judge' answer has a null grade."""
         columns = {
             "query": self.queries.take(pa.array(self.item_column("query"))),
             "document": self.documents.take(pa.array(self.item_column("document"))),
@@ -347,43 +362,43 @@ class Judgments(JudgmentsLike):
         return pa.table(columns)
 
     def _grade_values(self, codes: Grades) -> pa.Array:
-        """Return grades as numbers, or as names if any scale has names; null where there is no grade."""
+        """Return the grades with these codes as numbers, or as names if any scale has names; negative codes as null."""
         numeric = all(scale.numeric for scale in self.scales)
-        table = np.empty((len(self.scales), len(self.main_scale)), np.int64 if numeric else object)
-        for row, scale in enumerate(self.scales):
-            table[row, : len(scale)] = np.array(scale.values if numeric else scale.names)
-        values = table[self.assessor_scale[self.assessor], np.maximum(codes, 0)]
+        value_table = np.empty((len(self.scales), len(self.main_scale)), np.int64 if numeric else object)
+        for scale_index, scale in enumerate(self.scales):
+            value_table[scale_index, : len(scale)] = np.array(scale.values if numeric else scale.names)
+        values = value_table[self.assessor_scale[self.assessor], np.maximum(codes, 0)]
         return pa.array(values, mask=codes < 0)
 
     @property
     def frame(self) -> Any:
-        """The judgments as a DataFrame of the library they came in (pandas for files)."""
+        """The judgments as a DataFrame of the library from which they were read (pandas for files)."""
         return frames.from_arrow(self.to_arrow(), self.backend)
 
     def positions(self, query: pa.Array, document: pa.Array) -> Integers:
-        """Return the item number of each (query, document) pair of ids, or -1."""
-        q, d = ids.match(self.queries, query), ids.match(self.documents, document)
-        keys = self.item_query.astype(np.int64) * len(self.documents) + self.item_document
-        wanted = q * len(self.documents) + d
-        by_key = np.argsort(keys)
-        nearest = by_key[np.minimum(np.searchsorted(keys, wanted, sorter=by_key), self.n_items - 1)]
-        return np.where((q >= 0) & (d >= 0) & (keys[nearest] == wanted), nearest, -1)
+        """Return the index of the item of each (query, document) pair of ids, or -1 if there is none."""
+        query_codes, document_codes = ids.match(self.queries, query), ids.match(self.documents, document)
+        item_keys = self.item_query.astype(np.int64) * len(self.documents) + self.item_document
+        wanted_keys = query_codes * len(self.documents) + document_codes
+        key_order = np.argsort(item_keys)
+        nearest = key_order[np.minimum(np.searchsorted(item_keys, wanted_keys, sorter=key_order), self.n_items - 1)]
+        return np.where((query_codes >= 0) & (document_codes >= 0) & (item_keys[nearest] == wanted_keys), nearest, -1)
 
 
-def no_judgment_left() -> InputError:
-    """Return the error for judgments of which none is left."""
+def no_judgments_left_error() -> InputError:
+    """Return the error raised when a selection leaves no judgment."""
     return InputError("no judgment is left", kind="no-judgments", fix="leave out less")
 
 
-def compact(codes: Codes, names: pa.Array) -> tuple[Codes, pa.Array]:
-    """Return codes for only those names that are used, in the same order; -1 stays -1.
+def drop_unused_ids(codes: Codes, ids: pa.Array) -> tuple[Codes, pa.Array]:
+    """Drop the ids that no code refers to, and return the new codes and the remaining ids; the code -1 stays -1.
 
-    >>> codes, names = compact(np.array([2, -1, 0]), pa.array(["a", "b", "c"]))
-    >>> codes.tolist(), names.to_pylist()
+    >>> codes, ids = drop_unused_ids(np.array([2, -1, 0]), pa.array(["a", "b", "c"]))
+    >>> codes.tolist(), ids.to_pylist()
     ([1, -1, 0], ['a', 'c'])
     """
-    used = np.zeros(len(names) + 1, bool)
+    used = np.zeros(len(ids) + 1, bool)
     used[codes] = True
     used[-1] = False
     new_codes = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
-    return new_codes[codes], names.filter(pa.array(used[:-1]))
+    return new_codes[codes], ids.filter(pa.array(used[:-1]))

@@ -1,4 +1,4 @@
-"""Validate judgments, expert grades, features and runs, and whether they fit each other."""
+"""Validate judgments, expert grades, features and runs, alone and against each other."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from crowdrank.judgments.read import (
 )
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.summary import Inspection, column_text, grade_shares, inspect
+from crowdrank.judgments.summary import Inspection, column_text, grade_share_text, inspect
 from crowdrank.judgments.table import Judgments
 
-SAME_AS_GRADE = 0.999
-"""Correlation with the expert grade from which a feature is reported as a copy of it."""
-MIN_GRADED = 10
-"""Minimum number of documents with an expert grade for this comparison."""
-Data = TypeVar("Data")
+MIN_COPY_CORRELATION = 0.999
+"""Minimum correlation of a feature with the expert grade to report it as a copy of the grade."""
+MIN_GRADED_DOCUMENTS = 10
+"""Minimum number of documents with an expert grade to look for copies of the grade among the features."""
+InputData = TypeVar("InputData")
 
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """Facts and messages per input, and messages about how the inputs fit each other.
+    """Facts and messages about each input, and messages about how well the inputs match each other.
 
     Attributes:
         inputs: inspections by name: `judgments`, `gold`, `features`, `run` and so on.
-        fit: messages about pairs of inputs.
+        fit: messages about inputs that do not match each other.
 
     """
 
@@ -55,7 +55,7 @@ class ValidationReport:
 
     @property
     def problems(self) -> list[Message]:
-        """All errors."""
+        """All messages that are errors."""
         inspections = [*self.inputs.values(), Inspection({}, self.fit)]
         return [message for inspection in inspections for message in inspection.problems]
 
@@ -65,7 +65,7 @@ class ValidationReport:
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report, ready for JSON."""
+        """Return the report as a JSON object."""
         return {
             "valid": self.is_valid,
             "inputs": {
@@ -116,7 +116,9 @@ def validate(
     """
     inputs: dict[str, Inspection] = {}
 
-    def read(name: str, source: Any, reader: Callable[[Any], Data], summary: Callable[[Data], Inspection]) -> Any:
+    def read_input(
+        name: str, source: Any, reader: Callable[[Any], InputData], summary: Callable[[InputData], Inspection]
+    ) -> Any:
         if source is None:
             return None
         try:
@@ -128,32 +130,32 @@ def validate(
         return data
 
     options = {**(read_options or {}), "on_bad_rows": "skip"}
-    table = read("judgments", judgments, lambda source: _judgments(source, options), inspect)
-    experts = read("gold", gold, lambda source: _gold(source, gold_options or {}), _inspect_gold)
-    matrix = read("features", features, _features, _inspect_features)
-    pairs = [_Pairs("features", matrix.query, matrix.document)] if matrix is not None else []
-    for number, source in enumerate(runs):
-        name = "run" if len(runs) == 1 else f"run {number + 1}"
-        ranking = read(name, source, partial(_run_pairs, name=name), _inspect_run)
-        pairs += [] if ranking is None else [ranking]
-    fit = list(_fit(table, experts, pairs))
-    if experts is not None and matrix is not None:
-        fit += _copies_of_grade(experts, matrix)
-    return ValidationReport(inputs, tuple(fit))
+    judgment_table = read_input("judgments", judgments, lambda source: _load_judgments(source, options), inspect)
+    expert_grades = read_input("gold", gold, lambda source: _load_gold(source, gold_options or {}), _inspect_gold)
+    feature_matrix = read_input("features", features, _load_features, _inspect_features)
+    pairs = [_Pairs("features", feature_matrix.query, feature_matrix.document)] if feature_matrix is not None else []
+    for run_index, source in enumerate(runs):
+        name = "run" if len(runs) == 1 else f"run {run_index + 1}"
+        run_pairs = read_input(name, source, partial(_read_run_pairs, input_name=name), _inspect_run)
+        pairs += [] if run_pairs is None else [run_pairs]
+    fit_messages = list(_fit_messages(judgment_table, expert_grades, pairs))
+    if expert_grades is not None and feature_matrix is not None:
+        fit_messages += _grade_copy_warnings(expert_grades, feature_matrix)
+    return ValidationReport(inputs, tuple(fit_messages))
 
 
-def _judgments(source: Any, options: Mapping[str, Any]) -> Judgments | ShardedJudgments:
+def _load_judgments(source: Any, options: Mapping[str, Any]) -> Judgments | ShardedJudgments:
     return source if isinstance(source, Judgments | ShardedJudgments) else read_judgments(source, **options)
 
 
-def _gold(source: Any, options: Mapping[str, Any]) -> Gold:
+def _load_gold(source: Any, options: Mapping[str, Any]) -> Gold:
     if isinstance(source, Gold):
         return source
     with parameter_prefix("gold_"):
         return read_gold(source, **options)
 
 
-def _features(source: Any) -> Features:
+def _load_features(source: Any) -> Features:
     if isinstance(source, Features):
         return source
     with warnings.catch_warnings():
@@ -161,10 +163,10 @@ def _features(source: Any) -> Features:
         return read_features(source)
 
 
-def _run_pairs(source: Any, name: str) -> _Pairs:
+def _read_run_pairs(source: Any, input_name: str) -> _Pairs:
     ranking = read_run(source)
     query, document = (column_to_arrow(ranking, role).combine_chunks() for role in ("query", "document"))
-    return _Pairs(name, query, document)
+    return _Pairs(input_name, query, document)
 
 
 def _inspect_gold(gold: Gold) -> Inspection:
@@ -173,7 +175,7 @@ def _inspect_gold(gold: Gold) -> Inspection:
         "queries": f"{len(gold.query.unique()):,}",
         "documents": f"{len(gold):,}",
         "columns": column_text(gold.report.columns),
-        "grades": grade_shares(gold.scale, np.bincount(gold.code, minlength=len(gold.scale))),
+        "grades": grade_share_text(gold.scale, np.bincount(gold.code, minlength=len(gold.scale))),
     }
     left_out = (
         Message(f"{counted(n, 'row')} left out ({reason})", "rows-left-out", "note")
@@ -198,7 +200,7 @@ def _inspect_features(features: Features) -> Inspection:
     }
     if features.columns:
         facts["columns"] = column_text(features.columns)
-    messages = [*_duplicates(_Pairs("features", features.query, features.document)), *features.notes]
+    messages = [*_duplicate_errors(_Pairs("features", features.query, features.document)), *features.notes]
     if constant:
         listed = ", ".join(constant[:5]) + (", ..." if len(constant) > 5 else "")
         problem = f"{counted(len(constant), 'feature')} with the same value in all rows: {listed}"
@@ -208,12 +210,12 @@ def _inspect_features(features: Features) -> Inspection:
 
 def _inspect_run(run: _Pairs) -> Inspection:
     facts = {"queries": f"{len(run.query.unique()):,}", "documents": f"{len(run.query):,}"}
-    return Inspection(facts, tuple(_duplicates(run)))
+    return Inspection(facts, tuple(_duplicate_errors(run)))
 
 
-def _duplicates(pairs: _Pairs) -> Iterator[Message]:
-    """Yield an error if a document of a query occurs twice."""
-    keys, rows = np.unique(_keys(pairs), return_index=True)
+def _duplicate_errors(pairs: _Pairs) -> Iterator[Message]:
+    """Yield an error if a (query, document) pair occurs twice."""
+    keys, rows = np.unique(_pair_keys(pairs), return_index=True)
     if len(keys) < len(pairs.query):
         row = int(np.setdiff1d(np.arange(len(pairs.query)), rows)[0])
         problem = f"the document {_pair_text(pairs, row)} occurs twice"
@@ -221,8 +223,8 @@ def _duplicates(pairs: _Pairs) -> Iterator[Message]:
         yield Message(problem, "duplicate-documents", fixes=fixes)
 
 
-def _keys(pairs: _Pairs) -> NDArray[np.int64]:
-    """Return one number per pair (n,)."""
+def _pair_keys(pairs: _Pairs) -> NDArray[np.int64]:
+    """Return an integer for each pair (n,), which is the same only for the same pair."""
     (query, _), (document, documents) = (ids.encode(pa.chunked_array([one])) for one in (pairs.query, pairs.document))
     return query.astype(np.int64) * len(documents) + document
 
@@ -231,110 +233,131 @@ def _pair_text(pairs: _Pairs, row: int) -> str:
     return f"{shown(pairs.document[row].as_py())} (query {shown(pairs.query[row].as_py())})"
 
 
-def _fit(
-    judgments: Judgments | ShardedJudgments | None, gold: Gold | None, others: Sequence[_Pairs]
+def _fit_messages(
+    judgments: Judgments | ShardedJudgments | None, gold: Gold | None, other_pairs: Sequence[_Pairs]
 ) -> Iterator[Message]:
-    """Yield messages about how the pairs and scales of inputs fit the judgments, or the expert grades without any."""
+    """Yield messages about pairs and scales that do not match those of the judgments.
+
+    Without judgments, the other inputs are compared with the expert grades.
+    """
     if gold is not None and judgments is not None:
-        yield from _overlap(_Pairs("expert grades", gold.query, gold.document), "judgments", judgments)
-        yield from _scales_fit(gold, judgments.main_scale, judgments.report.guessed)
+        yield from _overlap_messages(_Pairs("expert grades", gold.query, gold.document), "judgments", judgments)
+        yield from _scale_messages(gold, judgments.main_scale)
     base = gold.as_judgments() if judgments is None and gold is not None else judgments
     if base is not None:
-        for pairs in others:
-            yield from _overlap(pairs, "expert grades" if judgments is None else "judgments", base)
+        for pairs in other_pairs:
+            yield from _overlap_messages(pairs, "expert grades" if judgments is None else "judgments", base)
 
 
-def _overlap(pairs: _Pairs, base_name: str, base: Judgments | ShardedJudgments) -> Iterator[Message]:
-    """Yield messages about the share of pairs that occur in the base, and about ids that differ only in form."""
-    matched = np.zeros(len(pairs.query), bool)
-    for table in _tables(base):
-        matched |= table.positions(pairs.query, pairs.document) >= 0
-    n, total = int(matched.sum()), len(matched)
-    if n == 0:
-        table = next(_tables(base))
-        item = _Pairs("", table.queries.take(table.item_query[:1]), table.documents.take(table.item_document[:1]))
+def _overlap_messages(pairs: _Pairs, base_name: str, base: Judgments | ShardedJudgments) -> Iterator[Message]:
+    """Yield messages about pairs that do not occur in a base input, and about ids that differ only in form.
+
+    Args:
+        pairs: pairs of the input to check.
+        base_name: name of the base input in messages.
+        base: judgments or expert grades to compare with.
+
+    """
+    is_matched = np.zeros(len(pairs.query), bool)
+    for table in _iterate_tables(base):
+        is_matched |= table.positions(pairs.query, pairs.document) >= 0
+    n_matched, total = int(is_matched.sum()), len(is_matched)
+    if n_matched == 0:
+        table = next(_iterate_tables(base))
+        example_pair = _Pairs(
+            "", table.queries.take(table.item_query[:1]), table.documents.take(table.item_document[:1])
+        )
         problem = f"no document of the {pairs.name} occurs in the {base_name}: {_pair_text(pairs, 0)} but"
         fixes = (Fix("write the ids of queries and documents in the same form in both"),)
-        yield Message(f"{problem} {_pair_text(item, 0)}", "nothing-in-common", fixes=fixes)
-    elif n < total:
-        problem = f"{n:,} of {total:,} documents of the {pairs.name} ({n / total:.1%}) occur in the {base_name}"
-        yield Message(problem, "partial-overlap", "note")
-    if n < total:
-        yield from _look_alikes(pairs, base_name, base)
+        yield Message(f"{problem} {_pair_text(example_pair, 0)}", "nothing-in-common", fixes=fixes)
+    elif n_matched < total:
+        share = f"{n_matched:,} of {total:,} documents of the {pairs.name} ({n_matched / total:.1%})"
+        yield Message(f"{share} occur in the {base_name}", "partial-overlap", "note")
+    if n_matched < total:
+        yield from _look_alike_warnings(pairs, base_name, base)
 
 
-def _tables(base: Judgments | ShardedJudgments) -> Iterator[Judgments]:
+def _iterate_tables(base: Judgments | ShardedJudgments) -> Iterator[Judgments]:
+    """Yield the judgments in memory, one shard at a time."""
     if isinstance(base, Judgments):
         yield base
     else:
         yield from (base.load(place) for place in range(len(base.shards)))
 
 
-def _look_alikes(pairs: _Pairs, base_name: str, base: Judgments | ShardedJudgments) -> Iterator[Message]:
-    """Yield a warning for each role whose ids differ from ids of the base only in form."""
-    for role, wanted in (("query", pairs.query.unique()), ("document", pairs.document.unique())):
-        exact, alike = np.zeros(len(wanted), bool), np.zeros(len(wanted), bool)
+def _look_alike_warnings(pairs: _Pairs, base_name: str, base: Judgments | ShardedJudgments) -> Iterator[Message]:
+    """Yield a warning if query ids, and one if document ids, occur in the base input only in another form."""
+    for role, input_ids in (("query", pairs.query.unique()), ("document", pairs.document.unique())):
+        has_exact, has_alike = np.zeros(len(input_ids), bool), np.zeros(len(input_ids), bool)
         example = ""
-        for table in _tables(base):
-            known = table.queries if role == "query" else table.documents
-            form = ids.match(normal_forms(known), normal_forms(wanted))
-            exact |= ids.match(known, wanted) >= 0
-            alike |= form >= 0
-            differing = np.flatnonzero((form >= 0) & ~exact)
+        for table in _iterate_tables(base):
+            base_ids = table.queries if role == "query" else table.documents
+            alike_index = ids.match(normal_forms(base_ids), normal_forms(input_ids))
+            has_exact |= ids.match(base_ids, input_ids) >= 0
+            has_alike |= alike_index >= 0
+            differing = np.flatnonzero((alike_index >= 0) & ~has_exact)
             if len(differing) and not example:
                 row = int(differing[0])
-                example = f"{shown(wanted[row].as_py())} and {shown(known[int(form[row])].as_py())}"
-        if n := int((alike & ~exact).sum()):
+                example = f"{shown(input_ids[row].as_py())} and {shown(base_ids[int(alike_index[row])].as_py())}"
+        if n := int((has_alike & ~has_exact).sum()):
             problem = f"{counted(n, f'{role} id')} of the {pairs.name} found in the {base_name} only in another form"
             fixes = (Fix("ids are compared exactly; write them in the same form in both"),)
             yield Message(f"{problem}, such as {example}", "look-alike-ids", "warning", fixes=fixes)
 
 
-def normal_forms(column: pa.Array) -> pa.Array:
-    """Return ids without white space, case, Unicode variants, leading zeros and a decimal `.0`.
+def normal_forms(ids: pa.Array) -> pa.Array:
+    """Return ids in lower case and in one Unicode form, without white space, leading zeros and a final `.0`.
 
     >>> normal_forms(pa.array([" Q007 ", "q7.0"])).to_pylist()
     ['q7', 'q7']
     """
-    text = pc.utf8_lower(pc.utf8_normalize(column.cast(pa.string()), form="NFKC"))
+    text = pc.utf8_lower(pc.utf8_normalize(ids.cast(pa.string()), form="NFKC"))
     for pattern, replacement in ((r"\s+", ""), (r"([0-9])\.0+$", r"\1"), (r"(^|[^0-9])0+([0-9])", r"\1\2")):
         text = pc.replace_substring_regex(text, pattern, replacement)
     return text
 
 
-def _scales_fit(gold: Gold, scale: Scale, inferred: bool) -> Iterator[Message]:
-    """Yield a warning if expert grades and judgments are on different scales."""
-    experts = gold.scale
-    if experts == scale:
+def _scale_messages(gold: Gold, judgments_scale: Scale) -> Iterator[Message]:
+    """Yield a warning if expert grades and judgments are on different scales.
+
+    It is only a note if the scale of the expert grades was inferred and is part of the other.
+    """
+    gold_scale = gold.scale
+    if gold_scale == judgments_scale:
         return
-    problem = f"the expert grades are on the scale {experts} and the judgments on {scale}"
+    problem = f"the expert grades are on the scale {gold_scale} and the judgments on {judgments_scale}"
     fixes = (
         Fix("convert the expert grades to the scale of the judgments"),
-        Fix("if the judgments are on the same scale, give {}", "grades", str(experts)),
+        Fix("if the judgments are on the same scale, give {}", "grades", str(gold_scale)),
     )
-    both_inferred = gold.report.guessed and experts.numeric and scale.numeric
-    is_part = both_inferred and experts.values[-1] <= scale.values[-1] and experts.values[0] >= scale.values[0]
+    can_be_part = gold.report.guessed and gold_scale.numeric and judgments_scale.numeric
+    is_part = (
+        can_be_part
+        and gold_scale.values[-1] <= judgments_scale.values[-1]
+        and gold_scale.values[0] >= judgments_scale.values[0]
+    )
     severity: Any = "note" if is_part else "warning"
     yield Message(problem, "scales-differ", severity, fixes=fixes)
 
 
-def _copies_of_grade(gold: Gold, features: Features) -> Iterator[Message]:
-    """Yield a warning for features that are copies of the expert grade."""
+def _grade_copy_warnings(gold: Gold, features: Features) -> Iterator[Message]:
+    """Yield a warning if features are copies of the expert grade."""
     table = gold.as_judgments()
-    position = table.positions(features.query, features.document)
-    rows = np.flatnonzero(position >= 0)
-    grade = table.grade[table.offsets[position[rows]]].astype(float)
-    if len(rows) < MIN_GRADED:
+    item_index = table.positions(features.query, features.document)
+    rows = np.flatnonzero(item_index >= 0)
+    grades = table.grade[table.offsets[item_index[rows]]].astype(float)
+    if len(rows) < MIN_GRADED_DOCUMENTS:
         return
     columns = zip(features.names, features.matrix[rows].T, strict=True)
-    copies = [name for name, column in columns if _correlates(column, grade)]
+    copies = [name for name, column in columns if _is_copy(column, grades)]
     if copies:
         problem = f"features that equal the expert grade: {', '.join(map(shown, copies))}"
         yield Message(problem, "feature-equals-grade", "warning", fixes=(Fix("remove them from the features"),))
 
 
-def _correlates(column: NDArray[np.float64], grade: NDArray[np.float64]) -> bool:
-    present = ~np.isnan(column)
-    if len(np.unique(column[present])) < 2 or len(np.unique(grade[present])) < 2:
+def _is_copy(feature: NDArray[np.float64], grades: NDArray[np.float64]) -> bool:
+    """Return whether a feature is perfectly correlated with the expert grades, up to rounding."""
+    is_present = ~np.isnan(feature)
+    if len(np.unique(feature[is_present])) < 2 or len(np.unique(grades[is_present])) < 2:
         return False
-    return bool(abs(np.corrcoef(column[present], grade[present])[0, 1]) >= SAME_AS_GRADE)
+    return bool(abs(np.corrcoef(feature[is_present], grades[is_present])[0, 1]) >= MIN_COPY_CORRELATION)

@@ -1,4 +1,4 @@
-"""Write tables in the format of the suffix; a file is written completely or not at all."""
+"""Write tables to files; the suffix of a file gives its format. A file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,47 +18,48 @@ import pyarrow.parquet
 
 from crowdrank._files import check_output_file, write_file
 from crowdrank.errors import UsageError, shown
-from crowdrank.judgments.scale import whole_number
+from crowdrank.judgments.scale import parse_integer
 
 if TYPE_CHECKING:
     from crowdrank.judgments.table import Judgments
 
-SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
-QRELS = ".qrels"
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
+"""Suffixes of the formats for any table."""
+QRELS_SUFFIX = ".qrels"
 QRELS_COLUMNS = ("query", "document", "grade")
-FORMULA = "[=+\\-@\t\r\n＝＋－＠]"
-"""Regular expression of the first character of spreadsheet formulas (OWASP, CSV Injection)."""
-WHITE_SPACE = r"[ \t\n\v\f\r]"
+FORMULA_START = "[=+\\-@\t\r\n＝＋－＠]"
+"""Regular expression for the first character of a spreadsheet formula (OWASP, CSV Injection)."""
+WHITE_SPACE_PATTERN = r"[ \t\n\v\f\r]"
 
 
 def check_output(path: str | Path, *, allow_qrels: bool = False) -> None:
-    """Raise an error if a table cannot be written to a path; call it before any work is done.
+    """Raise an error if a table cannot be written to a path; call this before long computations.
 
     >>> check_output("out.xlsx")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: Cannot write out.xlsx: its name ends in none of .csv, .tsv, .parquet, .jsonl (or these
     with .gz).
     """
-    suffixes = (*SUFFIXES, *([QRELS] if allow_qrels else []))
+    suffixes = (*TABLE_SUFFIXES, *([QRELS_SUFFIX] if allow_qrels else []))
     if _suffix(path) not in suffixes:
         raise UsageError(f"Cannot write {path}: its name ends in none of {', '.join(suffixes)} (or these with .gz).")
     check_output_file(path)
 
 
 def check_outputs(
-    outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = (), *, qrels: Collection[str] = ()
+    outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = (), *, qrels_options: Collection[str] = ()
 ) -> None:
     """Raise an error if tables cannot be written, or would replace an input or each other.
 
     Args:
-        outputs: paths by the names of their parameters.
+        outputs: path by the names of their parameters.
         inputs: paths that are read.
-        qrels: parameters of `outputs` that can be qrels.
+        qrels_options: parameters in `outputs` whose files can be qrels.
 
     """
     for parameter, path in outputs.items():
         if path is not None:
-            check_output(path, allow_qrels=parameter in qrels)
+            check_output(path, allow_qrels=parameter in qrels_options)
     check_distinct(outputs, inputs)
 
 
@@ -88,12 +89,12 @@ def _suffix(path: str | Path) -> str:
 
 
 def is_qrels(path: str | Path | None) -> bool:
-    """Return whether a path is written as qrels.
+    """Return whether a path has the suffix of qrels.
 
     >>> is_qrels("labels.qrels.gz"), is_qrels("labels.csv"), is_qrels(None)
     (True, False, False)
     """
-    return path is not None and _suffix(path) == QRELS
+    return path is not None and _suffix(path) == QRELS_SUFFIX
 
 
 def write_table(table: pa.Table, path: str | Path, *, csv_safe: bool = False) -> None:
@@ -118,7 +119,7 @@ def write_table(table: pa.Table, path: str | Path, *, csv_safe: bool = False) ->
     """
     check_output(path, allow_qrels=set(QRELS_COLUMNS) <= set(table.column_names))
     lines = qrels_lines(table) if is_qrels(path) else []
-    with write_file(path) as draft, _opened(draft, packed=Path(path).suffix.lower() == ".gz") as stream:
+    with write_file(path) as draft, _open_output(draft, compress=Path(path).suffix.lower() == ".gz") as stream:
         match _suffix(path):
             case ".qrels":
                 stream.writelines(lines)
@@ -131,8 +132,8 @@ def write_table(table: pa.Table, path: str | Path, *, csv_safe: bool = False) ->
                 options = pyarrow.csv.WriteOptions(
                     delimiter="\t" if suffix == ".tsv" else ",", quoting_style="needed", quoting_header="needed"
                 )
-                decoded = _decoded(table)
-                pyarrow.csv.write_csv(_without_formulas(decoded) if csv_safe else decoded, stream, options)
+                decoded = _decode_dictionaries(table)
+                pyarrow.csv.write_csv(_escape_formulas(decoded) if csv_safe else decoded, stream, options)
 
 
 def qrels_lines(table: pa.Table) -> list[bytes]:
@@ -150,7 +151,7 @@ def qrels_lines(table: pa.Table) -> list[bytes]:
     """
     table = table.filter(pc.is_valid(table["grade"]))
     ids = [_qrels_ids(table[name], name) for name in ("query", "document")]
-    grades = [whole_number(grade) for grade in table["grade"].to_pylist()]
+    grades = [parse_integer(grade) for grade in table["grade"].to_pylist()]
     if None in grades:
         grade = shown(table["grade"][grades.index(None)].as_py())
         fix = "write .csv, or give the judgments grades that are numbers"
@@ -166,35 +167,35 @@ def check_qrels(judgments: Judgments) -> None:
     qrels_lines(pa.table({"query": ["q"] * len(labels), "document": ["d"] * len(labels), "grade": list(labels)}))
 
 
-def _qrels_ids(column: pa.ChunkedArray, name: str) -> list[str]:
+def _qrels_ids(column: pa.ChunkedArray, role: str) -> list[str]:
     texts = pc.cast(column, pa.string())
-    spaced = np.asarray(pc.match_substring_regex(texts, WHITE_SPACE))
-    if spaced.any():
-        text = shown(texts[int(np.argmax(spaced))].as_py())
-        raise UsageError(f"Qrels cannot hold the {name} {text}, which has white space; write .csv.", kind="not-qrels")
+    has_space = np.asarray(pc.match_substring_regex(texts, WHITE_SPACE_PATTERN))
+    if has_space.any():
+        text = shown(texts[int(np.argmax(has_space))].as_py())
+        raise UsageError(f"Qrels cannot hold the {role} {text}, which has white space; write .csv.", kind="not-qrels")
     ids: list[str] = texts.to_pylist()
     return ids
 
 
-def _decoded(table: pa.Table) -> pa.Table:
-    """Return the table with dictionary-encoded columns as plain columns, which CSV needs."""
-    kinds = {field.name: field.type for field in table.schema if pa.types.is_dictionary(field.type)}
-    for name, kind in kinds.items():
-        table = table.set_column(table.column_names.index(name), name, table[name].cast(kind.value_type))
+def _decode_dictionaries(table: pa.Table) -> pa.Table:
+    """Return the table with dictionary-encoded columns as plain columns, because CSV cannot hold dictionaries."""
+    dictionary_types = {field.name: field.type for field in table.schema if pa.types.is_dictionary(field.type)}
+    for name, dictionary_type in dictionary_types.items():
+        table = table.set_column(table.column_names.index(name), name, table[name].cast(dictionary_type.value_type))
     return table
 
 
-def _without_formulas(table: pa.Table) -> pa.Table:
+def _escape_formulas(table: pa.Table) -> pa.Table:
     """Return the table with `'` before every text and column name that begins like a formula."""
     for position, field in enumerate(table.schema):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            text = pc.replace_substring_regex(table.column(position), rf"\A({FORMULA})", r"'\1")
+            text = pc.replace_substring_regex(table.column(position), rf"\A({FORMULA_START})", r"'\1")
             table = table.set_column(position, field.name, text)
-    return table.rename_columns([f"'{name}" if re.match(FORMULA, name) else name for name in table.column_names])
+    return table.rename_columns([f"'{name}" if re.match(FORMULA_START, name) else name for name in table.column_names])
 
 
 def _nan_as_null(table: pa.Table) -> pa.Table:
-    """Return the table with null for NaN and infinity, which JSON lacks."""
+    """Return the table with null for NaN and infinity, because JSON has neither."""
     for position, field in enumerate(table.schema):
         if pa.types.is_floating(field.type):
             column = table.column(position)
@@ -204,9 +205,9 @@ def _nan_as_null(table: pa.Table) -> pa.Table:
 
 
 @contextmanager
-def _opened(path: Path, *, packed: bool) -> Iterator[IO[Any]]:
+def _open_output(path: Path, *, compress: bool) -> Iterator[IO[Any]]:
     with path.open("wb") as stream:
-        if not packed:
+        if not compress:
             yield stream
             return
         # Without time and name in the file, the same table gives the same bytes.

@@ -16,7 +16,7 @@ from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import Features, read_gold
-from crowdrank.judgments.summary import scale_in_doubt
+from crowdrank.judgments.summary import uncertain_scale_note
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 from crowdrank.label_learning.label_features import without_honeypots
 from crowdrank.rankers.instances import as_features
@@ -113,7 +113,7 @@ def gather(
     table, known = as_judgments(judgments), as_features(features)
     gold = None if expert is None else expert if isinstance(expert, Gold) else read_gold(expert)
     pair_positions(known.query, known.document, known.query[:1], known.document[:1], "the features")  # refuses doubles
-    doubt = scale_in_doubt(table)
+    doubt = uncertain_scale_note(table)
     notes = [] if doubt is None else [f"Of the judgments: {doubt}"]
     notes += [
         f"{counted(n, 'row')} of the judgments left out ({reason})." for reason, n in table.report.skipped.items()

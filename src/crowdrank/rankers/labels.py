@@ -23,7 +23,7 @@ from crowdrank.judgments.encode import parse_floats
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold
-from crowdrank.judgments.sources import Source, no_rows
+from crowdrank.judgments.sources import Source, no_rows_error
 from crowdrank.rankers.ranking_data import LARGEST_GRADE
 
 TARGETS = ("probabilities", "expected-grade", "grade", "relevance")
@@ -108,7 +108,7 @@ def read_labels(
     extra = [name for name in opened.names if name == "relevance" or name in shares]
     table = opened.read(list(dict.fromkeys([*found.values(), *extra])), BadRows())
     if not len(table):
-        raise no_rows(opened.name)
+        raise no_rows_error(opened.name)
     renamed = {found["document"]: "document", found.get("query", ""): "query", found.get("score", ""): "relevance"}
     table = table.rename_columns([renamed.get(name, name) for name in table.column_names])
     return _of_table(table, opened.name, opened)

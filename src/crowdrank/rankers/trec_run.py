@@ -13,7 +13,7 @@ from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.letor import feature_position, is_letor_feature
 from crowdrank.judgments.read import Features, read_features
-from crowdrank.judgments.write import SUFFIXES, check_output, write_table
+from crowdrank.judgments.write import TABLE_SUFFIXES, check_output, write_table
 from crowdrank.rankers.base import Ranker
 
 TREC = (".trec", ".run")
@@ -52,11 +52,11 @@ def check_run(path: str | Path) -> None:
     if is_trec(path):
         check_output_file(path)
         return
-    if Path(path).name.lower().removesuffix(".gz").endswith(SUFFIXES):
+    if Path(path).name.lower().removesuffix(".gz").endswith(TABLE_SUFFIXES):
         check_output(path)
         return
     raise UsageError(
-        f"Cannot write {path}: its name ends in none of {', '.join((*TREC, *SUFFIXES))} (or these with .gz)."
+        f"Cannot write {path}: its name ends in none of {', '.join((*TREC, *TABLE_SUFFIXES))} (or these with .gz)."
     )
 
 

@@ -16,7 +16,7 @@ from crowdrank.judgments.formats import FORMAT_BY_SUFFIX
 from crowdrank.judgments.letor import feature_position
 from crowdrank.judgments.limits import BYTES_PER_FLOAT, MAX_BYTES, too_large_error
 from crowdrank.judgments.read import Features, read_features
-from crowdrank.judgments.sources import no_rows
+from crowdrank.judgments.sources import no_rows_error
 from crowdrank.simulation.documents import Documents, Flags, Ints, Texts, draw_difficulty, draw_honeypot_relevance
 
 HIGHEST_GRADE = 10
@@ -139,7 +139,7 @@ def _grades(features: Features, name: str) -> Ints:
         fixes = ("use a LETOR file", "use a table with a column 'grade'")
         raise InputError("there are no expert grades", source=name, kind="no-grades", fix=fixes)
     if not len(grade):
-        raise no_rows(name)
+        raise no_rows_error(name)
     bad = ~((grade >= 0) & (grade <= HIGHEST_GRADE) & (grade == np.rint(grade)))
     if bad.any():
         row = int(np.argmax(bad))

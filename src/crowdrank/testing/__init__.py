@@ -1,4 +1,4 @@
-"""Checks that an aggregator, ranker or policy keeps its contract, for authors of models outside of crowdrank too.
+"""Checks that an aggregator, ranker or policy satisfies its contract; for your own models, too.
 
     from crowdrank.testing import check_ranker
 
@@ -32,18 +32,18 @@ CHECKS: dict[type[Estimator], tuple[Callable[[Any], None], ...]] = {
     Ranker: ranker_checks.CHECKS,
     Policy: policy_checks.CHECKS,
 }
-"""Checks by the base class of what they check; those of `estimator_checks` apply to all."""
+"""Checks by the base class of the estimators that they apply to; those of `estimator_checks` apply to all."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check of one estimator; calling it raises AssertionError if the estimator fails it."""
+    """A check together with the estimator to check; call it to run the check."""
 
     function: Callable[[Any], None]
     estimator: Estimator
 
     def __call__(self) -> None:
-        """Run the check on an unfitted copy of the estimator."""
+        """Run the check on an unfitted copy of the estimator; raise AssertionError if it fails."""
         self.function(self.estimator.unfitted())
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ def yield_checks(estimator: Any) -> Iterator[Check]:
     """Yield the checks that apply to an aggregator, ranker or policy.
 
     Args:
-        estimator: a class that needs no arguments, or an instance, whose parameters the checks use.
+        estimator: a class whose constructor needs no arguments, or an instance; its parameters are used in all checks.
 
     Raises:
         TypeError: it is neither an aggregator nor a ranker nor a policy.
@@ -65,15 +65,15 @@ def yield_checks(estimator: Any) -> Iterator[Check]:
 
     """
     instance = estimator() if isinstance(estimator, type) else estimator
-    own = [checks for base, checks in CHECKS.items() if isinstance(instance, base)]
-    if not own:
+    contract_checks = [checks for base, checks in CHECKS.items() if isinstance(instance, base)]
+    if not contract_checks:
         raise TypeError(f"{estimator!r} is neither an Aggregator nor a Ranker nor a Policy")
-    for function in (*estimator_checks.CHECKS, *own[0]):
+    for function in (*estimator_checks.CHECKS, *contract_checks[0]):
         yield Check(function, instance)
 
 
 def check_aggregator(estimator: Any) -> None:
-    """Raise AssertionError unless an aggregator keeps its contract.
+    """Raise AssertionError if an aggregator violates its contract.
 
     Args:
         estimator: a subclass of :class:`crowdrank.Aggregator`, or an instance.
@@ -83,7 +83,7 @@ def check_aggregator(estimator: Any) -> None:
 
 
 def check_ranker(estimator: Any) -> None:
-    """Raise AssertionError unless a ranker keeps its contract.
+    """Raise AssertionError if a ranker violates its contract.
 
     Args:
         estimator: a subclass of :class:`crowdrank.Ranker`, or an instance. The checks fit it many times to
@@ -94,7 +94,7 @@ def check_ranker(estimator: Any) -> None:
 
 
 def check_policy(estimator: Any) -> None:
-    """Raise AssertionError unless a policy keeps its contract.
+    """Raise AssertionError if a policy violates its contract.
 
     Args:
         estimator: a subclass of :class:`crowdrank.Policy`, or an instance.
@@ -103,9 +103,9 @@ def check_policy(estimator: Any) -> None:
     _run_checks(estimator, Policy)
 
 
-def _run_checks(estimator: Any, base: type[Estimator]) -> None:
+def _run_checks(estimator: Any, base_class: type[Estimator]) -> None:
     cls = estimator if isinstance(estimator, type) else type(estimator)
-    assert issubclass(cls, base), f"{cls.__name__} is not a subclass of {base.__name__}"
+    assert issubclass(cls, base_class), f"{cls.__name__} is not a subclass of {base_class.__name__}"
     for check in yield_checks(estimator):
         try:
             check()

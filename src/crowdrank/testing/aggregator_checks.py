@@ -1,4 +1,4 @@
-"""Checks of the contract of aggregators."""
+"""Checks that an aggregator satisfies its contract."""
 
 from __future__ import annotations
 
@@ -20,22 +20,31 @@ from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, NotFit
 from crowdrank.judgments.read import read_judgments
 from crowdrank.testing.assertions import assert_frames_close, raises
 
-SEEDS = range(3)
-"""Random states of the crowds on which checks of symmetry run."""
-WITHOUT_PRIOR = {"prior": 0, "ability_sd": float("inf")}
-"""Parameters that switch off the prior of assessors, for models that have them."""
+CROWD_SEEDS = range(3)
+"""Random states of the example judgments in checks that rows or ids in another order change nothing."""
+NO_PRIOR_PARAMETERS = {"prior": 0, "ability_sd": float("inf")}
+"""Parameters that switch off the prior on assessors, for models that have these parameters."""
 
 
 def example_judgments(
-    random_state: int = 0, items: int = 60, assessors: int = 8, grades: int = 3, share: float = 0.6
+    random_state: int = 0, n_items: int = 60, n_assessors: int = 8, n_grades: int = 3, judged_share: float = 0.6
 ) -> pd.DataFrame:
-    """Return judgments of assessors of different quality on documents of two queries."""
+    """Return random judgments of documents of two queries by assessors of different quality.
+
+    Args:
+        random_state: random seed.
+        n_items: number of documents.
+        n_assessors: number of assessors.
+        n_grades: number of grades.
+        judged_share: probability that an assessor judges a document.
+
+    """
     rng = np.random.default_rng(random_state)
-    truth = rng.integers(0, grades, items)
-    quality = rng.uniform(0.4, 0.95, assessors)
-    item, assessor = np.nonzero(rng.random((items, assessors)) < share)
+    truth = rng.integers(0, n_grades, n_items)
+    quality = rng.uniform(0.4, 0.95, n_assessors)
+    item, assessor = np.nonzero(rng.random((n_items, n_assessors)) < judged_share)
     right = rng.random(len(item)) < quality[assessor]
-    grade = np.where(right, truth[item], rng.integers(0, grades, len(item)))
+    grade = np.where(right, truth[item], rng.integers(0, n_grades, len(item)))
     return pd.DataFrame(
         {
             "query": np.where(item % 2, "odd", "even"),
@@ -46,28 +55,29 @@ def example_judgments(
     )
 
 
-def _fitted(model: Aggregator, judgments: Any, **options: Any) -> Aggregator:
+def _fit_copy(model: Aggregator, judgments: Any, **options: Any) -> Aggregator:
+    """Return a copy of the model, fitted without warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", DataWarning)
         return model.unfitted().fit(judgments, **options)
 
 
-def _documents(model: Aggregator) -> pd.DataFrame:
+def _document_frame(model: Aggregator) -> pd.DataFrame:
     frame: pd.DataFrame = model.consensus_.document_table.to_pandas()
     return frame.set_index(["query", "document"]).sort_index()
 
 
-def _assessors(model: Aggregator) -> pd.DataFrame:
+def _assessor_frame(model: Aggregator) -> pd.DataFrame:
     frame: pd.DataFrame = model.consensus_.assessor_table.to_pandas()
     return frame.set_index("assessor").sort_index()
 
 
-def check_tables_are_complete(model: Aggregator) -> None:
-    """Check that fit returns the model and fills the tables of documents and assessors with finite numbers."""
+def check_result_tables(model: Aggregator) -> None:
+    """Check that fit returns the model, and that its tables of documents and assessors are complete and finite."""
     frame = example_judgments()
     assert model.fit(frame) is model, "fit must return the model itself"
-    table, about = _documents(model), _assessors(model)
+    table, about = _document_frame(model), _assessor_frame(model)
     assert len(table) == len(frame[["query", "document"]].drop_duplicates()), "every document must have one row"
     expected = {"relevance", "sd", "lower", "upper", "grade", "p0", "p1", "p2", "judgments"}
     assert expected <= set(table.columns), f"the table of documents lacks {sorted(expected - set(table.columns))}"
@@ -81,7 +91,7 @@ def check_tables_are_complete(model: Aggregator) -> None:
 
 
 def check_predict_needs_fit(model: Aggregator) -> None:
-    """Check that predict, add and infer raise NotFittedError before fit."""
+    """Check that predict, infer, posterior and add raise NotFittedError before fit."""
     for name, method in (("predict", model.predict), ("infer", model.infer), ("posterior", model.posterior)):
         with raises(NotFittedError, f"{name} before fit"):
             method()
@@ -89,9 +99,9 @@ def check_predict_needs_fit(model: Aggregator) -> None:
         model.add(example_judgments())
 
 
-def check_copy_of_fitted_model(model: Aggregator) -> None:
-    """Check that an unfitted copy of a fitted model has its parameters and nothing learned."""
-    fitted = _fitted(model, example_judgments()).set_params(interval=0.5)
+def check_unfitted_copy_of_fitted_model(model: Aggregator) -> None:
+    """Check that an unfitted copy of a fitted model has the same parameters and is not fitted."""
+    fitted = _fit_copy(model, example_judgments()).set_params(interval=0.5)
     copy = fitted.unfitted()
     assert copy.get_params() == fitted.get_params(), "a copy must have the same parameters"
     assert not copy.__sklearn_is_fitted__(), "a copy must not be fitted"
@@ -99,16 +109,16 @@ def check_copy_of_fitted_model(model: Aggregator) -> None:
 
 def check_order_of_rows_does_not_matter(model: Aggregator) -> None:
     """Check that shuffled judgments give the same tables."""
-    for seed in SEEDS:
+    for seed in CROWD_SEEDS:
         frame = example_judgments(seed)
-        one, other = _fitted(model, frame), _fitted(model, frame.sample(frac=1, random_state=seed))
-        assert_frames_close(_documents(one), _documents(other), 1e-6, "shuffling rows")
-        assert_frames_close(_assessors(one), _assessors(other), 1e-6, "shuffling rows")
+        one, other = _fit_copy(model, frame), _fit_copy(model, frame.sample(frac=1, random_state=seed))
+        assert_frames_close(_document_frame(one), _document_frame(other), 1e-6, "shuffling rows")
+        assert_frames_close(_assessor_frame(one), _assessor_frame(other), 1e-6, "shuffling rows")
 
 
-def check_names_do_not_matter(model: Aggregator) -> None:
-    """Check that other ids of queries, documents and assessors, in another order, give the same tables."""
-    for seed in SEEDS:
+def check_ids_do_not_matter(model: Aggregator) -> None:
+    """Check that the same judgments with other ids, which sort in another order, give the same results."""
+    for seed in CROWD_SEEDS:
         frame, rng = example_judgments(seed), np.random.default_rng(seed)
         names = {
             column: {old: f"{number}-{old}" for old, number in zip(ids, rng.permutation(len(ids)), strict=True)}
@@ -116,24 +126,24 @@ def check_names_do_not_matter(model: Aggregator) -> None:
             for ids in [frame[column].unique()]
         }
         renamed = frame.assign(**{column: frame[column].map(names[column]) for column in names})
-        one, other = _fitted(model, frame), _fitted(model, renamed)
-        expected = _documents(one).rename(index=names["query"], level=0).rename(index=names["document"], level=1)
-        assert_frames_close(expected.sort_index(), _documents(other), 1e-6, "renaming ids")
-        expected = _assessors(one).rename(index=names["assessor"]).sort_index()
-        assert_frames_close(expected, _assessors(other), 1e-6, "renaming ids")
+        one, other = _fit_copy(model, frame), _fit_copy(model, renamed)
+        expected = _document_frame(one).rename(index=names["query"], level=0).rename(index=names["document"], level=1)
+        assert_frames_close(expected.sort_index(), _document_frame(other), 1e-6, "renaming ids")
+        expected = _assessor_frame(one).rename(index=names["assessor"]).sort_index()
+        assert_frames_close(expected, _assessor_frame(other), 1e-6, "renaming ids")
 
 
-def check_copies_of_all_documents_change_no_assessor(model: Aggregator) -> None:
-    """Check that four copies of every document leave the parameters of assessors as they were.
+def check_copied_documents_change_no_assessor(model: Aggregator) -> None:
+    """Check that the parameters of assessors do not change if every document is there four times.
 
-    A prior weighs less against more data: it is switched off, or, if that is impossible (`shrinks`), the
+    A prior has less effect if there are more data, so it is switched off. If that is impossible (`shrinks`), the
     informativeness of assessors must correlate.
     """
-    frame = example_judgments(items=80)
-    model.set_params(**{name: value for name, value in WITHOUT_PRIOR.items() if name in model._parameter_names()})
-    once = _assessors(_fitted(model, frame))
+    frame = example_judgments(n_items=80)
+    model.set_params(**{name: value for name, value in NO_PRIOR_PARAMETERS.items() if name in model._parameter_names()})
+    once = _assessor_frame(_fit_copy(model, frame))
     copies = [frame.assign(document=frame["document"] + f"-copy{copy}") for copy in range(4)]
-    many = _assessors(_fitted(model, pd.concat(copies)))
+    many = _assessor_frame(_fit_copy(model, pd.concat(copies)))
     if model.shrinks:
         correlation = np.corrcoef(once["informativeness"], many["informativeness"])[0, 1]
         assert correlation > 0.9, f"copies of documents must not change assessors; they correlate {correlation:.2f}"
@@ -147,13 +157,13 @@ def check_identical_assessors_are_equal(model: Aggregator) -> None:
     """Check that two assessors with the same judgments get the same parameters."""
     frame = example_judgments()
     twin = frame[frame["assessor"] == "w0"].assign(assessor="twin")
-    about = _assessors(_fitted(model, pd.concat([frame, twin])))
+    about = _assessor_frame(_fit_copy(model, pd.concat([frame, twin])))
     other = about.loc[["twin"]].rename(index={"twin": "w0"})
     assert_frames_close(about.loc[["w0"]], other, 1e-12, "an assessor with the same judgments")
 
 
 def check_small_inputs(model: Aggregator) -> None:
-    """Check that one judgment, one assessor, one document or equal grades give finite results."""
+    """Check that results are finite for a single judgment, assessor or document, and for equal grades."""
     crowd = example_judgments()
     inputs = {
         "one judgment per document": crowd.drop_duplicates(["query", "document"]),
@@ -164,31 +174,31 @@ def check_small_inputs(model: Aggregator) -> None:
         "a grade that nobody used": crowd.assign(grade=crowd["grade"] * 2),
     }
     for name, frame in inputs.items():
-        fitted = _fitted(model, frame)
-        for table in (_documents(fitted), _assessors(fitted)):
+        fitted = _fit_copy(model, frame)
+        for table in (_document_frame(fitted), _assessor_frame(fitted)):
             assert np.isfinite(table.select_dtypes("number")).all(axis=None), f"{name} must give finite numbers"
 
 
-def check_threads_give_the_same_bytes(model: Aggregator) -> None:
-    """Check that the number of threads does not change a bit of the result."""
-    frame = example_judgments(items=300)
-    one, other = (_fitted(model, frame, engine=LocalEngine(n_jobs, shard_size=100)).consensus_ for n_jobs in (1, 2))
+def check_threads_do_not_change_results(model: Aggregator) -> None:
+    """Check that results are identical for one and two threads."""
+    frame = example_judgments(n_items=300)
+    one, other = (_fit_copy(model, frame, engine=LocalEngine(n_jobs, shard_size=100)).consensus_ for n_jobs in (1, 2))
     assert one.document_table.equals(other.document_table), "documents must not depend on the number of threads"
     assert one.assessor_table.equals(other.assessor_table), "assessors must not depend on the number of threads"
 
 
-def check_shards_agree(model: Aggregator) -> None:
-    """Check that smaller shards give the same result up to rounding."""
-    frame = example_judgments(items=300)
-    whole, cut = _fitted(model, frame), _fitted(model, frame, engine=LocalEngine(2, shard_size=50))
-    assert_frames_close(_documents(whole), _documents(cut), 1e-8, "smaller shards")
-    assert_frames_close(_assessors(whole), _assessors(cut), 1e-8, "smaller shards")
+def check_shard_size_does_not_matter(model: Aggregator) -> None:
+    """Check that smaller shards give the same results up to rounding."""
+    frame = example_judgments(n_items=300)
+    whole, cut = _fit_copy(model, frame), _fit_copy(model, frame, engine=LocalEngine(2, shard_size=50))
+    assert_frames_close(_document_frame(whole), _document_frame(cut), 1e-8, "smaller shards")
+    assert_frames_close(_assessor_frame(whole), _assessor_frame(cut), 1e-8, "smaller shards")
 
 
 def check_save_and_load(model: Aggregator) -> None:
-    """Check that a loaded model has the same results and goes on in the same way."""
+    """Check that a loaded model has the same parameters, results and predictions, and that judgments can be added."""
     frame = example_judgments()
-    fitted = _fitted(model, frame, gold=frame.drop_duplicates(["query", "document"]).head(5))
+    fitted = _fit_copy(model, frame, gold=frame.drop_duplicates(["query", "document"]).head(5))
     more = example_judgments(1).assign(document=lambda new: new["document"] + "-new")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model"
@@ -204,12 +214,12 @@ def check_save_and_load(model: Aggregator) -> None:
                 assert same, f"load must restore the {name} of consensus_"
             assert np.allclose(loaded.history_, fitted.history_, equal_nan=True), "load must restore history_"
             assert loaded.predict(frame).equals(fitted.predict(frame)), "a loaded model must predict the same"
-    assert_frames_close(_documents(loaded.add(more)), _documents(fitted.add(more)), 1e-12, "add after load")
+    assert_frames_close(_document_frame(loaded.add(more)), _document_frame(fitted.add(more)), 1e-12, "add after load")
 
 
 def check_save_keeps_other_files(model: Aggregator) -> None:
     """Check that save refuses a folder with files that crowdrank did not write."""
-    fitted = _fitted(model, example_judgments())
+    fitted = _fit_copy(model, example_judgments())
     with tempfile.TemporaryDirectory() as folder:
         other = Path(folder) / "notes.txt"
         other.write_text("mine")
@@ -219,73 +229,76 @@ def check_save_keeps_other_files(model: Aggregator) -> None:
 
 
 def check_predict_equals_fit_predict(model: Aggregator) -> None:
-    """Check that predict of the same judgments returns the labels of the fit."""
+    """Check that predict, fit_predict and predict_proba agree with the results of the fit."""
     frame = example_judgments()
-    fitted = _fitted(model, frame)
+    fitted = _fit_copy(model, frame)
     assert fitted.predict().equals(fitted.predict(frame)), "predict must return the labels of the fit"
     assert model.unfitted().fit_predict(frame).equals(fitted.predict()), "fit_predict must equal fit and predict"
     shares = fitted.predict_proba(frame)
-    expected = _documents(fitted).loc[shares.index, ["p0", "p1", "p2"]]
+    expected = _document_frame(fitted).loc[shares.index, ["p0", "p1", "p2"]]
     assert np.allclose(shares.to_numpy(), expected, atol=1e-12), "predict_proba must return the shares of the fit"
 
 
-def check_add_in_two_steps(model: Aggregator) -> None:
-    """Check that half of the judgments and the other half added end where one fit ends."""
-    frame = example_judgments(items=120)
+def check_fit_in_two_steps(model: Aggregator) -> None:
+    """Check that a fit to half of the documents with the rest added later gives about the same results as one fit."""
+    frame = example_judgments(n_items=120)
     half = frame["document"].isin(frame["document"].unique()[:60])
-    one, two = _documents(_fitted(model, frame)), _documents(_fitted(model, frame[half]).add(frame[~half]))
+    one, two = (
+        _document_frame(_fit_copy(model, frame)),
+        _document_frame(_fit_copy(model, frame[half]).add(frame[~half])),
+    )
     gap = float((one["relevance"] - two["relevance"]).abs().mean())
     assert gap < 0.02, f"adding in two steps must end where one fit ends; relevance differs by {gap:.3f}"
     assert (one["judgments"] == two["judgments"]).all(), "added judgments must be counted"
 
 
-def check_adding_the_same_changes_nothing(model: Aggregator) -> None:
-    """Check that judgments that are there already can be added again."""
+def check_adding_known_judgments_changes_nothing(model: Aggregator) -> None:
+    """Check that results hardly change if the same judgments are added again."""
     frame = example_judgments()
-    fitted = _fitted(model, frame)
-    before = _documents(fitted)
-    assert_frames_close(before, _documents(fitted.add(frame)), 0.005, "adding the same judgments again")
+    fitted = _fit_copy(model, frame)
+    before = _document_frame(fitted)
+    assert_frames_close(before, _document_frame(fitted.add(frame)), 0.005, "adding the same judgments again")
 
 
 def check_added_judgments_use_the_scale(model: Aggregator) -> None:
-    """Check that judgments with named grades are added on the scale of the model."""
+    """Check that added judgments with named grades are read on the scale of the model."""
     names = {0: "Bad", 1: "Fair", 2: "Good"}
     frame = example_judgments().assign(grade=lambda made: made["grade"].map(names))
-    fitted = _fitted(model, read_judgments(frame, grades=list(names.values()), unjudgeable="broken"))
+    fitted = _fit_copy(model, read_judgments(frame, grades=list(names.values()), unjudgeable="broken"))
     more = pd.DataFrame(
         {"query": "odd", "document": ["new", "new"], "assessor": ["w0", "w1"], "grade": ["Good", "broken"]}
     )
-    count = _documents(fitted.add(more)).loc[("odd", "new"), "judgments"]
+    count = _document_frame(fitted.add(more)).loc[("odd", "new"), "judgments"]
     assert count == 2, "added judgments must be read on the scale of the model"
 
 
-def check_gold_is_held(model: Aggregator) -> None:
-    """Check that expert grades fix the grades of their documents."""
+def check_expert_grades_are_fixed(model: Aggregator) -> None:
+    """Check that a document with an expert grade has this grade with probability 1."""
     gold = pd.DataFrame({"query": ["even", "odd"], "document": ["d0", "d1"], "grade": [2, 0]})
-    fitted = _fitted(model, example_judgments(), gold=gold)
-    table = _documents(fitted)
+    fitted = _fit_copy(model, example_judgments(), gold=gold)
+    table = _document_frame(fitted)
     for query, document, grade in gold.itertuples(index=False):
         found = table.loc[(query, document)]
         assert found["grade"] == grade, "a document must have its expert grade"
         assert np.isclose(found[f"p{grade}"], 1), "an expert grade must be certain"
-    assert "gold_accuracy" in _assessors(fitted), "assessors must have their accuracy on expert grades"
+    assert "gold_accuracy" in _assessor_frame(fitted), "assessors must have their accuracy on expert grades"
 
 
-def check_results_come_in_the_same_library(model: Aggregator) -> None:
-    """Check that frames of pandas, PyArrow and Polars (if installed) give results of the same library."""
+def check_results_have_type_of_input(model: Aggregator) -> None:
+    """Check that results are of the same DataFrame library as the input: pandas, PyArrow or Polars (if installed)."""
     content = example_judgments().to_dict("list")
     makers: list[Any] = [pd.DataFrame, pa.table]
     if find_spec("polars") is not None:
         makers.append(import_module("polars").DataFrame)
     for make in makers:
         frame = make(content)
-        consensus = _fitted(model, frame).consensus_
+        consensus = _fit_copy(model, frame).consensus_
         for result in (consensus.documents, consensus.assessors):
             assert type(result) is type(frame), f"results for {type(frame)} must be of that type"
 
 
 def check_crowd_kit_frames(model: Aggregator) -> None:
-    """Check that frames with the columns task, worker and label work as in crowd-kit."""
+    """Check that DataFrames with the columns task, worker and label give labels by task, as in crowd-kit."""
     frame = example_judgments().query("query == 'odd'").drop(columns="query")
     frame = frame.rename(columns={"document": "task", "assessor": "worker", "grade": "label"})
     labels = model.fit_predict(frame)
@@ -294,17 +307,20 @@ def check_crowd_kit_frames(model: Aggregator) -> None:
 
 
 def check_unjudgeable_answers(model: Aggregator) -> None:
-    """Check that 'cannot judge' answers count as the lowest grade or are left out."""
+    """Check that `unjudgeable_as` makes 'cannot judge' answers the lowest grade or leaves them out."""
     broken = pd.DataFrame({"query": "even", "document": "broken", "assessor": ["w0", "w1", "w2"], "grade": -2})
     judgments = read_judgments(pd.concat([example_judgments(), broken]), unjudgeable=-2)
-    lowest = _documents(_fitted(model.set_params(unjudgeable_as="lowest"), judgments))
+    lowest = _document_frame(_fit_copy(model.set_params(unjudgeable_as="lowest"), judgments))
     assert lowest.loc[("even", "broken"), "grade"] == 0, "unjudgeable_as='lowest' must give the lowest grade"
-    dropped = _documents(_fitted(model.set_params(unjudgeable_as="drop"), judgments))
+    dropped = _document_frame(_fit_copy(model.set_params(unjudgeable_as="drop"), judgments))
     assert ("even", "broken") not in dropped.index, "unjudgeable_as='drop' must leave the document out"
 
 
 def check_mixed_scales(model: Aggregator) -> None:
-    """Check that assessors with different scales are accepted (`takes_scales`), or refused without a map."""
+    """Check that different scales are mapped to one if they have a map, and otherwise used or refused.
+
+    A model with `takes_scales` uses them as they are.
+    """
     frame = pd.DataFrame({"document": ["a", "a"], "assessor": ["crowd", "llm"], "grade": [1, 3]})
     with tempfile.TemporaryDirectory() as folder:
         scales = Path(folder) / "scales.csv"
@@ -313,22 +329,24 @@ def check_mixed_scales(model: Aggregator) -> None:
         scales.write_text("assessor,grades,maps_to\ncrowd,0-1,0|3\nllm,0-3,0|1|2|3\n")
         mapped = read_judgments(frame, scales=scales)
     if model.takes_scales:
-        assert _documents(_fitted(model, mixed))["grade"].isin(range(4)).all(), "grades must be on the longest scale"
+        assert _document_frame(_fit_copy(model, mixed))["grade"].isin(range(4)).all(), (
+            "grades must be on the longest scale"
+        )
     else:
         with raises((InputError, UsageError), "judgments on two scales without a map"):
-            _fitted(model, mixed)
-    assert _documents(_fitted(model, mapped))["grade"].tolist() == [3], "scales with a map must be mapped"
+            _fit_copy(model, mixed)
+    assert _document_frame(_fit_copy(model, mapped))["grade"].tolist() == [3], "scales with a map must be mapped"
 
 
 def check_progress(model: Aggregator) -> None:
     """Check that a progress function is called once per iteration."""
     seen: list[int] = []
-    fitted = _fitted(model, example_judgments(), progress=lambda iteration, *_: seen.append(iteration))
+    fitted = _fit_copy(model, example_judgments(), progress=lambda iteration, *_: seen.append(iteration))
     assert seen == list(range(1, fitted.n_iter_ + 1)), f"progress must count the iterations, not {seen}"
 
 
 def check_init_of_another_class(model: Aggregator) -> None:
-    """Check that a fit starts from a model of the same class only."""
+    """Check that fit refuses a model of another class as `init`."""
     other = Average() if isinstance(model, MajorityVote) else MajorityVote()
     with raises(UsageError, "init of another class", kind="other-model", parameter="init"):
         model.fit(example_judgments(), init=other.fit(example_judgments()))
@@ -341,9 +359,9 @@ def check_interval_is_checked(model: Aggregator) -> None:
 
 
 def check_grade_curves(model: Aggregator) -> None:
-    """Check that grade curves are probabilities, or are refused by a model without `states`."""
+    """Check that grade curves are probabilities; a model without `states` must raise an error for them."""
     frame = example_judgments()
-    fitted = _fitted(model, frame)
+    fitted = _fit_copy(model, frame)
     if fitted.states(fitted.theta_) is None:
         with raises(UsageError, "grade_curves of a model without states", kind="no-curves"):
             fitted.grade_curves()
@@ -358,24 +376,24 @@ def check_grade_curves(model: Aggregator) -> None:
 
 
 CHECKS = (
-    check_tables_are_complete,
+    check_result_tables,
     check_predict_needs_fit,
-    check_copy_of_fitted_model,
+    check_unfitted_copy_of_fitted_model,
     check_order_of_rows_does_not_matter,
-    check_names_do_not_matter,
-    check_copies_of_all_documents_change_no_assessor,
+    check_ids_do_not_matter,
+    check_copied_documents_change_no_assessor,
     check_identical_assessors_are_equal,
     check_small_inputs,
-    check_threads_give_the_same_bytes,
-    check_shards_agree,
+    check_threads_do_not_change_results,
+    check_shard_size_does_not_matter,
     check_save_and_load,
     check_save_keeps_other_files,
     check_predict_equals_fit_predict,
-    check_add_in_two_steps,
-    check_adding_the_same_changes_nothing,
+    check_fit_in_two_steps,
+    check_adding_known_judgments_changes_nothing,
     check_added_judgments_use_the_scale,
-    check_gold_is_held,
-    check_results_come_in_the_same_library,
+    check_expert_grades_are_fixed,
+    check_results_have_type_of_input,
     check_crowd_kit_frames,
     check_unjudgeable_answers,
     check_mixed_scales,

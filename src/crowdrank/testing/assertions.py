@@ -1,4 +1,4 @@
-"""Assertions that checks share."""
+"""Assertions for the contract checks."""
 
 from __future__ import annotations
 
@@ -13,60 +13,62 @@ import pandas as pd
 from crowdrank.errors import CrowdrankError
 
 
-class Caught:
-    """Error that :func:`raises` caught."""
+class CaughtError:
+    """Holder of the error that :func:`raises` caught, available after the block."""
 
     error: CrowdrankError
 
 
 @contextmanager
 def raises(
-    expected: type[CrowdrankError] | tuple[type[CrowdrankError], ...],
+    error_class: type[CrowdrankError] | tuple[type[CrowdrankError], ...],
     situation: str,
     *,
     kind: str | None = None,
     parameter: str | None = None,
-) -> Iterator[Caught]:
-    """Raise AssertionError unless the block raises an error of this class, kind and parameter.
+) -> Iterator[CaughtError]:
+    """Raise AssertionError if the block does not raise an error of this class, kind and parameter.
 
     Args:
-        expected: class of the error.
-        situation: what the block does, for the message.
+        error_class: expected class of the error, or several that are allowed.
+        situation: what the block does, for the message of the AssertionError.
         kind: expected `kind` of the error.
         parameter: expected `parameter` of the error.
 
     """
-    caught = Caught()
-    names = " or ".join(one.__name__ for one in (expected if isinstance(expected, tuple) else (expected,)))
+    caught = CaughtError()
+    class_names = " or ".join(
+        one_class.__name__ for one_class in (error_class if isinstance(error_class, tuple) else (error_class,))
+    )
     try:
         yield caught
     except CrowdrankError as raised:
         caught.error = error = raised
     else:
-        raise AssertionError(f"{situation} must raise {names}")
-    assert isinstance(error, expected), f"{situation} must raise {names}, not {type(error).__name__}: {error}"
+        raise AssertionError(f"{situation} must raise {class_names}")
+    assert isinstance(error, error_class), f"{situation} must raise {class_names}, not {type(error).__name__}: {error}"
     assert kind in (None, error.kind), f"{situation} must raise an error of kind {kind}, not {error.kind}: {error}"
     assert parameter in (None, error.parameter), f"{situation} must raise an error about {parameter}: {error}"
 
 
 @contextmanager
-def recorded_warnings() -> Iterator[list[Any]]:
-    """Collect the warnings of a block as a list of warning objects."""
-    found: list[Any] = []
+def record_warnings() -> Iterator[list[Any]]:
+    """Return a list that holds the warnings raised in the block, once the block has ended."""
+    messages: list[Any] = []
     with warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("always")
-        yield found
-    found += [record.message for record in records]
+        yield messages
+    messages += [record.message for record in records]
 
 
-def assert_frames_close(one: pd.DataFrame, other: pd.DataFrame, tolerance: float, situation: str) -> None:
-    """Raise AssertionError unless two frames are equal up to a tolerance."""
+def assert_frames_close(first: pd.DataFrame, second: pd.DataFrame, tolerance: float, situation: str) -> None:
+    """Raise AssertionError if two DataFrames differ by more than a tolerance."""
     try:
-        pd.testing.assert_frame_equal(one, other, check_exact=False, rtol=tolerance, atol=tolerance)
+        pd.testing.assert_frame_equal(first, second, check_exact=False, rtol=tolerance, atol=tolerance)
     except AssertionError as difference:
         raise AssertionError(f"{situation} must give the same table: {difference}") from difference
 
 
-def assert_same(one: Any, other: Any, situation: str) -> None:
-    """Raise AssertionError unless two arrays have the same values."""
-    assert np.array_equal(one, other), f"{situation} must give the same values"
+def assert_arrays_equal(first: Any, second: Any, situation: str) -> None:
+    """Raise AssertionError if two arrays differ."""
+    assert np.array_equal(first, second), f"{situation} must give the same values"

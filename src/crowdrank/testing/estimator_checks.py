@@ -1,4 +1,4 @@
-"""Checks of everything that has parameters."""
+"""Checks of parameters, which apply to every estimator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crowdrank.testing.assertions import raises
 
 
 def check_constructor_stores_parameters(estimator: Estimator) -> None:
-    """Check that the constructor has defaults for all parameters, stores them and does nothing else."""
+    """Check that the constructor has a default for every parameter, and only stores the parameters."""
     cls = type(estimator)
     parameters = inspect.signature(cls).parameters
     for name, parameter in parameters.items():
@@ -26,13 +26,13 @@ def check_constructor_stores_parameters(estimator: Estimator) -> None:
 
 
 def check_defaults_are_valid(estimator: Estimator) -> None:
-    """Check that the parameters satisfy their constraints, and so do the defaults."""
+    """Check that the default parameters, and those of this estimator, satisfy their constraints."""
     type(estimator)()._check_parameters()
     estimator._check_parameters()
 
 
 def check_invalid_parameters_are_refused(estimator: Estimator) -> None:
-    """Check that every parameter with a constraint refuses an object that means nothing."""
+    """Check that a plain `object()` is refused for every parameter that has a constraint."""
     for cls in type(estimator).__mro__:
         for name in vars(cls).get("_parameter_constraints", {}):
             if name in estimator._parameter_names():
@@ -46,17 +46,17 @@ def check_set_params_is_transactional(estimator: Estimator) -> None:
     before = estimator.get_params(deep=False)
     if not before:
         return
-    first = max(before, key=len)
+    longest_name = max(before, key=len)
     with raises(UsageError, "an unknown parameter", kind="unknown-parameter") as caught:
-        estimator.set_params(**{first: "changed", f"{first}_": 1})
+        estimator.set_params(**{longest_name: "changed", f"{longest_name}_": 1})
     assert estimator.get_params(deep=False) == before, "set_params must change all parameters or none"
-    assert f"did you mean '{first}'" in str(caught.error), "the error must suggest the closest name"
+    assert f"did you mean '{longest_name}'" in str(caught.error), "the error must suggest the closest name"
     with raises(UsageError, "a nested parameter that does not exist", kind="unknown-parameter"):
-        estimator.set_params(**{f"{first}__nothing": 1})
+        estimator.set_params(**{f"{longest_name}__nothing": 1})
 
 
 def check_unfitted_copy(estimator: Estimator) -> None:
-    """Check that a copy has equal parameters; scikit-learn's `clone` makes the same copy, if it is installed."""
+    """Check that copies by `unfitted` and by scikit-learn's `clone` (if installed) have equal parameters."""
     copies: list[Any] = [estimator.unfitted()]
     if find_spec("sklearn") is not None:
         from sklearn.base import clone
@@ -69,7 +69,7 @@ def check_unfitted_copy(estimator: Estimator) -> None:
 
 
 def check_not_fitted_error(estimator: Estimator) -> None:
-    """Check that an estimator says that it is not fitted, as an error that scikit-learn's users catch too."""
+    """Check that saving before fit raises NotFittedError, and that scikit-learn sees the estimator as not fitted."""
     if not isinstance(estimator, FittedEstimator):
         return
     assert not estimator.__sklearn_is_fitted__(), "a new estimator must not count as fitted"

@@ -1,4 +1,4 @@
-"""Checks of the contract of policies."""
+"""Checks that a policy satisfies its contract."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from crowdrank.judgments.merge import combine
 from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
 from crowdrank.simulation.world import simulate
-from crowdrank.testing.assertions import raises, recorded_warnings
+from crowdrank.testing.assertions import raises, record_warnings
 
-ROUNDS = 30
-"""Number of random rosters and budgets of a check."""
-EAGER = {"k": 6, "settled": None}
-"""Parameters with which crowdrank's own policies still want labels of documents that have three."""
+N_RANDOM_ROSTERS = 30
+"""Number of random rosters (lists of available assessors) with random budgets in a check."""
+EAGER_PARAMETERS = {"k": 6, "settled": None}
+"""Parameters with which crowdrank's policies request more labels for documents that have three labels already."""
 
 
 @cache
@@ -35,34 +35,39 @@ def example_judgments() -> Judgments:
 
 
 @cache
-def _model() -> Aggregator:
+def _fitted_model() -> Aggregator:
+    """Return a model that is fitted to the example judgments."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return DawidSkene().fit(example_judgments())
 
 
-def _eager(policy: Policy, random_state: int | None = None) -> Policy:
-    """Return a copy of the policy that wants many labels."""
-    wanted = {**EAGER, "random_state": random_state}
-    known = policy._parameter_names()
-    return policy.unfitted().set_params(**{name: value for name, value in wanted.items() if name in known})
+def _eager_copy(policy: Policy, random_state: int | None = None) -> Policy:
+    """Return a copy of the policy that requests many labels."""
+    parameters = {**EAGER_PARAMETERS, "random_state": random_state}
+    parameter_names = policy._parameter_names()
+    return policy.unfitted().set_params(
+        **{name: value for name, value in parameters.items() if name in parameter_names}
+    )
 
 
-def _request(policy: Policy, budget: Any = 40, pool: Pool | None = None) -> Requests:
+def _request_labels(policy: Policy, budget: Any = 40, pool: Pool | None = None) -> Requests:
+    """Return the next requests of a policy after the example judgments."""
     judgments = example_judgments()
-    return policy.next(pool or Pool.of(judgments), judgments, _model() if policy.takes_model else None, budget)
+    return policy.next(pool or Pool.of(judgments), judgments, _fitted_model() if policy.takes_model else None, budget)
 
 
 def _pool_with_roster(prices: Any = 1.0) -> Pool:
+    """Return the pool of the example judgments with all of their assessors available."""
     judgments = example_judgments()
     return Pool.of(judgments).with_roster(Roster.of(judgments.assessors, "crowd", prices))
 
 
 def check_first_labels(policy: Policy) -> None:
-    """Check that without judgments every pair is requested once, with a warning unless that is the policy."""
+    """Check that without judgments a policy requests every pair once, and warns if it needs judgments."""
     pool = Pool.of(example_judgments())
-    with recorded_warnings() as found:
-        requests = _eager(policy).next(pool, None, None, 1000)
+    with record_warnings() as found:
+        requests = _eager_copy(policy).next(pool, None, None, 1000)
     assert sorted(requests.pair.tolist()) == list(range(len(pool))), "every pair must be requested once"
     assert set(requests.reasons()) == {"no label so far"}, (
         f"the reason must be that there is none: {requests.reasons()}"
@@ -75,19 +80,19 @@ def check_invalid_budgets(policy: Policy) -> None:
     """Check that a budget that is not a positive number is refused."""
     for money in (0, -5, float("nan"), float("inf"), "12", True, None):
         with raises(UsageError, f"a budget of {money!r}"):
-            _request(_eager(policy), money)
+            _request_labels(_eager_copy(policy), money)
 
 
 def check_same_seed_same_requests(policy: Policy) -> None:
     """Check that the same random state gives the same requests."""
     for pool in (Pool.of(example_judgments()), _pool_with_roster()):
-        one, other = (_request(_eager(policy, random_state=4), 30, pool).to_arrow() for _ in range(2))
+        one, other = (_request_labels(_eager_copy(policy, random_state=4), 30, pool).to_arrow() for _ in range(2))
         assert one.equals(other), "the same random_state must give the same requests"
 
 
 def check_requests_are_complete(policy: Policy) -> None:
-    """Check that requests name pairs of the pool, with a reason, and for anyone if there is no roster."""
-    requests = _request(_eager(policy), 25)
+    """Check the columns, pairs and reasons of requests; without a roster they must be open to any assessor."""
+    requests = _request_labels(_eager_copy(policy), 25)
     table = requests.to_arrow()
     columns = ["query", "document", "assessor", "kind", "price", "reason"]
     assert table.column_names == columns, f"requests must have the columns {columns}, not {table.column_names}"
@@ -100,30 +105,35 @@ def check_requests_are_complete(policy: Policy) -> None:
 
 
 def check_random_rosters(policy: Policy) -> None:
-    """Check the limits on money, on labels per assessor and on repetition with random rosters and budgets."""
+    """Check with random rosters and budgets that requests keep all limits.
+
+    The limits are on cost, on labels per assessor, on repeated judgments and on the share of honeypots.
+    """
     rng = np.random.default_rng(0)
-    fulfilled = sum(_check_random_roster(policy, rng) for _ in range(ROUNDS))
-    expected = 0 if policy.first else ROUNDS // 3  # every document has its first label
-    assert fulfilled >= expected, f"only {fulfilled} of {ROUNDS} random budgets gave requests"
+    fulfilled = sum(_check_random_roster(policy, rng) for _ in range(N_RANDOM_ROSTERS))
+    expected = 0 if policy.first else N_RANDOM_ROSTERS // 3  # every document has its first label
+    assert fulfilled >= expected, f"only {fulfilled} of {N_RANDOM_ROSTERS} random budgets gave requests"
 
 
 def _check_random_roster(policy: Policy, rng: np.random.Generator) -> bool:
-    """Check one random roster; return whether there were requests."""
+    """Check a random roster and budget; return whether the policy made requests."""
     judgments, pool = example_judgments(), _pool_with_roster()
     assert pool.roster is not None
-    n, money = len(pool.roster), float(rng.uniform(0.3, 200))
-    most = None if rng.random() < 0.3 else int(rng.integers(1, 26))
-    honeypots, random_state = float(rng.choice([0.0, 0.2])), (None, 1, 2)[rng.integers(3)]
-    roster = Roster(pool.roster.assessors, pool.roster.kind, rng.choice([0.0, 0.25, 1.0, 3.0, 50.0], n))
+    n_assessors, money = len(pool.roster), float(rng.uniform(0.3, 200))
+    max_labels = None if rng.random() < 0.3 else int(rng.integers(1, 26))
+    honeypot_share, random_state = float(rng.choice([0.0, 0.2])), (None, 1, 2)[rng.integers(3)]
+    roster = Roster(pool.roster.assessors, pool.roster.kind, rng.choice([0.0, 0.25, 1.0, 3.0, 50.0], n_assessors))
     allowed = None
     if rng.random() < 0.5:  # three assessors for each pair
-        who = (np.arange(len(pool))[:, None] * 5 + np.array([0, 3, 7])) % n
+        who = (np.arange(len(pool))[:, None] * 5 + np.array([0, 3, 7])) % n_assessors
         allowed = (np.arange(len(pool) + 1) * 3, who.ravel().astype(np.int32))
-    answers = pa.array(["1" if number % 10 == 0 else None for number in range(len(pool))], pa.string())
-    pool = Pool(pool.query, pool.document, roster, allowed, answers, judgments)
+    honeypot_answers = pa.array(["1" if number % 10 == 0 else None for number in range(len(pool))], pa.string())
+    pool = Pool(pool.query, pool.document, roster, allowed, honeypot_answers, judgments)
     refusal: CrowdrankError | None = None
     try:
-        requests = _request(_eager(policy, random_state), Budget(money, most=most, honeypots=honeypots), pool)
+        requests = _request_labels(
+            _eager_copy(policy, random_state), Budget(money, most=max_labels, honeypots=honeypot_share), pool
+        )
     except (InputError, UsageError) as error:
         refusal = error
     if refusal is not None:
@@ -132,50 +142,52 @@ def _check_random_roster(policy: Policy, rng: np.random.Generator) -> bool:
         return False
     assert requests.cost <= money + 1e-6, f"requests cost {requests.cost:g} of {money:g}"
     assert (requests.price == roster.price[requests.assessor]).all(), "a request must have the price of its assessor"
-    load, new = (np.bincount(one, minlength=n) for one in (judgments.assessor, requests.assessor))
-    if most is not None:
-        assert (new[new > 0] + load[new > 0] <= most).all(), f"an assessor has more than {most} labels"
+    n_judged, n_requested = (np.bincount(one, minlength=n_assessors) for one in (judgments.assessor, requests.assessor))
+    if max_labels is not None:
+        assert (n_requested[n_requested > 0] + n_judged[n_requested > 0] <= max_labels).all(), (
+            f"an assessor has more than {max_labels} labels"
+        )
     item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
-    done = set(zip(item.tolist(), judgments.assessor.tolist(), strict=True))
-    pairs = list(zip(requests.pair.tolist(), requests.assessor.tolist(), strict=True))
-    assert len(set(pairs)) == len(pairs), "an assessor is requested twice for one pair"
-    assert not done & set(pairs), "an assessor is requested for a pair that they judged"
+    judged_pairs = set(zip(item.tolist(), judgments.assessor.tolist(), strict=True))
+    requested_pairs = list(zip(requests.pair.tolist(), requests.assessor.tolist(), strict=True))
+    assert len(set(requested_pairs)) == len(requested_pairs), "an assessor is requested twice for one pair"
+    assert not judged_pairs & set(requested_pairs), "an assessor is requested for a pair that they judged"
     if allowed is not None:
-        inside = all(who in allowed[1][3 * pair : 3 * pair + 3] for pair, who in pairs)
-        assert inside, "a request goes to an assessor who may not judge the pair"
+        is_allowed = all(who in allowed[1][3 * pair : 3 * pair + 3] for pair, who in requested_pairs)
+        assert is_allowed, "a request goes to an assessor who may not judge the pair"
     assert (requests.planted == pool.planted[requests.pair]).all(), "honeypots must be marked as such"
-    spent = float(requests.price[requests.planted].sum())
-    assert spent <= money * honeypots + 1e-6, "honeypots cost more than their share"
+    honeypot_cost = float(requests.price[requests.planted].sum())
+    assert honeypot_cost <= money * honeypot_share + 1e-6, "honeypots cost more than their share"
     return bool(len(requests))
 
 
 def check_nobody_left(policy: Policy) -> None:
-    """Check the error if labels are wanted and nobody may give them."""
+    """Check the error that is raised if labels are needed and no assessor is left to give them."""
     if policy.first:
         return
     pool = Pool.of(example_judgments()).with_roster(Roster.of(["worker-new"]))
-    first = _request(_eager(policy), Budget(1000, most=1), pool)
+    first = _request_labels(_eager_copy(policy), Budget(1000, most=1), pool)
     label = pd.DataFrame([{**first.frame.iloc[0][["query", "document", "assessor"]], "grade": 0}])
     judgments = combine(example_judgments(), read_judgments(label, grades="0-4"))
     model = DawidSkene().fit(judgments) if policy.takes_model else None
     with raises(InputError, "a round in which nobody is left", kind="nobody-left"):
-        _eager(policy).next(pool, judgments, model, Budget(1000, most=1))
+        _eager_copy(policy).next(pool, judgments, model, Budget(1000, most=1))
 
 
 def check_budget_too_small(policy: Policy) -> None:
-    """Check the error if the budget buys no label."""
+    """Check the error that is raised if the budget is below the price of a label."""
     if policy.first:
         return
     with raises(UsageError, "a budget of 1 for labels of price 5", kind="budget-too-small"):
-        _request(_eager(policy), 1, _pool_with_roster(5.0))
+        _request_labels(_eager_copy(policy), 1, _pool_with_roster(5.0))
     with raises(UsageError, "a budget of 1 for labels of price 2", kind="budget-too-small"):
-        _request(_eager(policy), Budget(1, prices={"crowd": 2}))
+        _request_labels(_eager_copy(policy), Budget(1, prices={"crowd": 2}))
 
 
 def check_judgments_outside_of_the_pool(policy: Policy) -> None:
-    """Check that judgments of documents that are not in the pool are noted."""
-    some = Pool.read(example_judgments().frame[["query", "document"]].head(20))
-    requests = _request(_eager(policy), 10, some)
+    """Check that there is a note about judgments of documents that are not in the pool."""
+    small_pool = Pool.read(example_judgments().frame[["query", "document"]].head(20))
+    requests = _request_labels(_eager_copy(policy), 10, small_pool)
     assert any("not in the pool" in note for note in requests.notes), "judgments outside of the pool must be noted"
 
 

@@ -1,4 +1,4 @@
-"""Checks of the contract of rankers."""
+"""Checks that a ranker satisfies its contract."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ from crowdrank.judgments.read import read_features
 from crowdrank.rankers.base import ConstantFeatureWarning, MissingValueWarning, Ranker
 from crowdrank.rankers.instances import Instances
 from crowdrank.simulation.world import World, simulate
-from crowdrank.testing.assertions import assert_same, raises, recorded_warnings
+from crowdrank.testing.assertions import assert_arrays_equal, raises, record_warnings
 
-MARGIN = 0.15
-"""Least gain of nDCG@5 over constant scores on the training queries."""
-REQUIRED_FIT_ARGUMENTS: dict[str, Any] = {"query": None, "sample_weight": None, "eval_set": None, "progress": False}
-"""Keyword arguments of fit and their defaults."""
+MIN_NDCG_GAIN = 0.15
+"""Minimum difference in nDCG@5 between a ranker and constant scores, on the training queries."""
+FIT_KEYWORD_DEFAULTS: dict[str, Any] = {"query": None, "sample_weight": None, "eval_set": None, "progress": False}
+"""Keyword arguments that fit must have, with their defaults."""
 
 
 @cache
 def example_world() -> World:
-    """Return the synthetic queries, features, judgments and grades that rankers are fitted to."""
+    """Return the synthetic queries, features, judgments and expert grades that the checks fit rankers to."""
     return simulate(queries=40, documents=8, labels=3, random_state=4)
 
 
-def _matrix() -> Floats:
+def _feature_matrix() -> Floats:
+    """Return the features of the example."""
     frame = example_world().features.drop(columns=["query", "document"])
     matrix: Floats = frame.to_numpy()
     return matrix
 
 
-def _arguments(ranker: Ranker, rows: Any = slice(None)) -> dict[str, Any]:
+def _fit_arguments(ranker: Ranker, rows: Any = slice(None)) -> dict[str, Any]:
     """Return the arguments of fit besides the features, for some rows of the example."""
     gold = example_world().gold.iloc[rows]
     arguments = {"y": gold["grade"].to_numpy(), "query": gold["query"].to_numpy()}
@@ -52,25 +53,27 @@ def _arguments(ranker: Ranker, rows: Any = slice(None)) -> dict[str, Any]:
     return {**arguments, "document": gold["document"].to_numpy()} if takes_document else arguments
 
 
-def _fitted(ranker: Ranker, X: Any = None, **changes: Any) -> Ranker:
-    return ranker.unfitted().fit(_matrix() if X is None else X, **{**_arguments(ranker), **changes})
+def _fit_copy(ranker: Ranker, X: Any = None, **changes: Any) -> Ranker:
+    """Return a copy of the ranker, fitted to the example with some arguments changed."""
+    return ranker.unfitted().fit(_feature_matrix() if X is None else X, **{**_fit_arguments(ranker), **changes})
 
 
-def _queries() -> Any:
+def _query_ids() -> Any:
+    """Return the query id of each row of the example."""
     return example_world().gold["query"].to_numpy()
 
 
-def _late_rows() -> Any:
-    """Return a mask of the rows of the last ten queries."""
-    query = _queries()
+def _validation_rows() -> Any:
+    """Return a mask of the rows that checks use for validation: those of the last ten queries."""
+    query = _query_ids()
     return np.isin(query, np.unique(query)[-10:])
 
 
 def check_signatures(ranker: Ranker) -> None:
-    """Check the arguments of the constructor, fit, predict and score."""
+    """Check the arguments of fit and predict, and that there is a parameter random_state."""
     fit = inspect.signature(type(ranker).fit).parameters
     assert list(fit)[:3] == ["self", "X", "y"], "fit must begin with X and y"
-    for name, default in REQUIRED_FIT_ARGUMENTS.items():
+    for name, default in FIT_KEYWORD_DEFAULTS.items():
         assert name in fit, f"fit must have the argument {name}"
         assert fit[name].kind == inspect.Parameter.KEYWORD_ONLY, f"{name} must be a keyword argument of fit"
         assert fit[name].default == default, f"the default of {name} in fit must be {default}"
@@ -88,15 +91,15 @@ def check_predict_needs_fit(ranker: Ranker) -> None:
 
 
 def check_learns_to_rank(ranker: Ranker) -> None:
-    """Check that the ranker beats constant scores on its training queries, and that importances sum to 1."""
-    world, X = example_world(), _matrix()
-    assert ranker.fit(X, **_arguments(ranker)) is ranker, "fit must return the ranker itself"
-    scores = ranker.predict(X, query=_queries())
+    """Check that the ranker is better than constant scores on its training queries, and that importances sum to 1."""
+    world, X = example_world(), _feature_matrix()
+    assert ranker.fit(X, **_fit_arguments(ranker)) is ranker, "fit must return the ranker itself"
+    scores = ranker.predict(X, query=_query_ids())
     assert scores.shape == (len(X),), f"predict must return one score per row, not {scores.shape}"
     assert np.isfinite(scores).all(), "scores must be finite"
     run = world.gold[["query", "document"]].assign(score=scores)
     learned, constant = (evaluate(one, world.gold, "nDCG@5").means["nDCG@5"] for one in (run, run.assign(score=0.0)))
-    assert learned > constant + MARGIN, f"nDCG@5 is {learned:.3f}, and {constant:.3f} for constant scores"
+    assert learned > constant + MIN_NDCG_GAIN, f"nDCG@5 is {learned:.3f}, and {constant:.3f} for constant scores"
     assert ranker.importances_.shape == (X.shape[1],), "importances_ must have one value per feature"
     assert (ranker.importances_ >= 0).all(), "importances_ must not be negative"
     assert np.isclose(ranker.importances_.sum(), 1), "importances_ must sum to 1"
@@ -104,14 +107,14 @@ def check_learns_to_rank(ranker: Ranker) -> None:
 
 def check_same_seed_same_scores(ranker: Ranker) -> None:
     """Check that two fits with the same random state give the same scores."""
-    one, two = (_fitted(ranker).predict(_matrix(), _queries()) for _ in range(2))
-    assert_same(one, two, "the same random_state")
+    one, two = (_fit_copy(ranker).predict(_feature_matrix(), _query_ids()) for _ in range(2))
+    assert_arrays_equal(one, two, "the same random_state")
 
 
 def check_score_is_ndcg(ranker: Ranker) -> None:
-    """Check that score returns the mean nDCG@10, and that weights of queries count."""
-    world, X, query = example_world(), _matrix(), _queries()
-    fitted, y = _fitted(ranker), world.gold["grade"].to_numpy()
+    """Check that score returns the mean nDCG@10, weighted by query."""
+    world, X, query = example_world(), _feature_matrix(), _query_ids()
+    fitted, y = _fit_copy(ranker), world.gold["grade"].to_numpy()
     run = world.gold[["query", "document"]].assign(score=fitted.predict(X, query))
     expected = evaluate(run, world.gold, "nDCG@10", gains="exponential", ties="expected").means["nDCG@10"]
     found = fitted.score(X, y, query=query)
@@ -122,10 +125,10 @@ def check_score_is_ndcg(ranker: Ranker) -> None:
     assert np.isclose(found, alone), "queries of weight 0 must not count"
 
 
-def check_names_of_features(ranker: Ranker) -> None:
-    """Check n_features_in_ and feature_names_in_ as in scikit-learn."""
+def check_feature_names(ranker: Ranker) -> None:
+    """Check that n_features_in_ and feature_names_in_ are set as in scikit-learn."""
     frame = example_world().features.drop(columns=["query", "document"])
-    named, unnamed = _fitted(ranker, frame), _fitted(ranker)
+    named, unnamed = _fit_copy(ranker, frame), _fit_copy(ranker)
     assert named.n_features_in_ == unnamed.n_features_in_ == frame.shape[1], "n_features_in_ must count features"
     assert isinstance(named.feature_names_in_, np.ndarray), "feature_names_in_ must be an array"
     assert named.feature_names_in_.tolist() == list(frame.columns), "feature_names_in_ must be the names of X"
@@ -133,9 +136,9 @@ def check_names_of_features(ranker: Ranker) -> None:
 
 
 def check_save_and_load(ranker: Ranker) -> None:
-    """Check that a loaded ranker gives the same scores, and that nothing is pickled."""
-    X, query = _matrix(), _queries()
-    fitted = _fitted(ranker, example_world().features.drop(columns=["query", "document"]))
+    """Check that a loaded ranker gives the same scores, and that save writes no pickle files."""
+    X, query = _feature_matrix(), _query_ids()
+    fitted = _fit_copy(ranker, example_world().features.drop(columns=["query", "document"]))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ranker"
         for _ in range(2):  # the second replaces the first
@@ -146,14 +149,14 @@ def check_save_and_load(ranker: Ranker) -> None:
             loaded = loader.load(path)
             assert type(loaded) is type(ranker), "load must return a ranker of the same class"
             assert loaded.features_ == fitted.features_, "load must restore the names of features"
-            assert_same(loaded.importances_, fitted.importances_, "load")
-            assert_same(loaded.predict(X, query), fitted.predict(X, query), "load")
+            assert_arrays_equal(loaded.importances_, fitted.importances_, "load")
+            assert_arrays_equal(loaded.predict(X, query), fitted.predict(X, query), "load")
             loaded.save(Path(folder) / "again")
 
 
 def check_damaged_files_are_refused(ranker: Ranker) -> None:
-    """Check that a ranker with a truncated or missing file, or of another version, is not loaded."""
-    fitted = _fitted(ranker)
+    """Check that load refuses a ranker whose files are truncated, missing or of another format version."""
+    fitted = _fit_copy(ranker)
     with tempfile.TemporaryDirectory() as folder:
         whole, part = Path(folder) / "whole", Path(folder) / "part"
         fitted.save(whole)
@@ -175,59 +178,59 @@ def check_damaged_files_are_refused(ranker: Ranker) -> None:
             type(ranker).load(whole)
 
 
-def check_any_frame_gives_the_same(ranker: Ranker) -> None:
-    """Check that frames of any library, with or without ids and in any order of columns, give the same scores."""
-    world, query = example_world(), _queries()
+def check_frames_of_any_library(ranker: Ranker) -> None:
+    """Check that scores do not depend on the DataFrame library, the order of columns or the presence of id columns."""
+    world, query = example_world(), _query_ids()
     frame, y = world.features.drop(columns=["query", "document"]), world.gold["grade"].to_numpy()
-    expected = _fitted(ranker).predict(_matrix(), query)
-    for library in _libraries():
-        fitted = _fitted(ranker, library(frame))
+    expected = _fit_copy(ranker).predict(_feature_matrix(), query)
+    for library in _frame_converters():
+        fitted = _fit_copy(ranker, library(frame))
         assert fitted.features_ == tuple(frame.columns), "the names of columns must be kept"
-        assert_same(fitted.predict(library(frame), query), expected, "a frame")
-        assert_same(fitted.predict(frame[frame.columns[::-1]], query), expected, "columns in another order")
+        assert_arrays_equal(fitted.predict(library(frame), query), expected, "a frame")
+        assert_arrays_equal(fitted.predict(frame[frame.columns[::-1]], query), expected, "columns in another order")
         with_ids = ranker.unfitted().fit(library(world.features), y)
         assert with_ids.features_ == tuple(frame.columns), "columns with ids must not become features"
-        assert_same(with_ids.predict(library(world.features)), expected, "a frame with ids")
+        assert_arrays_equal(with_ids.predict(library(world.features)), expected, "a frame with ids")
         assert with_ids.validation_queries_ == (), "without eval_set there must be no validation queries"
-    assert_same(_fitted(ranker, read_features(world.features)).predict(frame, query), expected, "Features")
+    assert_arrays_equal(_fit_copy(ranker, read_features(world.features)).predict(frame, query), expected, "Features")
 
 
-def _libraries() -> list[Callable[[Any], Any]]:
+def _frame_converters() -> list[Callable[[Any], Any]]:
     made: list[Callable[[Any], Any]] = [lambda frame: frame, pa.Table.from_pandas]
     return [*made, import_module("polars").from_pandas] if find_spec("polars") is not None else made
 
 
 def check_missing_columns_are_named(ranker: Ranker) -> None:
-    """Check that predict names the features that it lacks."""
-    world, query = example_world(), _queries()
-    fitted, frame = _fitted(ranker, world.features), world.features.drop(columns=["query", "document"])
+    """Check that predict raises an error with the name of a missing feature."""
+    world, query = example_world(), _query_ids()
+    fitted, frame = _fit_copy(ranker, world.features), world.features.drop(columns=["query", "document"])
     for X in (world.features, frame):
         with raises(InputError, "predict without the feature f7") as caught:
             fitted.predict(X.drop(columns="f7"), query)
         assert "'f7'" in str(caught.error), "the error must name the feature"
     with raises(InputError, "predict with too few features"):
-        fitted.predict(_matrix()[:, :3], query)
+        fitted.predict(_feature_matrix()[:, :3], query)
 
 
-def check_labels_without_differences(ranker: Ranker) -> None:
-    """Check that labels that are equal within each query are refused."""
-    X, arguments = _matrix(), _arguments(ranker)
+def check_constant_labels_are_refused(ranker: Ranker) -> None:
+    """Check that fit refuses labels that do not differ within any query."""
+    X, arguments = _feature_matrix(), _fit_arguments(ranker)
     n, of_query = len(X), np.unique(arguments["query"], return_inverse=True)[1] % 3
     for y in (np.full(n, 2), of_query, np.tile([0.5, 0.25, 0.25], (n, 1))):
         with raises(InputError, "labels that are equal within queries", kind="no-differences"):
             ranker.fit(X, **{**arguments, "y": y})
     first = example_world().features.groupby("query").head(1).index
     with raises(InputError, "one document per query", kind="no-differences"):
-        ranker.fit(X[first], **_arguments(ranker, first))
+        ranker.fit(X[first], **_fit_arguments(ranker, first))
 
 
 def check_validation_queries(ranker: Ranker) -> None:
-    """Check that validation queries are scored, kept and saved."""
-    world, X, late = example_world(), _matrix(), _late_rows()
-    held_out, reported = _arguments(ranker, late), []
+    """Check that history_ and validation_queries_ are set from the validation queries, and saved."""
+    world, X, late = example_world(), _feature_matrix(), _validation_rows()
+    held_out, reported = _fit_arguments(ranker, late), []
     fitted = ranker.unfitted().fit(
         X[~late],
-        **_arguments(ranker, ~late),
+        **_fit_arguments(ranker, ~late),
         eval_set=(X[late], held_out["y"], held_out["query"]),
         progress=lambda *step: reported.append(step),
     )
@@ -247,62 +250,62 @@ def check_validation_queries(ranker: Ranker) -> None:
     assert fitted.fit(**train.arguments).validation_queries_ == (), "a second fit must forget validation queries"
 
 
-def check_bad_validation_is_worse(ranker: Ranker) -> None:
-    """Check that history_ is computed on the validation queries: reversed grades there give lower values."""
-    X, late = _matrix(), _late_rows()
-    held_out = _arguments(ranker, late)
+def check_history_uses_validation_queries(ranker: Ranker) -> None:
+    """Check that history_ is computed on the validation queries: it must be lower if their grades are reversed."""
+    X, late = _feature_matrix(), _validation_rows()
+    held_out = _fit_arguments(ranker, late)
     best = []
     for y in (held_out["y"], held_out["y"].max() - held_out["y"]):
         options: Any = {"eval_set": (X[late], y, held_out["query"])}
-        best.append(max(ranker.unfitted().fit(X[~late], **_arguments(ranker, ~late), **options).history_))
+        best.append(max(ranker.unfitted().fit(X[~late], **_fit_arguments(ranker, ~late), **options).history_))
     assert best[0] > best[1], f"reversed validation grades must lower the measure: {best}"
 
 
 def check_unsorted_queries(ranker: Ranker) -> None:
-    """Check that rows in any order are sorted by query, with one warning."""
-    X, query = _matrix(), _queries()
+    """Check that rows that are not sorted by query give the same scores and one warning."""
+    X, query = _feature_matrix(), _query_ids()
     mixed = np.argsort(example_world().gold.groupby("query").cumcount().to_numpy(), kind="stable")
-    with recorded_warnings() as found:
-        ranker.fit(X[mixed], **_arguments(ranker, mixed))
+    with record_warnings() as found:
+        ranker.fit(X[mixed], **_fit_arguments(ranker, mixed))
     assert len(found) == 1, f"rows that are not sorted by query must give one warning, not {found}"
-    expected = _fitted(ranker).predict(X, query)
-    assert_same(ranker.predict(X, query), expected, "unsorted rows")
+    expected = _fit_copy(ranker).predict(X, query)
+    assert_arrays_equal(ranker.predict(X, query), expected, "unsorted rows")
     close = np.allclose(ranker.predict(X[mixed], query[mixed]), expected[mixed], rtol=1e-12, atol=1e-12)
     assert close, "predict must return scores in the order of the rows"
 
 
-def check_certain_probabilities_are_grades(ranker: Ranker) -> None:
-    """Check that probabilities of 0 and 1 as labels give the same scores as grades."""
-    X, query, arguments = _matrix(), _queries(), _arguments(ranker)
-    one, other = _fitted(ranker), _fitted(ranker, y=np.eye(5)[arguments["y"]])
+def check_certain_probabilities_equal_grades(ranker: Ranker) -> None:
+    """Check that labels that are grade probabilities of 0 and 1 give the same scores as the grades."""
+    X, query, arguments = _feature_matrix(), _query_ids(), _fit_arguments(ranker)
+    one, other = _fit_copy(ranker), _fit_copy(ranker, y=np.eye(5)[arguments["y"]])
     assert np.allclose(one.predict(X, query), other.predict(X, query), atol=1e-9), "labels must mean the same"
 
 
 def check_missing_and_constant_features(ranker: Ranker) -> None:
-    """Check the warnings about missing, constant and infinite features, and that they do not harm."""
-    X = _matrix().copy()
+    """Check the warnings for missing and constant features and the error for infinite ones; scores must be finite."""
+    X = _feature_matrix().copy()
     X[:, 0], X[::3, 1], X[:, 2] = 7.0, np.nan, np.nan
-    with recorded_warnings() as found:
-        fitted = _fitted(ranker, X)
+    with record_warnings() as found:
+        fitted = _fit_copy(ranker, X)
     constant = [one.kind for one in found if isinstance(one, ConstantFeatureWarning)]
     assert sorted(constant) == ["constant-features", "missing-features"], f"constant features must be named: {found}"
     others = [one for one in found if not isinstance(one, ConstantFeatureWarning)]
     expected = all(isinstance(one, MissingValueWarning) and "(f2)" in str(one) for one in others)
     assert expected, f"only missing values may give further warnings: {others}"
     assert ranker.takes_blanks or others, "a ranker that replaces missing values must warn"
-    assert np.isfinite(fitted.predict(X, _queries())).all(), "scores must be finite"
+    assert np.isfinite(fitted.predict(X, _query_ids())).all(), "scores must be finite"
     assert fitted.importances_[0] == fitted.importances_[2] == 0, "constant features must have no importance"
     with raises(InputError, "features that are all constant", kind="no-features"):
-        _fitted(ranker, np.full_like(X, 3.0))
+        _fit_copy(ranker, np.full_like(X, 3.0))
     X[4, 3] = np.inf
     with raises(InputError, "an infinite feature") as caught:
-        _fitted(ranker, X)
+        _fit_copy(ranker, X)
     assert caught.error.location.column == "f4", "the error must name the column"
 
 
 def check_invalid_arguments(ranker: Ranker) -> None:
     """Check that invalid queries, weights, labels and validation sets are refused."""
-    n = len(_matrix())
+    n = len(_feature_matrix())
     changes: dict[str, dict[str, Any]] = {
         "no query": {"query": None},
         "two query ids for many rows": {"query": [1, 2]},
@@ -319,9 +322,9 @@ def check_invalid_arguments(ranker: Ranker) -> None:
     }
     for situation, change in changes.items():
         with raises((InputError, UsageError), situation):
-            _fitted(ranker, **change)
+            _fit_copy(ranker, **change)
     with raises(UsageError, "random_state=-1", parameter="random_state"):
-        _fitted(ranker.unfitted().set_params(random_state=-1))
+        _fit_copy(ranker.unfitted().set_params(random_state=-1))
 
 
 CHECKS = (
@@ -330,16 +333,16 @@ CHECKS = (
     check_learns_to_rank,
     check_same_seed_same_scores,
     check_score_is_ndcg,
-    check_names_of_features,
+    check_feature_names,
     check_save_and_load,
     check_damaged_files_are_refused,
-    check_any_frame_gives_the_same,
+    check_frames_of_any_library,
     check_missing_columns_are_named,
-    check_labels_without_differences,
+    check_constant_labels_are_refused,
     check_validation_queries,
-    check_bad_validation_is_worse,
+    check_history_uses_validation_queries,
     check_unsorted_queries,
-    check_certain_probabilities_are_grades,
+    check_certain_probabilities_equal_grades,
     check_missing_and_constant_features,
     check_invalid_arguments,
 )
