@@ -52,13 +52,13 @@ class Outputs:
 
     def write(self, model: Aggregator, *, csv_safe: bool) -> None:
         """Write the requested results, all or none."""
-        from crowdrank._files import one_step
+        from crowdrank._files import write_together
         from crowdrank.judgments.write import write_table
 
         first = next((path for path in asdict(self).values() if path is not None), None)
         if first is None:
             return
-        with one_step(first):
+        with write_together(first):
             if self.output is not None:
                 write_table(model.consensus_.document_table, self.output, csv_safe=csv_safe)
             if self.assessors is not None:

@@ -36,7 +36,7 @@ from crowdrank.cli.console import escape_unencodable, print_error, print_status
 from crowdrank.cli.from_settings import add_command
 from crowdrank.cli.help_links import help_for
 from crowdrank.cli.messages import render
-from crowdrank.errors import CrowdrankError, CrowdrankWarning, interrupt_in
+from crowdrank.errors import CrowdrankError, CrowdrankWarning, find_interrupt
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 """Exit codes after Ctrl-C and after SIGTERM, as in shells."""
@@ -71,7 +71,7 @@ class Commands(TyperGroup):
             with _visible_errors():
                 return super().invoke(ctx)
         except (KeyboardInterrupt, SystemError) as problem:
-            if (interrupt := interrupt_in(problem)) is None:
+            if (interrupt := find_interrupt(problem)) is None:
                 raise
             raise typer.Exit(_interrupted(interrupt)) from None
 

@@ -88,7 +88,7 @@ def collect_next(
         crowdrank collect next labels.csv --pairs pool.csv --budget 100 -o requests.csv
         crowdrank collect next labels.csv --pairs pool.csv --budget 20 -p ndcg@10 --to toloka -o tasks.tsv
     """
-    from crowdrank._files import check_output_file, locked, one_step, recover
+    from crowdrank._files import check_output_file, locked, recover, write_together
     from crowdrank.collection.merge_batch import read_round
     from crowdrank.collection.platforms import check_requests, write_requests
     from crowdrank.collection.request_ledger import OutstandingRequests, ledger_of
@@ -117,7 +117,7 @@ def collect_next(
         outstanding = listed.where(pending)
         wanted = chosen.next(pool, so_far, fitted, terms, outstanding)
         if output is not None:
-            with one_step(ledger):
+            with write_together(ledger):
                 write_requests(wanted, output, requests.to, csv_safe=requests.csv_safe)
                 if len(wanted) or again:
                     listed.and_then(OutstandingRequests.of(wanted, so_far)).write(ledger)

@@ -133,7 +133,7 @@ def _visible_cell(cell: str | Text) -> str | Text:
     if isinstance(cell, str):
         return visible(cell)
     styled = cell.copy()
-    styled.plain = visible(cell.plain, keep="\n")
+    styled.plain = visible(cell.plain, keep_characters="\n")
     return styled
 
 

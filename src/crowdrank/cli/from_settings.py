@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from crowdrank._options import check_choices, members, option_fields, option_name
+from crowdrank._options import check_choices, option_fields, option_name, union_members
 from crowdrank.cli.messages import Command
 from crowdrank.errors import parameter_prefix
 
@@ -60,7 +60,7 @@ class FieldsOf:
         return [self._parameter(field, hint) for field, hint in self.fields()]
 
     def _parameter(self, field: Field[Any], hint: Any) -> inspect.Parameter:
-        more, kind, about = dict(field.metadata["more"]), members(hint)[0], field.metadata["help"]
+        more, kind, about = dict(field.metadata["more"]), union_members(hint)[0], field.metadata["help"]
         if get_origin(kind) is Literal:  # the dataclass checks the value
             choices = "|".join(get_args(kind))
             if len(choices) <= MAX_CHOICES_LENGTH:

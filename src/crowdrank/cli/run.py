@@ -17,7 +17,7 @@ from crowdrank.cli.from_settings import FieldsOf, GivenOptions
 from crowdrank.cli.model_settings import parse_settings
 from crowdrank.cli.report import write_run_report
 from crowdrank.consensus import get_aggregator
-from crowdrank.errors import Fix, UsageError, interrupt_in
+from crowdrank.errors import Fix, UsageError, find_interrupt
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 from crowdrank.pipeline.config import RunConfig, RunFiles, read_config
 from crowdrank.pipeline.settings import Settings
@@ -81,7 +81,7 @@ def run(
     try:
         _run(task, output, computation, command, json=json)
     except (KeyboardInterrupt, SystemError) as problem:
-        if (interrupt := interrupt_in(problem)) is None:
+        if (interrupt := find_interrupt(problem)) is None:
             raise
         interrupt.add_note(f"Finished stages are kept in {output}: the same command continues from there.")
         raise interrupt from None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from crowdrank._base import require_whole
+from crowdrank._base import require_integer
 from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
@@ -40,7 +40,7 @@ class RankerOptions:
     def build(self, n_jobs: int | None) -> Ranker:
         """Return the ranker, not fitted."""
         if n_jobs is not None:
-            require_whole("n_jobs", n_jobs, 1)
+            require_integer("n_jobs", n_jobs, 1)
         ranker = get_ranker(self.ranker).set_params(random_state=self.random_state)
         if "n_jobs" in ranker.get_params(deep=False):
             ranker.set_params(n_jobs=n_jobs)

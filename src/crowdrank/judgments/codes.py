@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from crowdrank._saved import Fields, is_text, is_whole, require, require_array, require_range
+from crowdrank._saved import Fields, is_integer, is_text, require, require_array, require_range
 from crowdrank.errors import Message
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AssessorTable, Judgments, ReadReport
@@ -102,7 +102,7 @@ def _check_map(scale: Scale, codes: tuple[int, ...] | None, common: Scale | None
         return
     require(common is not None and len(codes) == len(scale), f"the map of the scale {scale} does not fit it")
     assert common is not None
-    on_scale = all(is_whole(code) and 0 <= code < len(common) for code in codes)
+    on_scale = all(is_integer(code) and 0 <= code < len(common) for code in codes)
     require(on_scale and list(codes) == sorted(codes), f"the map of the scale {scale} is not on the common scale")
 
 
@@ -139,15 +139,17 @@ def report_from(stored: dict[str, Any]) -> ReadReport:
     about, names = Fields(stored), {field.name for field in fields(ReadReport)}
     require(set(stored) == names, "the read report is incomplete")
     counts, texts = about.object("skipped"), {name: about.object(name) for name in ("units", "columns")}
-    require(all(is_text(key) and is_whole(value) for key, value in counts.items()), "skipped is not a table of counts")
+    require(
+        all(is_text(key) and is_integer(value) for key, value in counts.items()), "skipped is not a table of counts"
+    )
     for name, table in texts.items():
         require(all(map(is_text, (*table, *table.values()))), f"{name} is not a table of texts")
     return ReadReport(
-        rows=about.whole("rows"),
+        rows=about.integer("rows"),
         skipped=counts,
         examples={str(reason): message_from(example) for reason, example in about.object("examples").items()},
-        repeats=about.whole("repeats"),
-        excluded=about.whole("excluded"),
+        repeats=about.integer("repeats"),
+        excluded=about.integer("excluded"),
         guessed=about.flag("guessed"),
         notes=tuple(map(message_from, about.sequence("notes"))),
         **texts,

@@ -334,7 +334,7 @@ def _shard_from(stored: Any) -> StoredShard:
     names = [field.name for field in fields(StoredShard)]
     require(set(about.values) == set(names), "a shard is incomplete")
     most = dict.fromkeys(names, MAX_ROWS) | {"number": MAX_SHARDS}
-    numbers = {name: about.whole(name, high=most[name]) for name in names if name != "digest"}
+    numbers = {name: about.integer(name, maximum=most[name]) for name in names if name != "digest"}
     return StoredShard(**numbers, digest=about.text("digest"))
 
 

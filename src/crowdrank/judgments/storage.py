@@ -108,7 +108,7 @@ def _load(path: str | Path) -> Judgments:
         table = read_parquet(file)
     require(b"crowdrank" in (table.schema.metadata or {}), "its metadata are missing")
     about = Fields.parse(table.schema.metadata[b"crowdrank"], "the metadata")
-    version = about.whole("format")
+    version = about.integer("format")
     require(version == FORMAT, f"it is in format {version}, and this version reads format {FORMAT}")
     column = {name: table[name].combine_chunks() for name in table.column_names}
     query, document, assessor = (_codes(column, name, pa.int32()) for name in ("query", "document", "assessor"))
