@@ -32,7 +32,7 @@ def compare(
     *,
     scoring: o.Scoring,
     gold_reading: o.GoldReading,
-    limit: o.SizeLimit,
+    size_limit: o.SizeLimit,
     per_query: o.PerQuery = None,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,

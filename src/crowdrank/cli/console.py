@@ -112,7 +112,10 @@ def print_table(table: pa.Table, title: str = "", max_rows: int = 10, total_rows
 
 
 def print_cells(
-    column_names: Sequence[str], rows: Sequence[Sequence[str | Text]], left_aligned: Sequence[bool], title: str = ""
+    column_names: Sequence[str],
+    cell_rows: Sequence[Sequence[str | Text]],
+    left_aligned: Sequence[bool],
+    title: str = "",
 ) -> None:
     """Print a table of cells; `left_aligned` has one entry per column. A styled or multi-line cell is a rich Text."""
     from rich import box
@@ -122,7 +125,7 @@ def print_cells(
     shown = Table(title=visible(title) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name, is_left in zip(column_names, left_aligned, strict=True):
         shown.add_column(visible(name), justify="left" if is_left else "right", overflow="fold")
-    for row in rows:
+    for row in cell_rows:
         shown.add_row(*map(_escape_cell, row))
     # A pipe has no width: long rows must not be folded there.
     width = None if sys.stdout.isatty() else 10_000

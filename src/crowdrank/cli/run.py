@@ -96,23 +96,25 @@ def _merge_options(config_path: Path | None, options: CommandLineOptions, model_
     return merged
 
 
-def _read_inputs(task: RunConfig) -> tuple[Any, ...]:
+def _read_inputs(run_config: RunConfig) -> tuple[Any, ...]:
     """Read the input files; print which columns were read, notes and skipped rows."""
-    inputs = task.read()
-    print_read_report(replace(inputs[0].report, skipped={}), task.files.judgments)  # the run notes rows that it skips
-    if inputs[2] is not None and task.files.expert is not None:
-        print_read_report(inputs[2].report, [task.files.expert])
+    inputs = run_config.read()
+    print_read_report(
+        replace(inputs[0].report, skipped={}), run_config.files.judgments
+    )  # the run notes rows that it skips
+    if inputs[2] is not None and run_config.files.expert is not None:
+        print_read_report(inputs[2].report, [run_config.files.expert])
     return inputs
 
 
 def _run_and_print(
-    task: RunConfig, output_folder: Path, computation: o.EngineOptions, command: str, *, json: bool
+    run_config: RunConfig, output_folder: Path, computation: o.EngineOptions, command: str, *, json: bool
 ) -> None:
     from crowdrank.pipeline.provenance import Origin
     from crowdrank.pipeline.run import run as run_pipeline
 
     with computation.open() as engine:
-        inputs = _read_inputs(task)
+        inputs = _read_inputs(run_config)
         result = run_pipeline(
             *inputs,
             output=output_folder,
@@ -120,7 +122,7 @@ def _run_and_print(
             engine=None if computation.engine == "local" else engine,
             origin=Origin(command),
             report=partial(write_run_report, shown_as=output_folder),
-            **vars(task.settings),
+            **vars(run_config.settings),
         )
     print_run(result, output_folder, json=json)
 

@@ -99,7 +99,7 @@ def train(
     validation: Annotated[ValidationOptions, FieldsOf(ValidationOptions, "Validation")],
     computation: Annotated[TrainingEngine, FieldsOf(TrainingEngine, o.COMPUTATION)],
     reading: o.FeatureReading,
-    limit: o.SizeLimit,
+    size_limit: o.SizeLimit,
     json: o.AsJson = False,
 ) -> None:
     """Train a ranker on features and labels.
@@ -140,7 +140,7 @@ def train(
 
 
 def _split_for_validation(
-    rows: Instances,
+    instances: Instances,
     features: Features,
     labels: LabelOptions,
     validation: ValidationOptions,
@@ -152,18 +152,18 @@ def _split_for_validation(
 
     text, files = validation.validation, validation.validation_features
     if text is not None and (share := _parse_share(text)) is not None:
-        return rows.split(share, random_state)
+        return instances.split(share, random_state)
     if text is None and not files:
-        return rows, None
+        return instances, None
     table = padded(join_features(files, reading.format, reading.columns), features.names) if files else features
     unweighted = replace(labels, weights=None)
     held_out = _join_labels(table, None if text is None else Path(text), unweighted)
-    _require_distinct_queries(rows, held_out)
-    return rows, held_out
+    _require_distinct_queries(instances, held_out)
+    return instances, held_out
 
 
-def _fit(model: Ranker, rows: Instances, held_out: Instances | None, computation: o.EngineOptions) -> None:
-    arguments = {**rows.arguments, "eval_set": None if held_out is None else held_out.eval_set, "progress": True}
+def _fit(model: Ranker, instances: Instances, held_out: Instances | None, computation: o.EngineOptions) -> None:
+    arguments = {**instances.arguments, "eval_set": None if held_out is None else held_out.eval_set, "progress": True}
     if computation.engine == "local":
         model.fit(**arguments)
         return
@@ -205,18 +205,18 @@ def _parse_share(text: str) -> float | None:
     return share
 
 
-def _require_distinct_queries(rows: Instances, held_out: Instances) -> None:
+def _require_distinct_queries(instances: Instances, held_out: Instances) -> None:
     """Raise UsageError if a query is used for both training and validation."""
     from crowdrank.judgments import ids
 
-    shared = int((ids.match(rows.features.query.unique(), held_out.features.query.unique()) >= 0).sum())
+    shared = int((ids.match(instances.features.query.unique(), held_out.features.query.unique()) >= 0).sum())
     if shared:
         verb = "is" if shared == 1 else "are"
         problem = f"{counted(shared, 'query')} of the validation labels {verb} also trained on"
         raise UsageError(problem, fix="remove them from one of the two")
 
 
-def _require_gains(model: Ranker, rows: Instances, held_out: Instances | None) -> None:
+def _require_gains(model: Ranker, instances: Instances, held_out: Instances | None) -> None:
     """Raise an error that names the document if a label has no gain; the error of the ranker names only the row."""
     from crowdrank.errors import shown
     from crowdrank.evaluation.measures import parse_gains
@@ -226,7 +226,7 @@ def _require_gains(model: Ranker, rows: Instances, held_out: Instances | None) -
     gains = parse_gains(settings.get("gains", "exponential"))
     # Linear rankers and pairs without a measure are trained on any number; validation always needs gains.
     needs_gains = "mu" not in settings and settings.get("measure", "nDCG") is not None
-    for part in (rows if needs_gains else None, held_out):
+    for part in (instances if needs_gains else None, held_out):
         if part is not None and part.y.ndim == 1:
             ids = part.features.document.to_pylist(), part.features.query.to_pylist()
 
@@ -237,13 +237,13 @@ def _require_gains(model: Ranker, rows: Instances, held_out: Instances | None) -
 
 
 def _summary(
-    ranker_name: str, model: Ranker, rows: Instances, held_out: Instances | None, output_folder: Path
+    ranker_name: str, model: Ranker, instances: Instances, held_out: Instances | None, output_folder: Path
 ) -> dict[str, Any]:
     order = sorted(zip(model.importances_.tolist(), model.feature_names_in_, strict=True), key=lambda pair: -pair[0])
     return {
         "ranker": ranker_name,
-        "rows": len(rows),
-        "queries": len(rows.features.query.unique()),
+        "rows": len(instances),
+        "queries": len(instances.features.query.unique()),
         "features": len(model.feature_names_in_),
         "validation_queries": 0 if held_out is None else len(held_out.features.query.unique()),
         "validation_query_ids": list(model.validation_queries_),
@@ -252,7 +252,7 @@ def _summary(
         "rounds": getattr(model, "best_iteration_", None),
         "settings": {key: str(value) for key, value in model.get_params(deep=False).items()},
         "importances": {feature: share for share, feature in order},
-        "notes": [*rows.counts.notes(), *_validation_note(model)],
+        "notes": [*instances.counts.notes(), *_validation_note(model)],
         "output": str(output_folder),
     }
 

@@ -162,10 +162,12 @@ class DaskPasses(Generic[ShardT]):
             wait(parts)  # type: ignore[no-untyped-call]  # before what was sent is released
         self._parts = parts
 
-    def _send(self, data: T, worker: str | None = None) -> Future[T]:
+    def _send(self, data: T, worker_address: str | None = None) -> Future[T]:
         """Send data to a worker (by default any); return a future of the data there."""
         future: Future[T]
-        (future,) = self.client.scatter([data], workers=None if worker is None else [worker], hash=False)
+        (future,) = self.client.scatter(
+            [data], workers=None if worker_address is None else [worker_address], hash=False
+        )
         return future
 
     def _broadcast(self, theta: Arrays | None) -> list[Future[Arrays | None]]:
