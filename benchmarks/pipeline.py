@@ -38,9 +38,9 @@ def _sizes(share: float) -> dict[str, Any]:
     report_times = [time.monotonic()]
     report = ProgressBar.__call__
 
-    def timed_report(self: ProgressBar, iteration: int, total: int, objective: float) -> None:
+    def timed_report(self: ProgressBar, iteration: int, n_iterations: int, objective: float) -> None:
         report_times.append(time.monotonic())
-        report(self, iteration, total, objective)
+        report(self, iteration, n_iterations, objective)
 
     ProgressBar.__call__ = timed_report  # type: ignore[method-assign]  # this process runs nothing else
     start, before = time.monotonic(), peak_bytes()

@@ -12,7 +12,7 @@ import typer
 
 import crowdrank
 from crowdrank._files import check_output_file, write_file
-from crowdrank._progress import QUIET_SECONDS
+from crowdrank._progress import SECONDS_BEFORE_BAR
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_json, print_line, print_status
 from crowdrank.errors import OutputError, UsageError
@@ -114,7 +114,7 @@ def teller(name: str) -> Callable[[str], None]:
     began = time.monotonic()
 
     def tell(doing: str) -> None:
-        if time.monotonic() - began > QUIET_SECONDS:
+        if time.monotonic() - began > SECONDS_BEFORE_BAR:
             print_status(f"{name}: {doing}")
 
     return tell

@@ -19,7 +19,7 @@ import pytest
 
 from crowdrank import _disk
 from crowdrank._disk import ScratchFolder
-from crowdrank._files import CACHE, MANIFEST, check_output_file, locked, one_step, recover, write_file
+from crowdrank._files import CACHE, MANIFEST, check_output_file, locked, recover, write_file, write_together
 from crowdrank._folders import FolderKind, check_output_folder, open_folder, remove_folder, update_folder, write_folder
 from crowdrank.errors import CrowdrankError, InputError, OutputError
 
@@ -168,7 +168,7 @@ def test_a_failed_write_leaves_the_old_folder(problem: BaseException, tmp_path: 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_folder_replaces_a_folder(at_once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not at_once:
-        monkeypatch.setattr(_disk, "_system_exchange", lambda: None)
+        monkeypatch.setattr(_disk, "_exchange_system_call", lambda: None)
     path = tmp_path / "model"
     make_folder(path, "old")
     make_folder(path, "new")
@@ -195,7 +195,7 @@ def test_a_failed_rename_brings_the_old_folder_back(tmp_path: Path, monkeypatch:
             raise OSError(errno.EIO, "Input/output error")
         rename(one, other)
 
-    monkeypatch.setattr(_disk, "_system_exchange", lambda: None)
+    monkeypatch.setattr(_disk, "_exchange_system_call", lambda: None)
     monkeypatch.setattr(os, "rename", fail)
     with refused("write-failed"):
         make_folder(path, "new")
@@ -276,7 +276,7 @@ def test_the_current_folder_is_not_replaced(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("at_once", [True, False])
 def test_the_cache_moves_to_the_new_folder(at_once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not at_once:
-        monkeypatch.setattr(_disk, "_system_exchange", lambda: None)
+        monkeypatch.setattr(_disk, "_exchange_system_call", lambda: None)
     path = tmp_path / "out"
     with write_folder(path, CACHED) as draft:
         (draft / CACHE).mkdir()
@@ -345,7 +345,7 @@ def test_one_file_of_a_folder_is_replaced_with_its_digest(tmp_path: Path) -> Non
 
 
 def write_both(folder: Path, text: str) -> None:
-    with one_step(folder / "a.txt"):
+    with write_together(folder / "a.txt"):
         for name in ("a.txt", "b.txt"):
             with write_file(folder / name) as draft:
                 draft.write_text(text)
@@ -360,7 +360,7 @@ def test_a_failed_step_changes_nothing(tmp_path: Path) -> None:
     write_both(tmp_path, "old")
 
     def fail() -> None:
-        with one_step(tmp_path / "a.txt"):
+        with write_together(tmp_path / "a.txt"):
             with write_file(tmp_path / "a.txt") as draft:
                 draft.write_text("new")
             fail_in_file(tmp_path / "b.txt", OSError(errno.ENOSPC, "No space left"))

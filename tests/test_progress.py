@@ -11,7 +11,7 @@ from crowdrank._progress import ProgressBar
 
 def test_a_bar_is_whole_before_another_thread_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
-    half_open, used, opened = threading.Event(), threading.Event(), ProgressBar._open
+    half_open, used, opened = threading.Event(), threading.Event(), ProgressBar._open_bar
 
     def slowly(bar: ProgressBar, most: int) -> None:
         opened(bar, most)
@@ -20,7 +20,7 @@ def test_a_bar_is_whole_before_another_thread_uses_it(monkeypatch: pytest.Monkey
         used.wait(0.2)  # the other thread comes by while the bar has no task
         bar._task = task
 
-    monkeypatch.setattr(ProgressBar, "_open", slowly)
+    monkeypatch.setattr(ProgressBar, "_open_bar", slowly)
     problems: list[KeyError] = []
 
     def come_by(bar: ProgressBar) -> None:

@@ -76,7 +76,7 @@ def test_nothing_that_a_terminal_obeys_is_left(char: str) -> None:
 def test_other_text_is_left_alone() -> None:
     for text in ("d_1", "häß", "日本語", "नमस्ते", "👩\u200d🔬", "C:\\x1b", " "):
         assert visible(text) == text
-    assert visible("a\n\tb\x1b", keep="\n\t") == "a\n\tb\\x1b"
+    assert visible("a\n\tb\x1b", keep_characters="\n\t") == "a\n\tb\\x1b"
 
 
 def markdown_it(text: str) -> str:

@@ -131,9 +131,9 @@ _LOCATIONS = {
     "validate": "judgments.validation",
     "write_report": "reports.page",
 }
-"""Module of each public name."""
+"""Module that defines each public name, relative to the package."""
 _MODULES = {"charts": "reports.charts", "constraints": "constraints", "errors": "errors", "testing": "testing"}
-"""Public modules."""
+"""Path of each public module, relative to the package."""
 __all__ = sorted([*_LOCATIONS, *_MODULES])
 
 

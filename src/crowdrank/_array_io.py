@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._saved import LARGEST_WHOLE, read_parquet, require
+from crowdrank._saved import MAX_SAVED_INTEGER, read_parquet, require
 from crowdrank._typing import Arrays
 
-DTYPES = ("<f8", "<f4", "<i8", "<i4", "|i1", "|b1")
-"""Types of the arrays that models and rankers save."""
-MAX_AXES = 8
-"""Maximum number of dimensions of an array."""
+SAVED_DTYPES = ("<f8", "<f4", "<i8", "<i4", "|i1", "|b1")
+"""NumPy dtypes that saved arrays can have."""
+MAX_DIMENSIONS = 8
+"""Maximum number of dimensions of a saved array."""
 
 
 def arrays_to_table(arrays: Arrays) -> pa.Table:
@@ -34,20 +34,22 @@ def arrays_to_table(arrays: Arrays) -> pa.Table:
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read a Parquet file with a table of :func:`arrays_to_table`."""
+    """Read arrays from a Parquet file that holds a table made by :func:`arrays_to_table`."""
     return arrays_from_table(read_parquet(path))
 
 
 def arrays_from_table(table: pa.Table) -> Arrays:
-    """Return the arrays of a table; raise ValueError if a type, a shape and the number of bytes do not match."""
+    """Return the arrays by name; raise ValueError if dtype, shape and number of bytes of one are inconsistent."""
     require(table.column_names == ["name", "dtype", "shape", "bytes"], "it is not a table of arrays")
     arrays: Arrays = {}
     for name, dtype, shape, data in zip(*(column.to_pylist() for column in table.columns), strict=True):
         require(isinstance(name, str) and name not in arrays, "the name of an array is missing or occurs twice")
-        require(dtype in DTYPES, f"the array {name} has another type")
+        require(dtype in SAVED_DTYPES, f"the array {name} has another type")
         require(isinstance(data, bytes) and isinstance(shape, list), f"the array {name} is incomplete")
-        sizes = [size for size in shape if isinstance(size, int) and 0 <= size <= LARGEST_WHOLE]
+        sizes = [size for size in shape if isinstance(size, int) and 0 <= size <= MAX_SAVED_INTEGER]
         expected = math.prod(sizes) * np.dtype(dtype).itemsize
-        require(len(sizes) == len(shape) <= MAX_AXES and expected == len(data), f"the array {name} has another shape")
+        require(
+            len(sizes) == len(shape) <= MAX_DIMENSIONS and expected == len(data), f"the array {name} has another shape"
+        )
         arrays[name] = np.frombuffer(data, dtype).reshape(sizes).copy()
     return arrays

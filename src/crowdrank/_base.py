@@ -1,4 +1,4 @@
-"""Base of estimators: parameters by name, and what scikit-learn asks of an estimator."""
+"""Base class of estimators: access to parameters by name, and compatibility with scikit-learn."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from crowdrank.constraints import Constraint, Constraints, Number, OneOf, check_
 from crowdrank.errors import NotFittedError, UsageError, near, shown
 
 OPTION_NAMES = {"random_state": "seed", "n_jobs": "threads"}
-"""Names on the command line and in TOML files of parameters that have another name in Python."""
+"""Option name (command line and TOML files) of each Python parameter whose option has a different name."""
 
 
-def require_whole(name: str, value: object, low: int) -> None:
-    """Raise UsageError unless the value is a whole number of at least `low`."""
-    check_parameter(name, value, [Number(low, integer=True)])
+def require_integer(name: str, value: object, minimum: int) -> None:
+    """Raise UsageError unless a parameter's value is an integer of at least `minimum`."""
+    check_parameter(name, value, [Number(minimum, integer=True)])
 
 
-def require_number(name: str, value: object, low: float, *, above: bool = False) -> None:
-    """Raise UsageError unless the value is a finite number of at least `low` (or above `low`)."""
-    check_parameter(name, value, [Number(low, above=above)])
+def require_number(name: str, value: object, minimum: float, *, exclusive: bool = False) -> None:
+    """Raise UsageError unless a parameter's value is finite and at least (if `exclusive`: above) `minimum`."""
+    check_parameter(name, value, [Number(minimum, above=exclusive)])
 
 
-def require_one_of(name: str, value: object, known: Iterable[object]) -> None:
-    """Raise UsageError unless the value is one of the known values."""
-    check_parameter(name, value, [OneOf(*known)])
+def require_one_of(name: str, value: object, choices: Iterable[object]) -> None:
+    """Raise UsageError unless a parameter's value is one of the choices."""
+    check_parameter(name, value, [OneOf(*choices)])
 
 
 class Estimator:
-    """Base of everything that has parameters; works with scikit-learn and does not need it.
+    """Base class of all estimators; compatible with scikit-learn, which need not be installed.
 
     A subclass stores the arguments of its constructor under their names and does nothing else there. It declares the
     valid values in `_parameter_constraints`; constraints of base classes apply too. Attributes that a fit sets end
@@ -51,7 +51,7 @@ class Estimator:
 
     _parameter_constraints: ClassVar[Constraints] = {}
     _metadata_request: dict[str, dict[str, bool | str | None]]
-    """Metadata that scikit-learn is asked to pass to methods, as set by `set_fit_request` and its siblings."""
+    """Metadata routing requests of scikit-learn by method, as set by `set_fit_request` and its siblings."""
 
     # Parameters.
 
@@ -63,7 +63,7 @@ class Estimator:
         """Return the arguments of the constructor.
 
         Args:
-            deep: include the parameters of estimators among them, as `ranker__n_estimators`, or `members__0__mu`
+            deep: include the parameters of nested estimators, as `ranker__n_estimators`, or `members__0__mu`
                 for estimators in a list.
 
         """
@@ -75,7 +75,7 @@ class Estimator:
         return parameters
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change arguments of the constructor, all of them or, if a name is unknown, none.
+        """Set parameters of the constructor; if a name is unknown, change nothing.
 
         Raises:
             UsageError: there is no parameter of that name.
@@ -87,16 +87,16 @@ class Estimator:
 
     def _assignments(self, parameters: Mapping[str, Any]) -> Iterator[tuple[Estimator, str, Any]]:
         """Yield the estimator, name and value of every parameter to set; raise UsageError for an unknown name."""
-        inner: dict[str, dict[str, Any]] = {}
+        nested_parameters: dict[str, dict[str, Any]] = {}
         for path, value in parameters.items():
             name, _, rest = path.partition("__")
             if name not in self._parameter_names():
                 raise self._unknown_parameter(name)
             if rest:
-                inner.setdefault(name, {})[rest] = value
+                nested_parameters.setdefault(name, {})[rest] = value
             else:
                 yield self, name, value
-        for name, nested in inner.items():
+        for name, nested in nested_parameters.items():
             for path, estimator in _nested_estimators(name, parameters.get(name, getattr(self, name))):
                 prefix = path[len(name) + 2 :] + "__" if path != name else ""
                 own = [one for one in nested if one.startswith(prefix)]
@@ -131,16 +131,16 @@ class Estimator:
     # scikit-learn.
 
     def unfitted(self) -> Self:
-        """Return an estimator with the same parameters that is not fitted; estimators among them are copied too."""
+        """Return an unfitted copy with the same parameters; nested estimators are copied unfitted too."""
         kept = self._fitted_parameters()
         parameters = self.get_params(deep=False)
-        made = type(self)(**{name: one if name in kept else _copied(one) for name, one in parameters.items()})
+        made = type(self)(**{name: one if name in kept else _unfitted_copy(one) for name, one in parameters.items()})
         if "_metadata_request" in vars(self):
             made._metadata_request = copy.deepcopy(self._metadata_request)
         return made
 
     def _fitted_parameters(self) -> tuple[str, ...]:
-        """Return the names of parameters whose estimators are used as they were fitted; copies share them."""
+        """Return the names of parameters that hold a fitted estimator, which `unfitted` shares instead of copying."""
         return ()
 
     def __sklearn_clone__(self) -> Self:
@@ -152,7 +152,7 @@ class Estimator:
         return Tags(estimator_type=None, target_tags=TargetTags(required=False))
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Return whether the estimator has attributes that a fit sets."""
+        """Return whether the estimator is fitted: it has a public attribute that ends with an underscore."""
         return any(name.endswith("_") and not name.startswith("_") for name in vars(self))
 
     def _require_fitted(self) -> None:
@@ -161,34 +161,34 @@ class Estimator:
 
 
 def _nested_estimators(name: str, value: object) -> Iterator[tuple[str, Estimator]]:
-    """Yield the estimators that are the value of a parameter or in a list that is, with the prefix of their names."""
+    """Yield each estimator in a parameter's value (itself or a list item) with the prefix of its parameter names."""
     if isinstance(value, Estimator):
         yield name, value
     elif isinstance(value, list | tuple):
         yield from ((f"{name}__{place}", one) for place, one in enumerate(value) if isinstance(one, Estimator))
 
 
-def _copied(value: Any) -> Any:
+def _unfitted_copy(value: Any) -> Any:
     if isinstance(value, Estimator):
         return value.unfitted()
     if isinstance(value, list | tuple):
-        return type(value)(map(_copied, value))
+        return type(value)(map(_unfitted_copy, value))
     return copy.deepcopy(value)
 
 
-def load_class(package: str, location: str) -> Any:
-    """Return the class at a location such as `gda.GDA` in a package of crowdrank; its module is loaded now.
+def load_class(package: str, class_path: str) -> Any:
+    """Import and return a class of a crowdrank package by its path in the package, such as `gda.GDA`.
 
     >>> load_class("consensus", "votes.Average").__name__
     'Average'
     """
-    module, name = location.split(".")
+    module, name = class_path.split(".")
     return getattr(importlib.import_module(f"crowdrank.{package}.{module}"), name)
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for a name that is not in a table of models, rankers or policies."""
+def unknown_name(category: str, name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for an unknown name of a category such as "ranker"; it lists the known names."""
     known = list(known)
     return UsageError(
-        f"There is no {what} {shown(name)}{near(name, known)}; take one of: {', '.join(known)}", kind="unknown-name"
+        f"There is no {category} {shown(name)}{near(name, known)}; take one of: {', '.join(known)}", kind="unknown-name"
     )

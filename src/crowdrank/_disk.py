@@ -1,4 +1,4 @@
-"""Names, locks, flushing and renaming of files; the building blocks of `_files.py` and `_folders.py`."""
+"""Low-level file operations (temporary names, locks, flushing, renaming) for `_files.py` and `_folders.py`."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ else:
     import fcntl
 
 MAX_NAME_BYTES = 180
-"""Maximum number of bytes of a file name that the names of its temporary files repeat; a longer one is hashed."""
-SCRATCH_NAME = re.compile(r"crowdrank-\w{8}\.scratch")
-"""Pattern of the names of temporary folders."""
-_SCRATCH_LOCK = ".lock"
-_MIN_AGE_SECONDS = 60.0
-"""Minimum age at which an empty temporary folder is deleted; its process may not have locked a newer one yet."""
+"""Maximum length in bytes of an output's name in the names of its temporary files; a longer name is hashed."""
+SCRATCH_NAME_PATTERN = re.compile(r"crowdrank-\w{8}\.scratch")
+"""Pattern of the names of scratch folders, which are temporary."""
+_SCRATCH_LOCK_NAME = ".lock"
+_MIN_SCRATCH_AGE_SECONDS = 60.0
+"""Minimum age at which an empty scratch folder is deleted; a newer one may be about to be locked by its process."""
 
 
 # Names and messages.
 
 
 def resolve_links(path: str | Path) -> Path:
-    """Return the absolute path without symbolic links: writing there keeps the link and replaces its target."""
+    """Return the absolute path with symbolic links resolved, so that writing replaces the link's target."""
     return Path(os.path.realpath(path))
 
 
 def temporary_prefix(target: Path) -> str:
-    """Return the prefix of the names of an output's temporary files."""
+    """Return the prefix that the names of all temporary files of an output have."""
     name = target.name
     if len(os.fsencode(name)) > MAX_NAME_BYTES:
         name = hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()
@@ -52,18 +52,18 @@ def temporary_prefix(target: Path) -> str:
 
 
 def temporary_path(target: Path, suffix: str) -> Path:
-    """Return the path of a temporary file in the folder of an output."""
+    """Return the path of a temporary file beside an output."""
     return target.parent / f"{temporary_prefix(target)}.{suffix}"
 
 
 def new_draft_path(target: Path) -> Path:
-    """Return a new, unique path for the draft of an output."""
+    """Return a new, unique path for a draft: the new content of an output before it replaces the old one."""
     return temporary_path(target, f"{secrets.token_hex(8)}.draft")
 
 
-def error_text(problem: BaseException) -> str:
-    """Return the text of an error without its number and file name."""
-    return (problem.strerror if isinstance(problem, OSError) else None) or str(problem).split("\n")[0]
+def error_text(error: BaseException) -> str:
+    """Return the text of an exception, for an OSError without error number and file name."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error).split("\n")[0]
 
 
 def write_error(path: str | Path, reason: str, *, kind: str = "output", fix: str | Sequence[str] = ()) -> OutputError:
@@ -75,13 +75,13 @@ def write_error(path: str | Path, reason: str, *, kind: str = "output", fix: str
     return OutputError(f"cannot be written: {reason}", source=str(path), kind=kind, fix=fix)
 
 
-def failed_write(path: str | Path, problem: OSError) -> OutputError:
-    """Return the error for a write that the system refused, before anything was changed."""
-    return write_error(path, f"{error_text(problem)} (nothing was changed)", kind="write-failed")
+def failed_write_error(path: str | Path, os_error: OSError) -> OutputError:
+    """Return the error for a write that the operating system refused before anything was changed."""
+    return write_error(path, f"{error_text(os_error)} (nothing was changed)", kind="write-failed")
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 digest of a file, or "" if there is none."""
+    """Return the SHA-256 digest of a file, or an empty string if the file does not exist."""
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -90,7 +90,7 @@ def file_digest(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; raise OSError or ValueError if that fails, also if its values are nested too deeply."""
+    """Read a JSON file; raise OSError if it cannot be read, ValueError if it is invalid or nested too deeply."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError as problem:
@@ -102,19 +102,19 @@ def read_json(path: Path) -> Any:
 
 if sys.platform == "win32":
 
-    def try_lock(handle: int) -> bool:
-        """Lock an open file, unless another process has it locked; return whether it is locked now."""
+    def try_lock(descriptor: int) -> bool:
+        """Try to lock an open file; return False if another process has locked it."""
         try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError:
             return False
         return True
 else:
 
-    def try_lock(handle: int) -> bool:
-        """Lock an open file, unless another process or thread has it locked; return whether it is locked now."""
+    def try_lock(descriptor: int) -> bool:
+        """Try to lock an open file; return False if another process or thread has locked it."""
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
@@ -123,19 +123,19 @@ else:
 # Renaming and flushing.
 
 
-def exchange_folders(draft: Path, target: Path, keep: str) -> Path:
-    """Replace a folder, which need not exist, by a draft; return the path at which the old folder is now.
+def exchange_folders(draft: Path, target: Path, kept_subfolder: str) -> Path:
+    """Replace a folder, which need not exist, by a draft; return the new path of the old folder.
 
-    The subfolder `keep` of the old folder moves to the new one first; if the process dies after that, recovery moves it
-    back. Where the system cannot exchange two folders in one step, the old one is renamed first, and recovery renames
-    it back if the new one did not take its place.
+    The subfolder `kept_subfolder` of the old folder moves to the draft first; if the process dies after that, recovery
+    moves it back. If the system cannot exchange two folders in one step, the old one is renamed first, and recovery
+    renames it back if the draft did not take its place.
     """
     if not target.exists():
         draft.rename(target)
         return draft
-    moved = (target / keep).is_dir() and not (draft / keep).exists()
+    moved = (target / kept_subfolder).is_dir() and not (draft / kept_subfolder).exists()
     if moved:
-        (target / keep).rename(draft / keep)
+        (target / kept_subfolder).rename(draft / kept_subfolder)
     old = draft
     try:
         if not _exchange_atomically(draft, target):
@@ -148,27 +148,27 @@ def exchange_folders(draft: Path, target: Path, keep: str) -> Path:
                     old.rename(target)
                 raise
     except BaseException:
-        if moved and not (target / keep).exists():  # unless the exchange succeeded before the interrupt
-            (draft / keep).rename(target / keep)
+        if moved and not (target / kept_subfolder).exists():  # unless the exchange succeeded before the interrupt
+            (draft / kept_subfolder).rename(target / kept_subfolder)
         raise
     return old
 
 
-def _exchange_atomically(one: Path, other: Path) -> bool:
-    """Exchange two paths atomically; return False where the system or the file system cannot."""
-    exchange = _system_exchange()
+def _exchange_atomically(first: Path, second: Path) -> bool:
+    """Exchange two paths atomically; return False if the operating system or file system does not support it."""
+    exchange = _exchange_system_call()
     if exchange is None:
         return False
-    if exchange(os.fsencode(one), os.fsencode(other)) == 0:
+    if exchange(os.fsencode(first), os.fsencode(second)) == 0:
         return True
-    number = ctypes.get_errno()
-    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+    error_number = ctypes.get_errno()
+    if error_number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
-    raise OSError(number, os.strerror(number), str(other))
+    raise OSError(error_number, os.strerror(error_number), str(second))
 
 
-def _system_exchange() -> Callable[[bytes, bytes], int] | None:
-    """Return the system call that exchanges two paths: renameat2 on Linux, renamex_np on macOS."""
+def _exchange_system_call() -> Callable[[bytes, bytes], int] | None:
+    """Return the system call that exchanges two paths (renameat2 on Linux, renamex_np on macOS), or None."""
     if sys.platform == "win32":
         return None
     library = ctypes.CDLL(None, use_errno=True)
@@ -182,25 +182,25 @@ def _system_exchange() -> Callable[[bytes, bytes], int] | None:
 
 def flush(path: Path) -> None:
     """Flush a file to disk."""
-    handle = os.open(path, os.O_RDWR)
+    descriptor = os.open(path, os.O_RDWR)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush the names in a folder to disk, where the system can."""
+    """Flush the directory entries of a folder to disk, if the file system supports it."""
     if sys.platform == "win32":
         return
-    handle = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     except OSError as problem:
         if problem.errno not in (errno.EINVAL, errno.ENOTSUP):  # this file system cannot flush folders
             raise
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 def flush_tree(folder: Path) -> None:
@@ -212,7 +212,7 @@ def flush_tree(folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a temporary file or folder; one that cannot be deleted now is deleted by a later process."""
+    """Delete a temporary file or folder; ignore errors, because a later process deletes what is left."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -224,7 +224,7 @@ def remove(path: Path) -> None:
 
 
 class ScratchFolder:
-    """Temporary folder, deleted when this object is, at exit or, after a crash, by a later process.
+    """Temporary folder; it is deleted with this object, at exit or, after a crash, by a later process.
 
     >>> scratch = ScratchFolder()
     >>> scratch.path.is_dir(), scratch.close(), scratch.path.exists()
@@ -232,54 +232,54 @@ class ScratchFolder:
     """
 
     def __init__(self, parent: str | Path | None = None) -> None:
-        place = Path(tempfile.gettempdir() if parent is None else parent)
-        _delete_abandoned_scratch(place)
-        self.path, handle = _create_scratch(place)
-        self._finalizer = weakref.finalize(self, _delete_scratch, self.path, handle)
+        parent_path = Path(tempfile.gettempdir() if parent is None else parent)
+        _delete_abandoned_scratch_folders(parent_path)
+        self.path, descriptor = _create_scratch_folder(parent_path)
+        self._finalizer = weakref.finalize(self, _delete_scratch_folder, self.path, descriptor)
 
     def close(self) -> None:
         """Delete the folder now."""
         self._finalizer()
 
 
-def _create_scratch(place: Path) -> tuple[Path, int]:
-    """Create a temporary folder and return it with the descriptor of its locked file."""
-    path = Path(tempfile.mkdtemp(prefix="crowdrank-", suffix=".scratch", dir=place))
-    handle = os.open(path / _SCRATCH_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    try_lock(handle)
-    return path, handle
+def _create_scratch_folder(parent: Path) -> tuple[Path, int]:
+    """Create and lock a scratch folder; return its path and the descriptor of its lock file."""
+    path = Path(tempfile.mkdtemp(prefix="crowdrank-", suffix=".scratch", dir=parent))
+    descriptor = os.open(path / _SCRATCH_LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    try_lock(descriptor)
+    return path, descriptor
 
 
-def _delete_scratch(path: Path, handle: int) -> None:
+def _delete_scratch_folder(path: Path, descriptor: int) -> None:
     if sys.platform == "win32":
-        os.close(handle)
+        os.close(descriptor)
         remove(path)
     else:
         remove(path)
-        os.close(handle)
+        os.close(descriptor)
 
 
-def _delete_abandoned_scratch(place: Path) -> None:
-    """Delete the temporary folders that no running process has locked."""
+def _delete_abandoned_scratch_folders(parent: Path) -> None:
+    """Delete the scratch folders that no running process has locked."""
     if sys.platform == "win32":
         return
-    for path in place.glob("crowdrank-*.scratch"):
-        if not SCRATCH_NAME.fullmatch(path.name) or path.is_symlink():
+    for path in parent.glob("crowdrank-*.scratch"):
+        if not SCRATCH_NAME_PATTERN.fullmatch(path.name) or path.is_symlink():
             continue
         with suppress(OSError):  # another user's, deleted meanwhile, or so new that it has no lock yet
             if path.stat().st_uid != os.getuid():
                 continue
-            handle = os.open(path / _SCRATCH_LOCK, os.O_RDWR)
+            descriptor = os.open(path / _SCRATCH_LOCK_NAME, os.O_RDWR)
             try:
                 # A running process may have created its lock file but not locked it yet.
-                if try_lock(handle) and _is_used_or_old(path):
+                if try_lock(descriptor) and _is_used_or_old(path):
                     remove(path)
             finally:
-                os.close(handle)
+                os.close(descriptor)
 
 
 def _is_used_or_old(path: Path) -> bool:
-    """Return whether a temporary folder contains files or is older than the minimum age."""
-    return time.time() - path.stat().st_mtime > _MIN_AGE_SECONDS or any(
-        one.name != _SCRATCH_LOCK for one in path.iterdir()
+    """Return whether a scratch folder contains files or is older than the minimum age."""
+    return time.time() - path.stat().st_mtime > _MIN_SCRATCH_AGE_SECONDS or any(
+        one.name != _SCRATCH_LOCK_NAME for one in path.iterdir()
     )

@@ -4,7 +4,7 @@ Every output is written as a draft beside its destination, flushed to disk and t
 
     with write_file(path) as draft: ...            # one file
     with write_folder(path, kind) as draft: ...    # one folder, see `_folders.py`
-    with one_step(primary): ...                    # several of these, put in place together
+    with write_together(path): ...                 # several of these, put in place together
 
 Beside the destination NAME there may be these temporary files; the next process that locks NAME completes or removes
 them:
@@ -35,7 +35,7 @@ from typing import Any
 from crowdrank._disk import (
     error_text,
     exchange_folders,
-    failed_write,
+    failed_write_error,
     file_digest,
     flush,
     flush_folder,
@@ -54,13 +54,13 @@ from crowdrank.errors import InputError, OutputError
 MANIFEST = "crowdrank.json"
 """Name of the file that marks a folder as written by crowdrank."""
 CACHE = "stages"
-"""Name of the subfolder that stays when the rest of a folder is replaced."""
-DRAFT_NAME = re.compile(r"\..+\.[0-9a-f]{16}\.(?:draft|old)")
-"""Pattern of the names of drafts."""
-LOCK_SECONDS = 600.0
+"""Name of the cache subfolder, which is kept when the rest of a folder is replaced."""
+DRAFT_NAME_PATTERN = re.compile(r"\..+\.[0-9a-f]{16}\.(?:draft|old)")
+"""Pattern of the names of drafts (new content before it replaces an output) and of replaced folders."""
+MAX_LOCK_WAIT_SECONDS = 600.0
 """Maximum number of seconds to wait for another process that writes the same output."""
-NOTICE_SECONDS = 2.0
-"""Seconds of waiting for a lock after which a message appears."""
+LOCK_NOTICE_SECONDS = 2.0
+"""Seconds of waiting for a lock before a message is printed."""
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def write_file(path: str | Path) -> Iterator[Path]:
     'done'
     """
     target = resolve_links(path)
-    if inside_draft(target):  # put in place with its folder
+    if is_inside_draft(target):  # put in place with its folder
         yield target
         return
     check_output_file(path)
@@ -90,20 +90,20 @@ def write_file(path: str | Path) -> Iterator[Path]:
 def check_output_file(path: str | Path) -> None:
     """Raise OutputError if a file cannot be written at `path`; call it before long work begins."""
     target = resolve_links(path)
-    check_parent(path, target)
+    check_parent_folder(path, target)
     if target.is_dir():
         raise write_error(path, "it is a folder", kind="is-folder", fix="name a file")
     if target.exists() and not target.is_file():
         raise write_error(path, "it is not a regular file", kind="not-a-file", fix="name another file")
 
 
-def check_parent(path: str | Path, target: Path) -> None:
-    """Raise OutputError if the folder around an output does not exist or accepts no new files."""
-    if not target.parent.is_dir():
+def check_parent_folder(path: str | Path, resolved_path: Path) -> None:
+    """Raise OutputError if the parent folder of an output does not exist or is not writable."""
+    if not resolved_path.parent.is_dir():
         problem = f"the folder {Path(path).parent} does not exist"
         raise write_error(path, problem, kind="no-parent-folder", fix="create the folder first")
     try:
-        with tempfile.TemporaryFile(dir=target.parent):
+        with tempfile.TemporaryFile(dir=resolved_path.parent):
             pass  # the folder accepts new files
     except OSError as failure:
         raise write_error(path, f"{error_text(failure)}: {Path(path).parent}") from failure
@@ -114,28 +114,29 @@ def check_parent(path: str | Path, target: Path) -> None:
 
 @dataclass
 class Rename:
-    """Complete draft that replaces its target.
+    """Replacement of a file or folder by its complete draft.
 
     Attributes:
-        draft: path of the new content.
-        target: path that it gets.
-        manifest: digest of the manifest of a draft folder, "" for a file; the target has the same after the exchange.
+        draft: path of the new content before the replacement.
+        target: path of the new content after the replacement.
+        manifest_digest: digest of the manifest of a draft folder, empty for a file; recovery compares it to find
+            out whether the folder is in place already.
 
     """
 
     draft: Path
     target: Path
-    manifest: str = ""
+    manifest_digest: str = ""
 
     def apply(self, *, recovering: bool = False) -> None:
-        """Put the draft in place; in recovery, skip what is in place already."""
+        """Put the draft in place, unless an interrupted process did so before (`recovering`)."""
         if not self.draft.exists():
             return
         old = self.draft
-        if not self.manifest:
+        if not self.manifest_digest:
             self.draft.replace(self.target)
-        elif not recovering or file_digest(self.target / MANIFEST) != self.manifest:
-            old = exchange_folders(self.draft, self.target, keep=CACHE)
+        elif not recovering or file_digest(self.target / MANIFEST) != self.manifest_digest:
+            old = exchange_folders(self.draft, self.target, kept_subfolder=CACHE)
         try:
             flush_folder(self.target.parent)
         except OSError as problem:
@@ -146,14 +147,18 @@ class Rename:
             ) from problem
         remove(old)
 
-    def to_json(self, folder: Path) -> list[str]:
-        """Return the entry for a journal in `folder`; its paths are relative, so that a moved folder stays valid."""
-        return [os.path.relpath(self.draft, folder), os.path.relpath(self.target, folder), self.manifest]
+    def to_json(self, journal_folder: Path) -> list[str]:
+        """Return the journal entry, with paths relative to the journal so that the folder can be moved."""
+        return [
+            os.path.relpath(self.draft, journal_folder),
+            os.path.relpath(self.target, journal_folder),
+            self.manifest_digest,
+        ]
 
 
 @dataclass
 class _Step:
-    """Outputs that are written together; `renames` are applied when all drafts are complete."""
+    """Outputs that are put in place together: `renames` are applied when all drafts are complete."""
 
     primary: Path
     drafts: list[Path] = field(default_factory=list)
@@ -161,13 +166,13 @@ class _Step:
     locks: ExitStack = field(default_factory=ExitStack)
 
     def new_draft(self, target: Path, *, wait: bool = True) -> Path:
-        """Lock a target until the step ends and return the path of its draft."""
+        """Lock an output until the step ends; return a path for its draft."""
         self.locks.enter_context(locked(target, wait=wait))
         self.drafts.append(new_draft_path(target))
         return self.drafts[-1]
 
     def commit(self) -> None:
-        """Put all drafts in place; with more than one, write a journal from which another process can complete it."""
+        """Put all drafts in place; if there are several, write a journal first, so that another process can finish."""
         journal = temporary_path(self.primary, "journal")
         if len(self.renames) > 1:
             draft = new_draft_path(self.primary)
@@ -208,36 +213,36 @@ _steps = threading.local()
 
 
 @contextmanager
-def one_step(primary: str | Path) -> Iterator[None]:
-    """Put all files and folders that are written in the block in place together, at its end.
+def write_together(primary_path: str | Path) -> Iterator[None]:
+    """Put all files and folders that the block writes in place together, when the block ends.
 
-    If the process dies in between, the next process that locks `primary` completes the step.
+    If the process dies in between, the next process that locks `primary_path` completes the step.
     """
-    target = resolve_links(primary)
-    with locked(target), _new_step(primary):
+    target = resolve_links(primary_path)
+    with locked(target), _new_step(primary_path):
         yield
 
 
 @contextmanager
 def _new_step(path: str | Path) -> Iterator[_Step]:
-    before = getattr(_steps, "current", None)
+    outer_step = getattr(_steps, "current", None)
     step = _steps.current = _Step(resolve_links(path))
     try:
         yield step
-        _steps.current = before
+        _steps.current = outer_step
         step.commit()
     except (OutputError, InputError):
         raise
     except OSError as problem:
-        raise failed_write(path, problem) from problem
+        raise failed_write_error(path, problem) from problem
     finally:
-        _steps.current = before
+        _steps.current = outer_step
         step.close()
 
 
 @contextmanager
 def current_step(path: str | Path) -> Iterator[_Step]:
-    """Yield the surrounding step, or a new one for this output only."""
+    """Yield the step of the enclosing `write_together` block, or a new step for this output alone."""
     current = getattr(_steps, "current", None)
     if current is None:
         with _new_step(path) as step:
@@ -248,18 +253,18 @@ def current_step(path: str | Path) -> Iterator[_Step]:
     except (OutputError, InputError):
         raise
     except OSError as problem:
-        raise failed_write(path, problem) from problem
+        raise failed_write_error(path, problem) from problem
 
 
 # Locks.
 
 
 class _ThreadLocks(threading.local):
-    """Paths that this thread has locked, and its private draft folders."""
+    """Outputs that the current thread has locked, and draft folders that only it writes."""
 
     def __init__(self) -> None:
-        self.locked: set[Path] = set()
-        self.private: set[Path] = set()
+        self.locked_paths: set[Path] = set()
+        self.private_drafts: set[Path] = set()
 
 
 _thread_locks = _ThreadLocks()
@@ -267,29 +272,31 @@ _thread_locks = _ThreadLocks()
 
 @contextmanager
 def locked(path: str | Path, *, wait: bool = True) -> Iterator[None]:
-    """Lock an output against other processes and threads.
+    """Hold a lock on an output against other processes and threads during the block.
 
     Temporary files of an earlier, interrupted process are completed or removed first. A thread can lock a path again
     that it has locked already, or that is inside a folder it has locked.
 
     Args:
         path: file or folder; it need not exist.
-        wait: wait until the lock is free, for up to `LOCK_SECONDS`; otherwise raise at once.
+        wait: wait until the lock is free, for up to `MAX_LOCK_WAIT_SECONDS`; otherwise raise at once.
 
     Raises:
         OutputError: another process has locked the output (kind `locked`).
 
     """
     target = resolve_links(path)
-    if any(one in _thread_locks.locked or one in _thread_locks.private for one in (target, *target.parents)):
+    if any(
+        one in _thread_locks.locked_paths or one in _thread_locks.private_drafts for one in (target, *target.parents)
+    ):
         yield
         return
-    lock = temporary_path(target, "lock")
-    handle = _acquire(lock, path, wait)
-    _thread_locks.locked.add(target)
+    lock_path = temporary_path(target, "lock")
+    descriptor = _acquire_lock(lock_path, path, wait)
+    _thread_locks.locked_paths.add(target)
     try:
         try:
-            _recover(target)
+            _recover_locked(target)
         except OutputError:
             raise
         except OSError as problem:
@@ -297,66 +304,66 @@ def locked(path: str | Path, *, wait: bool = True) -> Iterator[None]:
             raise write_error(path, reason, kind="not-recovered") from problem
         yield
     finally:
-        _thread_locks.locked.discard(target)
+        _thread_locks.locked_paths.discard(target)
         with suppress(OSError):
-            lock.unlink()  # while it is locked: a waiting process sees that in `_is_current` and creates a new file
-        os.close(handle)
+            lock_path.unlink()  # while it is locked: a waiting process detects that in `_is_at_path`
+        os.close(descriptor)
 
 
 @contextmanager
-def mark_private(draft: Path) -> Iterator[None]:
-    """Mark a draft folder as private to this thread: files in it need no lock."""
-    _thread_locks.private.add(draft)
+def mark_private_draft(draft: Path) -> Iterator[None]:
+    """Mark a draft folder as written only by the current thread, so that files in it need no lock."""
+    _thread_locks.private_drafts.add(draft)
     try:
         yield
     finally:
-        _thread_locks.private.discard(draft)
+        _thread_locks.private_drafts.discard(draft)
 
 
-def inside_draft(target: Path) -> bool:
-    """Return whether a path is inside a private draft folder of this thread."""
-    return any(one in _thread_locks.private for one in target.parents)
+def is_inside_draft(target: Path) -> bool:
+    """Return whether a path is inside a draft folder that only the current thread writes."""
+    return any(one in _thread_locks.private_drafts for one in target.parents)
 
 
-def _acquire(lock: Path, path: str | Path, wait: bool) -> int:
-    """Lock a lock file and return its descriptor."""
+def _acquire_lock(lock_path: Path, output_path: str | Path, wait: bool) -> int:
+    """Wait until a lock file is free and lock it; return its descriptor."""
     began, noticed, pause = time.monotonic(), False, 0.01
     while True:
         try:
-            handle = _open_lock(lock)
+            descriptor = _open_lock_file(lock_path)
         except OSError as problem:
-            raise failed_write(path, problem) from problem
+            raise failed_write_error(output_path, problem) from problem
         try:
-            if try_lock(handle) and _is_current(handle, lock):
-                return handle
+            if try_lock(descriptor) and _is_at_path(descriptor, lock_path):
+                return descriptor
         except BaseException:
-            os.close(handle)
+            os.close(descriptor)
             raise
-        os.close(handle)
+        os.close(descriptor)
         waited = time.monotonic() - began
-        if not wait or waited > LOCK_SECONDS:
+        if not wait or waited > MAX_LOCK_WAIT_SECONDS:
             fixes = ("wait until it ends", "name another output")
-            raise write_error(path, "another crowdrank process is writing it", kind="locked", fix=fixes)
-        if waited > NOTICE_SECONDS and not noticed and not is_quiet():
+            raise write_error(output_path, "another crowdrank process is writing it", kind="locked", fix=fixes)
+        if waited > LOCK_NOTICE_SECONDS and not noticed and not is_quiet():
             noticed = True
-            sys.stderr.write(f"Waiting for another crowdrank process that is writing {path!s}.\n")
+            sys.stderr.write(f"Waiting for another crowdrank process that is writing {output_path!s}.\n")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.25)
 
 
-def _open_lock(lock: Path) -> int:
-    """Open a lock file; one of another user may be readable only."""
+def _open_lock_file(lock_path: Path) -> int:
+    """Open a lock file for writing, or read-only if it belongs to another user; return its descriptor."""
     flags = os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     try:
-        return os.open(lock, os.O_RDWR | flags, 0o666)
+        return os.open(lock_path, os.O_RDWR | flags, 0o666)
     except PermissionError:
-        return os.open(lock, os.O_RDONLY | flags, 0o666)
+        return os.open(lock_path, os.O_RDONLY | flags, 0o666)
 
 
-def _is_current(handle: int, lock: Path) -> bool:
-    """Return whether the locked file is still at its path: a process deletes its lock file before unlocking it."""
+def _is_at_path(descriptor: int, lock_path: Path) -> bool:
+    """Return whether an open lock file is still at its path; its last owner may have deleted it meanwhile."""
     try:
-        return os.path.samestat(os.fstat(handle), lock.stat())
+        return os.path.samestat(os.fstat(descriptor), lock_path.stat())
     except FileNotFoundError:
         return False
 
@@ -365,7 +372,7 @@ def _is_current(handle: int, lock: Path) -> bool:
 
 
 def recover(path: str | Path) -> list[Path]:
-    """Complete or remove the temporary files of an interrupted process; call it before reading `path`.
+    """Complete or undo what an interrupted process wrote at `path`; call it before reading `path`.
 
     Returns:
         The outputs of the interrupted step, if there was one.
@@ -381,8 +388,8 @@ def recover(path: str | Path) -> list[Path]:
     return listed
 
 
-def _recover(target: Path) -> None:
-    """Complete or remove temporary files beside a locked output and inside a locked folder."""
+def _recover_locked(target: Path) -> None:
+    """Complete or remove the temporary files of a locked output, beside it and (for a folder) inside it."""
     for path in (target, target / MANIFEST):
         if path.parent.is_dir():
             _complete_journal(temporary_path(path, "journal"))
@@ -397,7 +404,7 @@ def _recover(target: Path) -> None:
             remove(draft)
     if (target / MANIFEST).exists():
         for one in (*target.iterdir(), *(target / CACHE).glob("*")):
-            if DRAFT_NAME.fullmatch(one.name):
+            if DRAFT_NAME_PATTERN.fullmatch(one.name):
                 remove(one)
 
 
@@ -419,30 +426,34 @@ def _complete_journal(journal: Path) -> None:
 
 
 def _read_journal(journal: Path) -> list[Rename]:
-    """Return the renames in a journal; raise OutputError if crowdrank did not write it."""
+    """Read the renames of a journal; raise OutputError if crowdrank did not write it."""
     try:
         listed = read_json(journal)
     except FileNotFoundError:  # another process has completed it
         return []
     except (OSError, ValueError) as problem:
-        raise _invalid_journal(journal, error_text(problem)) from problem
+        raise _invalid_journal_error(journal, error_text(problem)) from problem
     renames = [_parse_rename(one, journal.parent) for one in listed] if isinstance(listed, list) else []
     known = [one for one in renames if one is not None]
     if not known or len(known) < len(renames):
-        raise _invalid_journal(journal, "crowdrank did not write its entries")
+        raise _invalid_journal_error(journal, "crowdrank did not write its entries")
     return known
 
 
-def _invalid_journal(journal: Path, reason: str) -> OutputError:
+def _invalid_journal_error(journal: Path, reason: str) -> OutputError:
     fix = "move it to another folder and run the command again"
     return OutputError(f"not a valid journal ({reason})", source=str(journal), kind="invalid-journal", fix=fix)
 
 
-def _parse_rename(listed: Any, folder: Path) -> Rename | None:
-    """Return the rename of an entry of a journal in `folder`, or None if crowdrank did not write the entry."""
-    match listed:
+def _parse_rename(entry: Any, journal_folder: Path) -> Rename | None:
+    """Return the rename that a journal entry describes, or None if crowdrank did not write the entry."""
+    match entry:
         case [str(draft), str(target), str(manifest)] if "\0" not in draft + target:
-            one = Rename(Path(os.path.normpath(folder / draft)), Path(os.path.normpath(folder / target)), manifest)
+            one = Rename(
+                Path(os.path.normpath(journal_folder / draft)),
+                Path(os.path.normpath(journal_folder / target)),
+                manifest,
+            )
         case _:
             return None
     own = re.fullmatch(rf"{re.escape(temporary_prefix(one.target))}\.[0-9a-f]{{16}}\.draft", one.draft.name)
@@ -450,6 +461,6 @@ def _parse_rename(listed: Any, folder: Path) -> Rename | None:
 
 
 def _restore_cache(draft: Path, target: Path) -> None:
-    """Move the cache back to the old folder if the process died before the new folder replaced it."""
+    """Move the cache back from the draft if the process died before the draft replaced its target."""
     if (draft / CACHE).is_dir() and (target / MANIFEST).exists() and not (target / CACHE).exists():
         (draft / CACHE).rename(target / CACHE)

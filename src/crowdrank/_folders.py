@@ -1,4 +1,4 @@
-"""Write folders as a whole and replace only those that crowdrank wrote completely.
+"""Write complete folders, and replace a folder only if crowdrank wrote everything in it.
 
 Each folder contains a manifest, `crowdrank.json`: the kind of folder, the version of its layout and the SHA-256 digest
 of every file. A folder is replaced only if it is empty or if its manifest lists everything in it, and loaded only if
@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 import crowdrank
 from crowdrank._disk import (
-    SCRATCH_NAME,
+    SCRATCH_NAME_PATTERN,
     file_digest,
     flush_tree,
     new_draft_path,
@@ -29,22 +29,22 @@ from crowdrank._disk import (
 )
 from crowdrank._files import (
     CACHE,
-    DRAFT_NAME,
+    DRAFT_NAME_PATTERN,
     MANIFEST,
     Rename,
-    check_parent,
+    check_parent_folder,
     current_step,
-    inside_draft,
+    is_inside_draft,
     locked,
-    mark_private,
-    one_step,
+    mark_private_draft,
     recover,
     write_file,
+    write_together,
 )
 from crowdrank.errors import InputError
 
-SYSTEM_FILES = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
-"""Files that operating systems put into folders; they are not user data."""
+SYSTEM_FILE_NAMES = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
+"""Names of files that operating systems create in folders; they are not user data."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class FolderKind:
     """Kind of folder that crowdrank writes.
 
     Attributes:
-        name: identifies the kind in the manifest.
+        name: identifier of the kind in the manifest.
         format: version of the layout; folders with another version are refused.
         title: what messages call such a folder.
         written_by: command or method that writes it, for messages.
-        cache_names: pattern of the names in the subfolder `CACHE`, if this kind has one; the manifest omits them.
+        cache_names: pattern of the names of files in the cache subfolder, which the manifest omits; "" if none.
         optional: prefixes of the names of files that the user may delete.
 
     """
@@ -70,7 +70,7 @@ class FolderKind:
 
 
 @contextmanager
-def write_folder(path: str | Path, kind: FolderKind, *, wait: bool = True) -> Iterator[Path]:
+def write_folder(path: str | Path, folder_kind: FolderKind, *, wait: bool = True) -> Iterator[Path]:
     """Yield an empty draft folder; when the block succeeds, it replaces the folder `path`.
 
     Raises:
@@ -78,102 +78,102 @@ def write_folder(path: str | Path, kind: FolderKind, *, wait: bool = True) -> It
 
     """
     target = resolve_links(path)
-    if inside_draft(target):  # put in place with its parent folder
+    if is_inside_draft(target):  # put in place with its parent folder
         target.mkdir()
         yield target
-        write_manifest(target, kind)
+        write_manifest(target, folder_kind)
         return
-    check_output_folder(path, kind)
+    check_output_folder(path, folder_kind)
     with current_step(path) as step:
         draft = step.new_draft(target, wait=wait)
-        _check_owned(path, target, kind)
+        _check_owned(path, target, folder_kind)
         draft.mkdir()
-        with mark_private(draft):
+        with mark_private_draft(draft):
             yield draft
-        write_manifest(draft, kind)
+        write_manifest(draft, folder_kind)
         flush_tree(draft)
         step.renames.append(Rename(draft, target, file_digest(draft / MANIFEST)))
 
 
-def check_output_folder(path: str | Path, kind: FolderKind) -> None:
+def check_output_folder(path: str | Path, folder_kind: FolderKind) -> None:
     """Raise OutputError if a folder of this kind cannot be written at `path`; call it before long work begins."""
     target = resolve_links(path)
-    check_parent(path, target)
+    check_parent_folder(path, target)
     here = Path.cwd()
     if target == here or target in here.parents:
         raise write_error(path, "it is or contains the current folder", kind="current-folder", fix="name a new folder")
     if target.exists() and not target.is_dir():
         raise write_error(path, "it is a file, not a folder", kind="not-a-folder", fix="choose another name")
     if os.path.ismount(target):
-        fix = f"name a folder in it: {Path(path) / kind.name}"
+        fix = f"name a folder in it: {Path(path) / folder_kind.name}"
         raise write_error(path, "a mount point cannot be replaced", kind="mount-point", fix=fix)
-    _check_owned(path, target, kind)
+    _check_owned(path, target, folder_kind)
 
 
-def _check_owned(path: str | Path, target: Path, kind: FolderKind) -> None:
+def _check_owned(path: str | Path, resolved_path: Path, folder_kind: FolderKind) -> None:
     """Raise OutputError unless a folder is empty or crowdrank wrote everything in it as this kind of folder."""
-    if not target.is_dir() or not any(_user_entries(target)):
+    if not resolved_path.is_dir() or not any(_user_entries(resolved_path)):
         return
     try:
-        manifest = Manifest.read(target)
+        manifest = Manifest.read(resolved_path)
     except (OSError, ValueError) as problem:
-        other = min(_user_entries(target))
-        why = "its crowdrank.json cannot be read" if (target / MANIFEST).exists() else f"it contains {other}"
+        other = min(_user_entries(resolved_path))
+        why = "its crowdrank.json cannot be read" if (resolved_path / MANIFEST).exists() else f"it contains {other}"
         reason = f"{why}; crowdrank did not write this folder"
         raise write_error(path, reason, kind="foreign-folder", fix="name a new folder") from problem
-    if manifest.kind != kind.name:
+    if manifest.kind != folder_kind.name:
         reason = f"it is a folder of another kind ({manifest.kind})"
         raise write_error(path, reason, kind="other-kind", fix="name a new folder")
-    foreign = next(_foreign_entries(target, manifest, kind), None)
+    foreign = next(_foreign_entries(resolved_path, manifest, folder_kind), None)
     if foreign is not None:
         reason, fixes = f"it contains {foreign}, which crowdrank did not write", ("move that file", "name a new folder")
         raise write_error(path, reason, kind="foreign-files", fix=fixes)
 
 
 def _user_entries(folder: Path) -> Iterator[str]:
-    return (entry.name for entry in folder.iterdir() if not _is_temporary(entry.name))
+    return (entry.name for entry in folder.iterdir() if not _is_ignored(entry.name))
 
 
-def _is_temporary(name: str) -> bool:
-    """Return whether a name is that of a temporary file or of a file of the operating system."""
+def _is_ignored(entry_name: str) -> bool:
+    """Return whether an entry is a temporary file or a file of the operating system."""
     return (
-        name in (*SYSTEM_FILES, f".{MANIFEST}.journal")
-        or DRAFT_NAME.fullmatch(name) is not None
-        or SCRATCH_NAME.fullmatch(name) is not None
+        entry_name in (*SYSTEM_FILE_NAMES, f".{MANIFEST}.journal")
+        or DRAFT_NAME_PATTERN.fullmatch(entry_name) is not None
+        or SCRATCH_NAME_PATTERN.fullmatch(entry_name) is not None
     )
 
 
-def _foreign_entries(folder: Path, manifest: Manifest, kind: FolderKind) -> Iterator[str]:
-    """Yield the relative paths of entries that are neither in the manifest nor in the cache."""
-    cached = re.compile(rf"{kind.cache_names}|\.(?:{kind.cache_names})\.lock")
-    for name in _tree(folder, only_direct_cache_entries=bool(kind.cache_names)):
+def _foreign_entries(folder: Path, manifest: Manifest, folder_kind: FolderKind) -> Iterator[str]:
+    """Yield the relative paths of files that crowdrank did not write: neither in the manifest nor in the cache."""
+    cached = re.compile(rf"{folder_kind.cache_names}|\.(?:{folder_kind.cache_names})\.lock")
+    for name in _list_relative_paths(folder, only_direct_cache_entries=bool(folder_kind.cache_names)):
         place, _, within = name.partition("/")
-        if within and place == CACHE and kind.cache_names:
+        if within and place == CACHE and folder_kind.cache_names:
             if not cached.fullmatch(within):
                 yield name
         elif name not in manifest.entries and name != MANIFEST:
             yield name
 
 
-def _tree(folder: Path, *, only_direct_cache_entries: bool = False) -> Iterator[str]:
+def _list_relative_paths(folder: Path, *, only_direct_cache_entries: bool = False) -> Iterator[str]:
     """Yield the relative paths of all files, links and empty folders (`name/`) below a folder.
 
-    Omit temporary and system files. Of a cache, yield its direct entries only.
+    Temporary and system files are omitted. `only_direct_cache_entries` does not descend into folders of the cache.
     """
     for root, folders, files in os.walk(folder):
-        place = Path(root).relative_to(folder)
-        whole = [name for name in folders if (Path(root) / name).is_symlink()]
-        if only_direct_cache_entries and place == Path(CACHE):
-            whole = list(folders)
-        if not folders and not files and place not in (Path(), Path(CACHE)):
-            yield f"{place.as_posix()}/"
-        folders[:] = [name for name in folders if name not in whole and not _is_temporary(name)]
-        yield from ((place / name).as_posix() for name in (*files, *whole) if not _is_temporary(name))
+        relative_root = Path(root).relative_to(folder)
+        unvisited = [name for name in folders if (Path(root) / name).is_symlink()]
+        if only_direct_cache_entries and relative_root == Path(CACHE):
+            unvisited = list(folders)
+        if not folders and not files and relative_root not in (Path(), Path(CACHE)):
+            yield f"{relative_root.as_posix()}/"
+        folders[:] = [name for name in folders if name not in unvisited and not _is_ignored(name)]
+        yield from ((relative_root / name).as_posix() for name in (*files, *unvisited) if not _is_ignored(name))
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Contents of `crowdrank.json`: kind, layout version, crowdrank version and digests of the files of a folder."""
+    """Contents of `crowdrank.json`: kind and layout version of a folder, crowdrank version and digests of its files."""
 
     kind: str
     format: int
@@ -182,7 +182,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read the manifest of a folder; raise OSError or ValueError where there is no valid one."""
+        """Read the manifest of a folder; raise OSError or ValueError if it is missing or invalid."""
         about = read_json(folder / MANIFEST)
         if not isinstance(about, dict):
             raise ValueError(f"{MANIFEST} is not an object")
@@ -191,7 +191,7 @@ class Manifest:
             if not isinstance(value, wanted):
                 raise ValueError(f"{MANIFEST} is incomplete")
         entries = {str(name): str(digest) for name, digest in about["entries"].items()}
-        unsafe = next((name for name in entries if not _is_inside(name)), None)
+        unsafe = next((name for name in entries if not _is_inside_folder(name)), None)
         if unsafe is not None:
             raise ValueError(f"{MANIFEST} lists {unsafe!r}, which is outside of the folder")
         return cls(about["kind"], about["format"], about["crowdrank"], entries)
@@ -202,31 +202,35 @@ class Manifest:
         path.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
 
-def _is_inside(name: str) -> bool:
+def _is_inside_folder(relative_path: str) -> bool:
     r"""Return whether a relative path stays inside its folder.
 
-    >>> [_is_inside(name) for name in ("a.csv", "model/trees.txt", "../a", "/etc/passwd", "a/../../b", "C:\\x", "")]
+    >>> [_is_inside_folder(path) for path in ("a.csv", "model/trees.txt", "../a", "/etc", "a/../../b", "C:\\x", "")]
     [True, True, False, False, False, False, False]
     """
-    parts = PurePosixPath(name).parts
-    return bool(parts) and not name.startswith("/") and not any(one == ".." or set(one) & set("\\:\0") for one in parts)
+    parts = PurePosixPath(relative_path).parts
+    return (
+        bool(parts)
+        and not relative_path.startswith("/")
+        and not any(one == ".." or set(one) & set("\\:\0") for one in parts)
+    )
 
 
-def write_manifest(folder: Path, kind: FolderKind) -> None:
-    """Write the manifest of all files that are in a folder now."""
-    names = [name for name in sorted(_tree(folder)) if name != MANIFEST and not name.endswith("/")]
+def write_manifest(folder: Path, folder_kind: FolderKind) -> None:
+    """Write a manifest that lists all files of a folder with their digests."""
+    names = [name for name in sorted(_list_relative_paths(folder)) if name != MANIFEST and not name.endswith("/")]
     entries = {name: file_digest(folder / name) for name in names}
-    Manifest(kind.name, kind.format, crowdrank.__version__, entries).write(folder / MANIFEST)
+    Manifest(folder_kind.name, folder_kind.format, crowdrank.__version__, entries).write(folder / MANIFEST)
 
 
-def open_folder(path: str | Path, kind: FolderKind) -> Manifest:
+def open_folder(path: str | Path, folder_kind: FolderKind) -> Manifest:
     """Check that a folder is of this kind and unchanged since crowdrank wrote it; return its manifest.
 
     Raises:
         InputError: there is no such folder, it is of another kind or version, or a file in it is missing or changed.
 
     """
-    folder, fix = Path(path), f"name a folder written by {kind.written_by}"
+    folder, fix = Path(path), f"name a folder written by {folder_kind.written_by}"
     if not folder.exists() and folder.parent.is_dir():
         recover(folder)
     if not folder.exists():
@@ -240,28 +244,28 @@ def open_folder(path: str | Path, kind: FolderKind) -> Manifest:
         manifest = Manifest.read(folder)
     except (OSError, ValueError) as problem:
         why = f"there is no {MANIFEST} in it" if isinstance(problem, FileNotFoundError) else str(problem).split("\n")[0]
-        text = f"it is not a {kind.title} ({why})"
+        text = f"it is not a {folder_kind.title} ({why})"
         raise InputError(text, source=str(path), kind="no-manifest", fix=fix) from problem
-    if manifest.kind != kind.name:
-        text = f"it is not a {kind.title} but a folder of kind '{manifest.kind}'"
+    if manifest.kind != folder_kind.name:
+        text = f"it is not a {folder_kind.title} but a folder of kind '{manifest.kind}'"
         raise InputError(text, source=str(path), kind="other-kind", fix=fix)
-    if manifest.format != kind.format:
+    if manifest.format != folder_kind.format:
         raise InputError(
             f"it was written by crowdrank {manifest.version} in format {manifest.format}, and this is crowdrank "
-            f"{crowdrank.__version__} with format {kind.format}",
+            f"{crowdrank.__version__} with format {folder_kind.format}",
             source=str(path),
             kind="other-version",
             fix="create it again with this version",
         )
-    _check_entries(path, manifest, kind)
+    _check_entries(path, manifest, folder_kind)
     return manifest
 
 
-def _check_entries(path: str | Path, manifest: Manifest, kind: FolderKind) -> None:
-    """Raise InputError unless all files of a manifest exist and match their digests."""
+def _check_entries(path: str | Path, manifest: Manifest, folder_kind: FolderKind) -> None:
+    """Raise InputError unless all files that the manifest lists exist and match their digests."""
     for name, digest in manifest.entries.items():
         file = Path(path) / name
-        if not file.exists() and name.startswith(kind.optional):
+        if not file.exists() and name.startswith(folder_kind.optional):
             continue
         if not file.is_file():
             text = f"there is no {name} in it"
@@ -272,48 +276,48 @@ def _check_entries(path: str | Path, manifest: Manifest, kind: FolderKind) -> No
 
 
 @contextmanager
-def update_folder(path: str | Path, manifest: Manifest, name: str) -> Iterator[Path]:
-    """Yield a draft path; after the block, it becomes the file `name` of a folder and is listed in its manifest."""
+def update_folder(path: str | Path, manifest: Manifest, file_name: str) -> Iterator[Path]:
+    """Yield a draft path; after the block, put the draft into a folder as `file_name` and list it in the manifest."""
     folder = resolve_links(path)
     with locked(folder):
         if Manifest.read(folder) != manifest:
             reason = f"another process has changed {path}"
-            raise write_error(name, reason, kind="changed", fix="run the command again")
-        with one_step(folder / MANIFEST):
-            with write_file(folder / name) as draft:
+            raise write_error(file_name, reason, kind="changed", fix="run the command again")
+        with write_together(folder / MANIFEST):
+            with write_file(folder / file_name) as draft:
                 yield draft
                 digest = file_digest(draft)
             with write_file(folder / MANIFEST) as draft:
-                replace(manifest, entries={**manifest.entries, name: digest}).write(draft)
+                replace(manifest, entries={**manifest.entries, file_name: digest}).write(draft)
 
 
-def remove_folder(path: str | Path, kind: FolderKind) -> None:
-    """Delete a folder that crowdrank wrote, if it exists; raise OutputError if it contains other files."""
+def remove_folder(path: str | Path, folder_kind: FolderKind) -> None:
+    """Delete a folder that crowdrank wrote, if it exists; raise OutputError if it contains files of others."""
     target = resolve_links(path)
     with locked(target):
         if not target.exists():
             return
-        _check_owned(path, target, kind)
+        _check_owned(path, target, folder_kind)
         draft = new_draft_path(target)
         target.rename(draft)
         remove(draft)
 
 
-def reason(problem: Exception, folder: str | Path) -> str:
-    """Return why a folder cannot be read, as a message quotes it in parentheses.
+def failure_reason(error: Exception, folder: str | Path) -> str:
+    """Return the reason why a folder cannot be read, for a message.
 
-    >>> reason(FileNotFoundError(2, "No such file or directory", "./ranker.json"), ".")
+    >>> failure_reason(FileNotFoundError(2, "No such file or directory", "./ranker.json"), ".")
     'there is no ranker.json in it'
-    >>> reason(KeyError("format"), "."), reason(ValueError("It is odd."), ".")
+    >>> failure_reason(KeyError("format"), "."), failure_reason(ValueError("It is odd."), ".")
     ("'format' is missing", 'It is odd')
     """
-    if isinstance(problem, OSError) and not Path(folder).exists():
+    if isinstance(error, OSError) and not Path(folder).exists():
         return "there is no such folder"
-    if isinstance(problem, NotADirectoryError):
+    if isinstance(error, NotADirectoryError):
         return "it is a file, not a folder"
-    name = Path(os.fsdecode(problem.filename)).name if isinstance(problem, OSError) and problem.filename else ""
-    if isinstance(problem, FileNotFoundError) and name:
+    name = Path(os.fsdecode(error.filename)).name if isinstance(error, OSError) and error.filename else ""
+    if isinstance(error, FileNotFoundError) and name:
         return f"there is no {name} in it"
-    if isinstance(problem, OSError) and problem.strerror:
-        return f"{name}: {problem.strerror}" if name else problem.strerror
-    return f"{problem} is missing" if isinstance(problem, KeyError) else str(problem).split("\n")[0].rstrip(".")
+    if isinstance(error, OSError) and error.strerror:
+        return f"{name}: {error.strerror}" if name else error.strerror
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error).split("\n")[0].rstrip(".")

@@ -1,4 +1,4 @@
-"""Saved estimators: a folder with one JSON file of parameters and whatever files its kind needs; no pickle."""
+"""Save and load estimators as folders of JSON, Parquet and text files, without pickle."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from crowdrank.errors import InputError
 
 
 class FittedEstimator(Estimator, ABC):
-    """Estimator that is fitted to data, and saved and loaded without pickle.
+    """Base class of estimators that can be saved and loaded without pickle.
 
-    Each kind of estimator (aggregator, ranker, remapper) declares its folder and writes its state into it.
+    Each kind of estimator (aggregator, ranker, remapper) declares its kind of folder and how its state is written.
     """
 
     _folder: ClassVar[FolderKind]
     """Kind of folder that `save` writes."""
     _file: ClassVar[str]
-    """Name of the JSON file without its ending; also the key of the class in it."""
+    """Name of the JSON file without its suffix; also the key under which the file stores the name of the class."""
 
     @classmethod
     @abstractmethod
     def _registered_classes(cls) -> Iterable[type[Any]]:
-        """Yield the classes of this kind that crowdrank has."""
+        """Yield the built-in classes of this kind of estimator."""
 
     @abstractmethod
     def _write_state(self, folder: Path) -> dict[str, Any]:
-        """Write what the fit learned into a folder; return what belongs into the JSON file."""
+        """Write the fitted state into files of a folder; return values to add to the JSON file."""
 
     @abstractmethod
     def _read_state(self, folder: Path, fields: Fields, files: Iterable[str]) -> None:
-        """Read what `_write_state` wrote; raise ValueError unless it is complete and consistent.
+        """Restore the fitted state that `_write_state` wrote; raise ValueError if it is incomplete or inconsistent.
 
         Args:
-            folder: the folder.
+            folder: folder of the saved estimator.
             fields: values of the JSON file.
             files: paths of all files in the folder, relative to it.
 
@@ -64,11 +64,13 @@ class FittedEstimator(Estimator, ABC):
                 "parameters": self._saved_parameters(),
                 **self._write_state(folder),
             }
-            (folder / f"{self._file}.json").write_text(json.dumps(content, indent=2, default=_plain), encoding="utf-8")
+            (folder / f"{self._file}.json").write_text(
+                json.dumps(content, indent=2, default=_to_json_value), encoding="utf-8"
+            )
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what :meth:`save` wrote; the base class of a kind reads every estimator of that kind.
+        """Load an estimator that :meth:`save` wrote; the base class of a kind loads every estimator of that kind.
 
         Raises:
             InputError: the folder has no saved estimator of this kind, or one of its files was damaged or altered.
@@ -78,7 +80,7 @@ class FittedEstimator(Estimator, ABC):
         files = cls._open_saved(folder).entries
         with loading(folder, f"it is not a {cls._folder.title}"), np.errstate(all="ignore"):
             fields = Fields.read(folder / f"{cls._file}.json")
-            found = cls._class_named(fields.text(cls._file))
+            found = cls._find_class(fields.text(cls._file))
             if found is None:
                 raise InputError(f"it holds a {fields.text(cls._file)}, not a {cls.__name__}", source=str(path))
             estimator = found().set_params(**_with_tuples(fields.object("parameters")))
@@ -87,12 +89,12 @@ class FittedEstimator(Estimator, ABC):
         return estimator
 
     def _saved_parameters(self) -> dict[str, Any]:
-        """Return the parameters to save; estimators among them are saved as part of the state."""
+        """Return the parameters for the JSON file; subclasses leave out nested estimators, which are fitted state."""
         return self.get_params(deep=False)
 
     @classmethod
     def _open_saved(cls, folder: Path) -> Manifest:
-        """Return the manifest of a folder; if it is that of a run, the error names the folder inside to load."""
+        """Return the manifest of a saved estimator; for the folder of a run, the error names the estimator in it."""
         try:
             return open_folder(folder, cls._folder)
         except InputError as problem:
@@ -103,22 +105,22 @@ class FittedEstimator(Estimator, ABC):
             raise
 
     @classmethod
-    def _class_named(cls, name: str) -> type[Self] | None:
-        """Return the class of that name among this class and its subclasses, or None."""
+    def _find_class(cls, class_name: str) -> type[Self] | None:
+        """Return this class or the subclass that has this name, or None."""
         own: list[type[Any]] = [cls]
         for one in own:  # grows while it is read
             own += one.__subclasses__()
         for found in [*cls._registered_classes(), *own]:
-            if found.__name__ == name and issubclass(found, cls) and not inspect.isabstract(found):
+            if found.__name__ == class_name and issubclass(found, cls) and not inspect.isabstract(found):
                 return found
         return None
 
 
 def _with_tuples(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters with tuples in place of the lists that JSON made of them."""
+    """Return parameters with lists converted back to tuples, which JSON cannot represent."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()}
 
 
-def _plain(value: Any) -> Any:
-    """Return a value that JSON does not know as one that it knows: numbers and lists for NumPy's, else the name."""
+def _to_json_value(value: Any) -> Any:
+    """Return a JSON value for an object that JSON lacks: a number or list for NumPy values, otherwise a string."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)

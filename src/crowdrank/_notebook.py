@@ -9,19 +9,19 @@ from typing import Any
 
 from crowdrank._text import visible
 
-ROWS = 5
-"""Maximum number of rows of a table."""
+MAX_TABLE_ROWS = 5
+"""Maximum number of rows of a table in a notebook."""
 MAX_CELL_LENGTH = 60
-"""Maximum number of characters of a cell."""
+"""Maximum number of characters of a table cell."""
 
 
-def panel(*parts: str) -> str:
-    """Return one block of HTML with these parts.
+def panel(*html_blocks: str) -> str:
+    """Return an HTML block that contains other HTML blocks.
 
     >>> panel(heading("3 documents"))
     '<div><p><b>3 documents</b></p></div>'
     """
-    return f"<div>{''.join(parts)}</div>"
+    return f"<div>{''.join(html_blocks)}</div>"
 
 
 def heading(text: str) -> str:
@@ -30,7 +30,7 @@ def heading(text: str) -> str:
     >>> heading("<script>")
     '<p><b>&lt;script&gt;</b></p>'
     """
-    return f"<p><b>{_escape(text)}</b></p>"
+    return f"<p><b>{_escape_html(text)}</b></p>"
 
 
 def paragraph(text: str) -> str:
@@ -39,24 +39,26 @@ def paragraph(text: str) -> str:
     >>> paragraph("a < b")
     '<p>a &lt; b</p>'
     """
-    return f"<p>{_escape(text)}</p>"
+    return f"<p>{_escape_html(text)}</p>"
 
 
-def html_table(rows: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None, total: int | None = None) -> str:
-    """Return a table of the first rows and the number of further rows.
+def html_table(
+    rows: Sequence[Mapping[str, Any]], column_names: Iterable[str] | None = None, total_rows: int | None = None
+) -> str:
+    """Return an HTML table of the first rows, and the number of rows left out.
 
     >>> html_table([{"id": "<b>", "x": 0.25}])
     '<table><thead><tr><th>id</th><th>x</th></tr></thead><tbody><tr><td>&lt;b&gt;</td><td>0.250</td></tr></tbody></table>'
     """
     if not rows:
         return ""
-    columns = list(rows[0]) if names is None else list(names)
-    head = "".join(f"<th>{_escape(name)}</th>" for name in columns)
+    columns = list(rows[0]) if column_names is None else list(column_names)
+    head = "".join(f"<th>{_escape_html(name)}</th>" for name in columns)
     body = "".join(
-        f"<tr>{''.join(f'<td>{_escape(format_cell(row.get(name)))}</td>' for name in columns)}</tr>"
-        for row in rows[:ROWS]
+        f"<tr>{''.join(f'<td>{_escape_html(format_cell(row.get(name)))}</td>' for name in columns)}</tr>"
+        for row in rows[:MAX_TABLE_ROWS]
     )
-    omitted = (len(rows) if total is None else total) - min(ROWS, len(rows))
+    omitted = (len(rows) if total_rows is None else total_rows) - min(MAX_TABLE_ROWS, len(rows))
     more = f"<p>… {omitted:,} more rows</p>" if omitted > 0 else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
@@ -73,6 +75,6 @@ def format_cell(value: Any) -> str:
     return text if len(text) <= MAX_CELL_LENGTH else text[: MAX_CELL_LENGTH - 1] + "…"
 
 
-def _escape(text: str) -> str:
+def _escape_html(text: str) -> str:
     """Escape HTML and make control characters visible."""
     return escape(visible(text))

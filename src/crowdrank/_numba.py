@@ -1,4 +1,4 @@
-"""Compile with numba also if neither the package nor the home folder is writable."""
+"""Replacement for `numba.njit` that can cache compiled code even if package and home folder are read-only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]]
         try:
             return numba.njit(cache=True, **options)(function)
         except RuntimeError:  # numba has no folder that it can write
-            folder = private_folder()
+            folder = private_temporary_folder()
         if folder is None:
             return numba.njit(**options)(function)
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
@@ -38,7 +38,7 @@ def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]]
     return decorate
 
 
-def private_folder() -> Path | None:
+def private_temporary_folder() -> Path | None:
     """Return a folder for temporary files that only this user can write, or None.
 
     Cached code is pickled: anybody who can write it can run code in this process. A folder that belongs to another user

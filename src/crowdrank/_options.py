@@ -1,4 +1,4 @@
-"""Fields of dataclasses that the command line and TOML files offer as options."""
+"""Dataclass fields that are options of the command line and of TOML files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from crowdrank._base import OPTION_NAMES, require_one_of
 
 
 def option(default: Any, help: str, *flags: str, **more: Any) -> Any:
-    """Return a dataclass field that is an option.
+    """Return a dataclass field that the command line and TOML files offer as an option.
 
     Args:
         default: default value of the field.
         help: description of the option, one or two short sentences.
-        flags: how the option is written, such as `--set` and `-s`; without a long one, it has its name.
+        flags: flags of the option, such as `--set` and `-s`; without a long flag, it is the name of the field.
         more: further arguments of `typer.Option`.
 
     """
@@ -26,16 +26,16 @@ def option(default: Any, help: str, *flags: str, **more: Any) -> Any:
     return field(default=default, metadata=metadata)
 
 
-def option_fields(settings: type) -> Iterator[tuple[Field[Any], Any]]:
+def option_fields(dataclass_type: type) -> Iterator[tuple[Field[Any], Any]]:
     """Yield the fields of a dataclass that are options, each with its type."""
-    hints = get_type_hints(settings)
-    for one in fields(settings):
+    hints = get_type_hints(dataclass_type)
+    for one in fields(dataclass_type):
         if "help" in one.metadata:
             yield one, hints[one.name]
 
 
 def option_name(parameter: str) -> str:
-    """Return the name of a parameter on the command line and in TOML files.
+    """Return the name of the option for a Python parameter, on the command line and in TOML files.
 
     >>> option_name("random_state"), option_name("measure")
     ('seed', 'measure')
@@ -43,20 +43,20 @@ def option_name(parameter: str) -> str:
     return OPTION_NAMES.get(parameter, parameter)
 
 
-def members(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union other than None, or the type itself.
+def union_members(type_hint: Any) -> tuple[Any, ...]:
+    """Return the types of a union except None; for any other type, the type itself.
 
-    >>> members(int | None)
+    >>> union_members(int | None)
     (<class 'int'>,)
     """
-    if get_origin(hint) not in (Union, UnionType):
-        return (hint,)
-    return tuple(one for one in get_args(hint) if one is not type(None))
+    if get_origin(type_hint) not in (Union, UnionType):
+        return (type_hint,)
+    return tuple(one for one in get_args(type_hint) if one is not type(None))
 
 
 def check_choices(settings: Any) -> None:
-    """Raise UsageError if a field whose type is a `Literal` has another value."""
+    """Raise UsageError if the value of a `Literal` field is none of its choices."""
     for name, hint in get_type_hints(type(settings)).items():
-        value, kind = getattr(settings, name), members(hint)[0]
+        value, kind = getattr(settings, name), union_members(hint)[0]
         if get_origin(kind) is Literal and not (value is None and kind is not hint):
             require_one_of(name, value, get_args(kind))

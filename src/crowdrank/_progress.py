@@ -1,4 +1,4 @@
-"""Show progress on standard error: a bar after two seconds, or a line now and then if it is not a terminal."""
+"""Show progress on standard error: a progress bar, or a line every 30 seconds if it is not a terminal."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 from crowdrank._text import visible
 
 Report = Callable[[int, int, float], None]
-"""Function called after every iteration with its number, the maximum number of iterations and the objective."""
+"""Progress callback, called after every iteration: (iteration, maximum number of iterations, objective)."""
 
-QUIET_SECONDS = 2.0
-"""Seconds of work before progress is shown."""
-LINE_SECONDS = 30.0
-"""Minimum number of seconds between two lines if standard error is a file or a pipe."""
+SECONDS_BEFORE_BAR = 2.0
+"""Seconds of work before a progress bar appears."""
+SECONDS_BETWEEN_LINES = 30.0
+"""Minimum number of seconds between two progress lines if standard error is a file or a pipe."""
 
 _quiet = False
 
@@ -43,7 +43,7 @@ class ProgressBar:
     """Progress bar on a terminal or in a notebook; plain lines if standard error is a file or a pipe.
 
     Args:
-        title: what is done.
+        title: description of the work.
         after: seconds of work before the bar appears.
         every: minimum number of seconds between two plain lines.
 
@@ -52,7 +52,7 @@ class ProgressBar:
 
     """
 
-    def __init__(self, title: str, after: float = QUIET_SECONDS, every: float = LINE_SECONDS) -> None:
+    def __init__(self, title: str, after: float = SECONDS_BEFORE_BAR, every: float = SECONDS_BETWEEN_LINES) -> None:
         self.title, self.after, self.every = visible(title), after, every
         self._start_time = time.monotonic()
         self._bar: Any = None
@@ -65,19 +65,19 @@ class ProgressBar:
     def __enter__(self) -> ProgressBar:
         return self
 
-    def __call__(self, iteration: int, total: int, objective: float) -> None:
-        """Show that an iteration is done."""
+    def __call__(self, iteration: int, n_iterations: int, objective: float) -> None:
+        """Show that an iteration is finished, and the value of the objective unless it is NaN."""
         description = self.title if math.isnan(objective) else f"{self.title} ({objective:.5f})"
-        self._done, self._total = float(iteration), total
+        self._done, self._total = float(iteration), n_iterations
         self._show(0.0, description=description)
 
-    def stage(self, title: str, total: int) -> None:
+    def stage(self, title: str, n_steps: int) -> None:
         """Begin a stage with its own title and number of steps."""
-        self.title, self._done, self._total = visible(title), 0.0, total
+        self.title, self._done, self._total = visible(title), 0.0, n_steps
         self._show(0.0, description=self.title)
 
     def within(self, share: float) -> None:
-        """Show which share of the next step is done, from 0 to 1."""
+        """Show the finished share of the current step, from 0 to 1."""
         self._show(share)
 
     def _show(self, share: float, **more: Any) -> None:
@@ -87,20 +87,20 @@ class ProgressBar:
             if self._bar is None and not self._plain:
                 if time.monotonic() - self._start_time < self.after:
                     return
-                self._open(self._total)
+                self._open_bar(self._total)
             if self._plain:
                 self._write_line(more.get("description", self.title), (self._done + share) / max(self._total, 1))
                 return
         self._bar.update(self._task, total=self._total, completed=self._done + share, **more)
 
     def _write_line(self, description: str, share: float) -> None:
-        """Write a line unless the last one is too recent."""
+        """Write a progress line, unless the previous one is too recent."""
         now = time.monotonic()
         if now - self._last_line_time >= self.every:
             self._last_line_time = now
             sys.stderr.write(f"{description}: {share:.0%} after {now - self._start_time:,.0f} s\n")
 
-    def _open(self, total: int) -> None:
+    def _open_bar(self, n_steps: int) -> None:
         from rich.console import Console
         from rich.progress import Progress, TextColumn
 
@@ -111,7 +111,7 @@ class ProgressBar:
         title = TextColumn("{task.description}", style="progress.description", markup=False)
         self._bar = Progress(title, *Progress.get_default_columns()[1:], console=console, transient=True)
         self._bar.start()
-        self._task = self._bar.add_task(self.title, total=total)
+        self._task = self._bar.add_task(self.title, total=n_steps)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -122,7 +122,7 @@ class ProgressBar:
 
 @contextmanager
 def reporting(progress: bool | Report, title: str) -> Iterator[Report]:
-    """Yield the function to call with progress: a new bar (True), the given function, or one that does nothing (False).
+    """Yield a progress callback: a new progress bar (True), the given callback, or one that does nothing (False).
 
     >>> with reporting(False, "fitting") as report:
     ...     report(1, 10, -0.5)

@@ -1,4 +1,4 @@
-"""Digest of the package's source: part of every cache key, so that a change of the code invalidates the cache."""
+"""Digest of the package's source code, which is part of every cache key: changed code invalidates the cache."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def source_digest() -> str:
     for path in paths:
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
     if not paths:
-        digest.update((_record() or "").encode())
+        digest.update((_read_record_file() or "").encode())
     return digest.hexdigest()
 
 
-def _record() -> str | None:
-    """Return the RECORD file of the installation: its files and their hashes."""
+def _read_record_file() -> str | None:
+    """Return the text of the installation's RECORD file (its files and their hashes), or None."""
     try:
         return metadata.distribution("crowdrank").read_text("RECORD")
     except metadata.PackageNotFoundError:

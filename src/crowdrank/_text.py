@@ -1,18 +1,18 @@
-"""Make text that contains user data (ids, file names, grade names) safe to print and to put into Markdown."""
+"""Escape text with user data (ids, file names, grade names) for the terminal and for Markdown."""
 
 from __future__ import annotations
 
 import re
 
-_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_INVISIBLE_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters (C0, DEL, C1), line and paragraph separators, bidirectional controls and lone surrogates."""
-_SHORT_ESCAPES = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
+_WHITESPACE_ESCAPES = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 _MARKDOWN_ESCAPES = {ord(char): f"\\{char}" for char in "\\`*_[]{}"} | {
     ord(char): f"&#{ord(char)};" for char in "&<>|~$"
 }
 _EMPTY_COMMENT = "<!-- -->"
-"""Invisible separator: it keeps renderers from turning text into a link, mention, reference or emoji."""
-_AUTOLINK = re.compile(
+"""HTML comment that keeps Markdown renderers from turning text into a link, mention, reference or emoji."""
+_AUTOLINK_PATTERN = re.compile(
     r"(?<=:)(?=//)"  # http://
     r"|(?<=www)(?=\.)"
     r"|(?<=@)(?=[\w.-]*\.\w)"  # ann@example.com
@@ -21,20 +21,20 @@ _AUTOLINK = re.compile(
     r"|(?<=:)(?=[\w+-]+:)",  # :emoji:
     re.IGNORECASE,
 )
-_DOMAIN = re.compile(r"(?<=\w)\.(?=[^\W\d_])")
-_BLOCK_START = re.compile(r"[#=:!?/%^]|[+-](?=[\s+-]|$)|\d+[.)](?=\s|$)")
-"""Start of a heading, list item or another block; the last character of a match is escaped."""
+_DOMAIN_DOT = re.compile(r"(?<=\w)\.(?=[^\W\d_])")
+_BLOCK_START_PATTERN = re.compile(r"[#=:!?/%^]|[+-](?=[\s+-]|$)|\d+[.)](?=\s|$)")
+"""Markdown at the start of a line that begins a heading, list item or another block."""
 
 
-def visible(text: str, *, keep: str = "") -> str:
-    r"""Return the text with control characters and lone surrogates written as escapes.
+def visible(text: str, *, keep_characters: str = "") -> str:
+    r"""Return the text with invisible control characters and lone surrogates written as escapes.
 
     Control characters can change a terminal's colors, title and cursor, and Unicode's bidirectional controls change
     the order in which text is displayed. A lone surrogate cannot be encoded.
 
     Args:
         text: text to print.
-        keep: control characters to leave unchanged, such as a newline.
+        keep_characters: control characters to leave unchanged, such as a newline.
 
     Returns:
         The text; an ESC in it is written as `\x1b`.
@@ -42,11 +42,13 @@ def visible(text: str, *, keep: str = "") -> str:
     >>> print(visible("red: \x1b[31m, reversed: \u202eabc"))
     red: \x1b[31m, reversed: \u202eabc
     """
-    return _INVISIBLE.sub(lambda match: match[0] if match[0] in keep else _escape(match[0]), text)
+    return _INVISIBLE_CHARACTERS.sub(
+        lambda match: match[0] if match[0] in keep_characters else _escape_character(match[0]), text
+    )
 
 
-def _escape(char: str) -> str:
-    return _SHORT_ESCAPES.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}")
+def _escape_character(char: str) -> str:
+    return _WHITESPACE_ESCAPES.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}")
 
 
 def markdown_text(text: str) -> str:
@@ -58,9 +60,9 @@ def markdown_text(text: str) -> str:
     >>> print(markdown_text("![x](http://example.com) of ann@example.com"))
     &#33;\[x\](http:<!-- -->//example\.com) of ann@<!-- -->example\.com
     """
-    parts = _AUTOLINK.split(visible(text).strip())
-    escaped = _EMPTY_COMMENT.join(_DOMAIN.sub(r"\\.", part.translate(_MARKDOWN_ESCAPES)) for part in parts)
-    if start := _BLOCK_START.match(escaped):
+    parts = _AUTOLINK_PATTERN.split(visible(text).strip())
+    escaped = _EMPTY_COMMENT.join(_DOMAIN_DOT.sub(r"\\.", part.translate(_MARKDOWN_ESCAPES)) for part in parts)
+    if start := _BLOCK_START_PATTERN.match(escaped):
         last = start.end() - 1
         return f"{escaped[:last]}&#{ord(escaped[last])};{escaped[last + 1 :]}"
     return escaped

@@ -11,9 +11,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 Codes = NDArray[np.int32]
-"""Positions in a table of ids; -1 stands for none."""
+"""Indices into a table of ids; -1 means no id."""
 Grades = NDArray[np.int8]
-"""Positions on a scale; negative numbers stand for answers that are not grades."""
+"""Indices of grades on a scale; negative numbers mean answers that are not grades."""
 
 Arrays = dict[str, NDArray[Any]]
-"""Arrays by name: the local state of a shard, statistics, parameters of a model (theta), rows of a result."""
+"""Arrays by name, such as the parameters of a model (theta) or the arrays that belong to one shard."""

@@ -1,4 +1,4 @@
-"""Constraints on the values of parameters, which estimators declare and `fit` checks."""
+"""Constraints on parameter values: estimators declare them, `fit` checks them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MAX_INTEGER = 2**63 - 1
 
 
 class Constraint(ABC):
-    """Condition on the value of a parameter; `str` completes the sentence "it must be ..."."""
+    """Condition on the value of a parameter; its `str` completes the sentence "it must be ..."."""
 
     @abstractmethod
     def accepts(self, value: Any) -> bool:
         """Return whether a value is valid."""
 
     def suggestion(self, value: Any) -> str:
-        """Return a hint at a valid value that is close to an invalid one."""
+        """Return a suggestion such as "(did you mean 'gda'?)" for an invalid value, or "" without one."""
         return ""
 
 
@@ -74,7 +74,7 @@ class Number(Constraint):
 
 
 class OneOf(Constraint):
-    """One of several values.
+    """One of several valid values.
 
     >>> str(OneOf("lowest", "drop")), OneOf("lowest", "drop").suggestion("low")
     ('one of lowest, drop', " (did you mean 'lowest'?)")
@@ -84,12 +84,12 @@ class OneOf(Constraint):
         self.values = values
 
     def accepts(self, value: Any) -> bool:
-        """Return whether the value is one of the values; True is not 1."""
+        """Return whether the value equals one of the valid values; True does not equal 1 here."""
         comparable = (one for one in self.values if isinstance(one, bool) is isinstance(value, bool))
         return isinstance(value, Hashable) and any(value == one for one in comparable)
 
     def suggestion(self, value: Any) -> str:
-        """Return the closest of the values."""
+        """Return "(did you mean ...?)" with the closest valid value, or "" if none is close."""
         return near(value, self.values)
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class Flag(Constraint):
     """True or False."""
 
     def accepts(self, value: Any) -> bool:
-        """Return whether the value is a bool of Python or NumPy, which is not imported for this."""
+        """Return whether the value is a bool of Python or NumPy (checked by name, to avoid importing NumPy)."""
         return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ class InstanceOf(Constraint):
     """An object of a class.
 
     Args:
-        cls: the class.
+        cls: class of valid values.
         description: words for such an object, with its article.
 
     """
@@ -132,7 +132,7 @@ class SequenceOf(Constraint):
 
     Args:
         constraint: constraint on every value.
-        length: number of values; by default any but 0.
+        length: required number of values; by default any number except 0.
         empty: a sequence without values is valid too.
 
     >>> SequenceOf(Number(1, integer=True)).accepts((64, 32)), str(SequenceOf(Number(0), length=2))
@@ -156,13 +156,13 @@ class SequenceOf(Constraint):
 
 
 class Parsed(Constraint):
-    """A value that a function accepts; the function raises UsageError for any other."""
+    """A value that a parsing function accepts; the function raises UsageError for invalid values."""
 
     def __init__(self, parse: Callable[[Any], object]) -> None:
         self.parse = parse
 
     def accepts(self, value: Any) -> bool:
-        """Return whether the function accepts the value; its UsageError is passed on, being more precise."""
+        """Return whether the function accepts the value; let its UsageError through, which is more precise."""
         try:
             self.parse(value)
         except UsageError:
@@ -176,11 +176,11 @@ class Parsed(Constraint):
 
 
 Constraints = Mapping[str, Sequence[Constraint | None]]
-"""For each parameter the alternatives, of which one must accept the value; None stands for the value None."""
+"""Alternative constraints by parameter, of which one must accept the value; None accepts the value None."""
 
 
 def check_parameter(name: str, value: object, alternatives: Iterable[Constraint | None]) -> None:
-    """Raise UsageError unless one of the alternatives accepts the value of a parameter.
+    """Raise UsageError unless one of the alternative constraints accepts the value of a parameter.
 
     >>> check_parameter("n_jobs", 0, [Number(1, integer=True), None])
     Traceback (most recent call last):

@@ -14,15 +14,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 MAX_PROBLEM_LENGTH = 500
-"""Maximum number of characters of a problem in a message."""
+"""Maximum number of characters of the description of a problem; a longer one is truncated."""
 
 Severity = Literal["error", "warning", "note"]
 ParameterText = Callable[[str, object], str | None]
-"""Function that writes a parameter, with a value or None; it returns None for a parameter that the reader lacks."""
+"""Function (name, value) that returns a parameter as text for the user, or None if the user cannot set it."""
 
 
 def python_parameter(name: str, value: object = None) -> str:
-    """Write a parameter as Python code.
+    """Return a parameter as Python code: its name, with its value if that is not None.
 
     >>> python_parameter("grades", "Bad,Fair,Good"), python_parameter("n_iter")
     ("grades='Bad,Fair,Good'", 'n_iter')
@@ -48,17 +48,17 @@ class Fix:
     parameter: str | None = None
     value: object = None
 
-    def render(self, write: ParameterText = python_parameter) -> str | None:
-        """Return the text, or None if the reader does not have the parameter."""
+    def render(self, write_parameter: ParameterText = python_parameter) -> str | None:
+        """Return the text, or None if the user cannot set the parameter."""
         if self.parameter is None:
             return self.text
-        written = write(self.parameter, self.value)
+        written = write_parameter(self.parameter, self.value)
         return None if written is None else self.text.replace("{}", written, 1)
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where a problem is.
+    """Location of a problem: file or object, row or line, and column.
 
     >>> str(Location("labels.csv", "row 3 (line 4)", "grade"))
     "labels.csv, row 3 (line 4), column 'grade'"
@@ -102,14 +102,14 @@ class Message:
         """The first fix, if there is one."""
         return self.fixes[0] if self.fixes else None
 
-    def render(self, write: ParameterText = python_parameter) -> str:
-        """Return the message as one or two sentences; fixes by parameters that the reader lacks are left out."""
+    def render(self, write_parameter: ParameterText = python_parameter) -> str:
+        """Return the message as text; fixes by parameters that the user cannot set are left out."""
         where, problem = str(self.location), self.problem
         if len(problem) > MAX_PROBLEM_LENGTH:  # a file can hold names and scales of any length
             problem = problem[: MAX_PROBLEM_LENGTH - 3] + "..."
         if self.parameter is not None:
-            problem = f"{write(self.parameter, None) or self.parameter} {problem}"
-        fixes = ", or ".join(text for fix in self.fixes if (text := fix.render(write)) is not None)
+            problem = f"{write_parameter(self.parameter, None) or self.parameter} {problem}"
+        fixes = ", or ".join(text for fix in self.fixes if (text := fix.render(write_parameter)) is not None)
         text = f"{where}: {problem}" if where else problem
         return f"{text.removesuffix('.')}{'; ' if fixes else ''}{fixes.removesuffix('.')}."
 
@@ -117,19 +117,19 @@ class Message:
         return self.render()
 
     def with_prefix(self, prefix: str) -> Message:
-        """Return the message with a prefix before the names of parameters."""
+        """Return the message with a prefix added to the names of its parameters."""
         fixes = tuple(
             fix if fix.parameter is None else replace(fix, parameter=prefix + fix.parameter) for fix in self.fixes
         )
         return replace(self, fixes=fixes, parameter=None if self.parameter is None else prefix + self.parameter)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields, ready for JSON."""
+        """Return the fields as a dictionary that JSON can represent."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Message:
-        """Return the message whose fields :meth:`to_dict` returned.
+        """Create a message from the dictionary that :meth:`to_dict` returned.
 
         >>> note = Message("2 rows have no grade", "rows-skipped", "note", fixes=(Fix("set {}", "grades"),))
         >>> Message.from_dict(note.to_dict()) == note
@@ -140,15 +140,15 @@ class Message:
 
 
 class _WithMessage(Exception):  # noqa: N818
-    """An exception that is made of a message.
+    """Base class of exceptions and warnings that carry a :class:`Message`.
 
     Args:
-        problem: what is wrong, or the whole message.
+        problem: what is wrong, or a complete message.
         kind: identifier of the kind of problem; each class has a default.
         source: file or object that has the problem.
-        place: row, line or item.
+        place: row or line in the source, such as "row 3 (line 4)".
         column: column of a table.
-        fix: a remedy, or several of which each is sufficient.
+        fix: one or more ways to fix the problem, each sufficient.
         parameter: name of the parameter that the problem is about.
 
     """
@@ -181,7 +181,7 @@ class _WithMessage(Exception):  # noqa: N818
 
     @property
     def problem(self) -> str:
-        """What is wrong."""
+        """Description of what is wrong."""
         return self.message.problem
 
     @property
@@ -191,7 +191,7 @@ class _WithMessage(Exception):  # noqa: N818
 
     @property
     def location(self) -> Location:
-        """Where the problem is."""
+        """Location of the problem."""
         return self.message.location
 
     @property
@@ -215,7 +215,7 @@ class CrowdrankError(_WithMessage):
 
 
 class InputError(CrowdrankError, ValueError):
-    """A file or frame cannot be used as it is.
+    """An input file or DataFrame is invalid.
 
     >>> print(InputError("'abc' is not a grade", source="labels.csv", place="row 3 (line 4)", column="grade",
     ...                  fix=["use whole numbers", Fix("name the grades with {}", "grades", "Bad,Fair,Good")]))
@@ -233,7 +233,7 @@ class UsageError(CrowdrankError, ValueError):
 
 
 class OutputError(CrowdrankError, OSError):
-    """A result cannot be written; what was there before is unchanged."""
+    """A result cannot be written; existing files are unchanged."""
 
     default_kind = "output"
 
@@ -247,7 +247,7 @@ class NotFittedError(CrowdrankError, ValueError, AttributeError):
     default_kind = "not-fitted"
 
     def __new__(cls, *arguments: Any, **fields: Any) -> NotFittedError:
-        """Return an error that scikit-learn's users catch too, if they use scikit-learn."""
+        """Create the error; if scikit-learn is loaded, also as a subclass of its NotFittedError."""
         exceptions = sys.modules.get("sklearn.exceptions")
         if cls is NotFittedError and exceptions is not None:
             cls = type("NotFittedError", (NotFittedError, exceptions.NotFittedError), {"__module__": __name__})
@@ -258,13 +258,13 @@ class NotFittedError(CrowdrankError, ValueError, AttributeError):
 
 
 class ClusterError(CrowdrankError, RuntimeError):
-    """The cluster cannot be used or is gone."""
+    """The Dask cluster cannot be reached, or its connection was lost."""
 
     default_kind = "cluster"
 
 
 class OnDiskError(CrowdrankError, AttributeError):
-    """Judgments on disk lack what only judgments in memory have."""
+    """An attribute was requested that judgments on disk do not have, only judgments in memory."""
 
     default_kind = "on-disk"
 
@@ -282,14 +282,14 @@ class ConvergenceWarning(CrowdrankWarning):
 
 
 class DataWarning(CrowdrankWarning):
-    """The data do not determine some estimates; the model assumed something instead."""
+    """The data do not determine some estimates, so these rest on assumptions of the model."""
 
     default_kind = "data"
 
 
 @contextmanager
 def parameter_prefix(prefix: str) -> Iterator[None]:
-    """Add a prefix to the parameters that errors name, because the caller's parameters have it.
+    """Add a prefix to the parameter names of errors raised in the block, for callers whose parameters have it.
 
     >>> with parameter_prefix("gold_"):
     ...     raise UsageError("is empty", parameter="grades")
@@ -304,37 +304,37 @@ def parameter_prefix(prefix: str) -> Iterator[None]:
         raise
 
 
-def near(name: object, known: Iterable[object]) -> str:
-    """Return "(did you mean ...?)" with the known name closest to an unknown one, or nothing if none is close.
+def near(name: object, known_names: Iterable[object]) -> str:
+    """Return "(did you mean ...?)" with the known name that is closest to an unknown name, or "" if none is close.
 
     >>> near("Dawid_Skene", ["gda", "dawid-skene"]), near("dawid", ["dawid-skene"]), near("depth", ["delta"])
     (" (did you mean 'dawid-skene'?)", " (did you mean 'dawid-skene'?)", '')
     """
-    names, asked = {str(one).casefold(): one for one in known}, str(name).casefold()
+    names, asked = {str(one).casefold(): one for one in known_names}, str(name).casefold()
     close = difflib.get_close_matches(asked, names, n=1, cutoff=0.7)
     close = close or [one for one in names if len(asked) > 2 and one.startswith(asked)]
     return f" (did you mean '{names[close[0]]}'?)" if close else ""
 
 
-def shown(value: object, most: int = 60) -> str:
-    """Return a value as a message quotes it: on one line, truncated if it is long.
+def shown(value: object, max_length: int = 60) -> str:
+    """Return the repr of a value for a message: on one line, truncated if it is long.
 
-    >>> shown("d1"), shown(7), shown("x" * 100, most=10)
+    >>> shown("d1"), shown(7), shown("x" * 100, max_length=10)
     ("'d1'", '7', "'xxxxxx...")
     """
     try:
         text = repr(value).replace("\n", " ")
     except RecursionError:
         text = "a value that is nested very deeply"
-    return text if len(text) <= most else text[: most - 3] + "..."
+    return text if len(text) <= max_length else text[: max_length - 3] + "..."
 
 
-def interrupt_in(problem: BaseException) -> KeyboardInterrupt | None:
-    """Return the interrupt that an exception stands for, if any.
+def find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the KeyboardInterrupt that caused an exception, or None.
 
-    An interrupt inside of a function compiled by Numba arrives as the cause of a SystemError, or of a chain of them.
+    An interrupt inside a function compiled by Numba arrives as the cause of a SystemError, or of a chain of them.
     """
-    found: BaseException | None = problem
+    found: BaseException | None = error
     while isinstance(found, SystemError):
         found = found.__cause__
     return found if isinstance(found, KeyboardInterrupt) else None

@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from crowdrank.cli.app import COMMANDS
+from crowdrank.cli.app import COMMANDS_BY_PANEL
 from crowdrank.consensus import METHODS
 from crowdrank.reports.formatting import real_minus
 from terminal import Run, crowdrank, crowdrank_process, without_columns
@@ -46,7 +46,7 @@ def test_a_process_of_its_own_says_the_same(world: Path, run: Run, tmp_path: Pat
 
 def test_help_lists_the_commands_by_task(run: Run) -> None:
     shown = run("--help").stdout
-    for panel, functions in COMMANDS.items():
+    for panel, functions in COMMANDS_BY_PANEL.items():
         lines = shown[shown.index(f"─ {panel} ─") :].split("╰")[0]
         assert all(f"│ {function.__name__}" in lines for function in functions)
     assert "│ collect" in shown

@@ -16,7 +16,7 @@ import pytest
 from crowdrank import _progress, errors
 from crowdrank.cli import app as command_line
 from crowdrank.cli.console import print_cells, print_error, print_status
-from crowdrank.cli.help_links import PAGES, page_for
+from crowdrank.cli.help_links import PAGE_BY_ERROR, page_for
 
 REPOSITORY = Path(__file__).parent.parent.parent
 COLOR = re.compile(r"\x1b\[[0-9;]*3[0-7]")
@@ -109,7 +109,7 @@ def test_every_error_has_a_page_that_is_there() -> None:
             text = (REPOSITORY / page.file).read_text(encoding="utf-8")
             assert text.startswith(f"# {page.title}\n")
             assert not page.section or f"\n## {page.section}\n" in text
-    assert set(PAGES) <= set(kinds)
+    assert set(PAGE_BY_ERROR) <= set(kinds)
 
 
 @pytest.mark.parametrize(

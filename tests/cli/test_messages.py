@@ -12,7 +12,7 @@ import typer
 
 import crowdrank
 from crowdrank.cli.app import app
-from crowdrank.cli.console import print_reading
+from crowdrank.cli.console import print_read_report
 from crowdrank.cli.messages import option_writer
 from crowdrank.errors import Fix, Message
 from crowdrank.judgments.table import ReadReport
@@ -85,7 +85,7 @@ def test_a_parameter_is_written_as_the_command_takes_it() -> None:
 def test_columns_notes_and_skipped_rows_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     note = Message("the scale is a guess", "scale-in-doubt", "note", fixes=(Fix("give it with {}", "grades", "0-4"),))
     columns = {"query": "topic", "document": "docid", "grade": "label"}
-    print_reading(ReadReport(columns=columns, notes=(note,), skipped={"no grade": 2}), [Path("labels.csv")])
+    print_read_report(ReadReport(columns=columns, notes=(note,), skipped={"no grade": 2}), [Path("labels.csv")])
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Columns of labels.csv: query = topic, document = docid, grade = label."
     assert lines[1].startswith("Note: the scale is a guess")

@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from crowdrank._options import members, option_fields, option_name
+from crowdrank._options import option_fields, option_name, union_members
 from crowdrank.cli import options as shared
 from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS
@@ -67,7 +67,7 @@ def run_options() -> list[Any]:
     for kind, prefix in PREFIXES.items():
         for one, hint in option_fields(kind):
             name, flag = prefix + option_name(one.name), f"--{(prefix + option_name(one.name)).replace('_', '-')}"
-            in_file, words = values(one.default, members(hint)[0], flag)
+            in_file, words = values(one.default, union_members(hint)[0], flag)
             found.append(pytest.param(name, in_file, words, id=name))
     return found
 

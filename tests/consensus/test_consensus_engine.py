@@ -27,7 +27,7 @@ def test_shards_hold_every_judgment_once(seed: int, size: int, locality: str) ->
         }
     )
     judgments = read_judgments(frame)
-    shards = split(judgments, locality=locality, size=size)
+    shards = split(judgments, locality=locality, shard_size=size)
     assert np.concatenate([shard.assessor for shard in shards]).tolist() == judgments.assessor.tolist()
     assert np.concatenate([shard.grade for shard in shards]).tolist() == judgments.grade.tolist()
     assert np.concatenate([np.diff(shard.offsets) for shard in shards]).tolist() == np.diff(judgments.offsets).tolist()

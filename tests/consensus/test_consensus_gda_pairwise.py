@@ -222,7 +222,7 @@ def test_pairs_of_one_assessor_are_of_that_assessor() -> None:
     frame, _ = crowd(items=60)
     for engine in (LocalEngine(), LocalEngine(1, shard_size=50)):
         model = GDAPairwise(pairs="same-assessor").fit(frame, engine=engine)
-    (shard,) = split(model.judgments_, locality="query", size=10**9)
+    (shard,) = split(model.judgments_, locality="query", shard_size=10**9)
     local = model._start(shard)
     assert sorted(local["order"]) == list(range(len(frame)))
     query = shard.item_query[local["item"]]

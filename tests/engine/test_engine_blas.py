@@ -78,7 +78,7 @@ def blas_threads() -> set[int]:
 
 
 def test_the_limit_ends_with_the_last_of_overlapping_blocks() -> None:
-    blas._libraries.cache_clear()  # other tests may have loaded more libraries
+    blas._blas_controller.cache_clear()  # other tests may have loaded more libraries
     meet = Barrier(2)
 
     def inside(_: int) -> set[int]:

@@ -103,7 +103,7 @@ def test_a_lost_scheduler_is_reported_and_the_fit_continues_from_its_checkpoint(
 
 
 def test_a_missing_scheduler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_module, "TIMEOUT", 2.0)
+    monkeypatch.setattr(dask_module, "CLUSTER_TIMEOUT_SECONDS", 2.0)
     with pytest.raises(ClusterError) as missing:
         _ = DaskEngine("tcp://127.0.0.1:1").client
     assert missing.value.kind == "no-scheduler"

@@ -24,11 +24,11 @@ class Shards:
     def __len__(self) -> int:
         return self.n
 
-    def load(self, place: int) -> Any:
+    def load(self, shard_index: int) -> Any:
         self.loaded += 1
-        return SimpleNamespace(place=place)
+        return SimpleNamespace(place=shard_index)
 
-    def part(self, first: int, last: int) -> Shards:
+    def subset(self, start: int, stop: int) -> Shards:
         raise NotImplementedError
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import crowdrank
 from crowdrank._text import markdown_text
-from crowdrank.cli.run import show_candidates
+from crowdrank.cli.run import print_candidates
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.pipeline import candidates as candidates_module
 from crowdrank.pipeline import selection as trial_module
@@ -101,7 +101,7 @@ def test_the_written_ranker_ranks_as_the_one_returned(whole: tuple[Run, Path], w
 
 
 def test_the_candidates_fit_into_80_columns(whole: tuple[Run, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    show_candidates(whole[0])
+    print_candidates(whole[0])
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     shown = [line.split()[0] for line in lines if line.startswith(" ") and line.strip()]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from crowdrank._notebook import ROWS, heading, html_table, panel
+from crowdrank._notebook import MAX_TABLE_ROWS, heading, html_table, panel
 from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.assessors.flags import FLAGS, Evidence, flag, sentences
@@ -68,7 +68,7 @@ class AssessorReport:
 
     def _repr_html_(self) -> str:
         shown = ["assessor", "judgments", "informativeness", "flag", "evidence"]
-        rows = self.table.select(shown).slice(0, ROWS).to_pylist()
+        rows = self.table.select(shown).slice(0, MAX_TABLE_ROWS).to_pylist()
         return panel(heading(repr(self).strip("<>")), html_table(rows, shown, len(self.table)))
 
     @cached_property

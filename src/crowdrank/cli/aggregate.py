@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_cells, print_json, print_line, print_reading, print_table, print_unjudged
+from crowdrank.cli.console import (
+    print_cells,
+    print_json,
+    print_line,
+    print_read_report,
+    print_table,
+    print_unjudged_gold,
+)
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.cli.partitioned import read_folder, require_unset
 from crowdrank.errors import Fix, UsageError
@@ -20,20 +27,20 @@ if TYPE_CHECKING:
     from crowdrank.judgments.sharded import ShardedJudgments
     from crowdrank.judgments.table import Judgments
 
-COLUMNS = ["query", "document", "relevance", "sd", "lower", "upper", "grade", "judgments"]
-"""Columns of a consensus that the terminal shows."""
+SHOWN_COLUMNS = ["query", "document", "relevance", "sd", "lower", "upper", "grade", "judgments"]
+"""Columns of the consensus table that the terminal shows."""
 
 
 @dataclass(frozen=True)
 class AggregateModel(o.ModelOptions):
-    """The model of `aggregate`, whose default method is fast."""
+    """Options for the consensus model of `aggregate`; the default method is fast."""
 
     method: str = o.method_option("dawid-skene")
 
 
 @dataclass(frozen=True)
 class FitOptions(o.EngineOptions):
-    """Where a model is fitted, and where its state is kept."""
+    """Options for the engine that fits a model, and for folders of intermediate results."""
 
     checkpoint: Path | None = option(None, "Folder for the state of a fit; the same command resumes from it.")
     work: Path | None = option(None, "New folder for the shards of a folder of judgments.", show_default="temporary")
@@ -41,7 +48,7 @@ class FitOptions(o.EngineOptions):
 
 @dataclass(frozen=True)
 class Outputs:
-    """Files and folders that `aggregate` writes."""
+    """Options for the files and folders that `aggregate` writes."""
 
     output: Path | None = option(
         None,
@@ -53,14 +60,14 @@ class Outputs:
     save: Path | None = option(None, "Folder for the fitted model.")
 
     def write(self, model: Aggregator, *, csv_safe: bool) -> None:
-        """Write the requested results, all or none."""
-        from crowdrank._files import one_step
+        """Write all requested results together, or none if one cannot be written."""
+        from crowdrank._files import write_together
         from crowdrank.judgments.write import write_table
 
         first = next((path for path in asdict(self).values() if path is not None), None)
         if first is None:
             return
-        with one_step(first):
+        with write_together(first):
             if self.output is not None:
                 write_table(model.consensus_.document_table, self.output, csv_safe=csv_safe)
             if self.assessors is not None:
@@ -101,9 +108,9 @@ def aggregate(
         check_output_folder(computation.checkpoint, CHECKPOINT)
     on_disk = len(judgments) == 1 and is_parquet_folder(judgments[0])
     if on_disk:
-        _check_folder(judgments[0], gold, outputs, reading)
+        _check_folder_options(judgments[0], gold, outputs, reading)
     else:
-        _check_files(judgments, gold, outputs, reading, computation.work)
+        _check_file_options(judgments, gold, outputs, reading, computation.work)
     table: Judgments | ShardedJudgments | None = None if on_disk else o.read_judgment_files(judgments, reading)
     if isinstance(table, Judgments) and is_qrels(outputs.output):
         check_qrels(table)
@@ -111,15 +118,17 @@ def aggregate(
     with computation.open() as engine:
         if table is None:
             table = read_folder(judgments[0], computation.work, engine, reading)
-            print_reading(table.report, judgments)
+            print_read_report(table.report, judgments)
         folder: dict[str, Any] = {"output": outputs.output} if on_disk else {}
         model.fit(table, gold=grades, engine=engine, progress=True, checkpoint=computation.checkpoint, **folder)
     (replace(outputs, output=None) if on_disk else outputs).write(model, csv_safe=csv_safe)
-    _show(_summary(model_options.method, model, table, outputs), model, table, json)
+    _print_result(_summary(model_options.method, model, table, outputs), model, table, json)
 
 
-def _check_folder(folder: Path, gold: Path | None, outputs: Outputs, reading: ReadOptions) -> None:
-    """Raise an error if the consensus of a folder of judgments cannot be written as requested."""
+def _check_folder_options(
+    judgment_folder: Path, gold_file: Path | None, outputs: Outputs, reading: ReadOptions
+) -> None:
+    """Raise an error if options are invalid for a folder of judgments, or its consensus cannot be written."""
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus.on_disk import CONSENSUS
     from crowdrank.judgments.addresses import is_within, to_address
@@ -133,62 +142,68 @@ def _check_folder(folder: Path, gold: Path | None, outputs: Outputs, reading: Re
         assessor_name=reading.assessor_name,
     )
     if outputs.output is None:
-        raise UsageError(f"{folder} is a folder", fix=Fix("name a folder for its consensus too, with {}", "output"))
-    if is_within(outputs.output, to_address(folder)):
+        raise UsageError(
+            f"{judgment_folder} is a folder", fix=Fix("name a folder for its consensus too, with {}", "output")
+        )
+    if is_within(outputs.output, to_address(judgment_folder)):
         raise UsageError(f"is {outputs.output}, which is read", parameter="output", fix="choose another name")
-    check_outputs({"assessors": outputs.assessors}, [gold])
+    check_outputs({"assessors": outputs.assessors}, [gold_file])
     check_output_folder(outputs.output, CONSENSUS)
 
 
-def _check_files(
-    judgments: list[Path], gold: Path | None, outputs: Outputs, reading: ReadOptions, work: Path | None
+def _check_file_options(
+    judgment_files: list[Path], gold_file: Path | None, outputs: Outputs, reading: ReadOptions, work_folder: Path | None
 ) -> None:
-    """Raise an error if the consensus of files of judgments cannot be written as requested."""
+    """Raise an error if options are invalid for files of judgments, or their consensus cannot be written."""
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus.base import MODEL
     from crowdrank.judgments.write import check_outputs
 
-    if work is not None:
-        problem = f"is for a folder of Parquet files, and {judgments[0]} is not one"
+    if work_folder is not None:
+        problem = f"is for a folder of Parquet files, and {judgment_files[0]} is not one"
         raise UsageError(problem, parameter="work", fix="leave it out")
     tables = {"output": outputs.output, "assessors": outputs.assessors, "posterior": outputs.posterior}
-    check_outputs(tables, o.input_files(judgments, reading, gold), qrels=("output",))
+    check_outputs(tables, o.input_files(judgment_files, reading, gold_file), qrels_parameters=("output",))
     if outputs.save is not None:
         check_output_folder(outputs.save, MODEL)
 
 
-def _show(summary: dict[str, Any], model: Aggregator, table: Judgments | ShardedJudgments, json: bool) -> None:
-    print_unjudged(summary["gold_unjudged"])
-    if json:
+def _print_result(
+    summary: dict[str, Any], model: Aggregator, judgments: Judgments | ShardedJudgments, as_json: bool
+) -> None:
+    print_unjudged_gold(summary["gold_unjudged"])
+    if as_json:
         print_json(summary)
         return
     first = next(model.consensus_.document_parts())
-    print_table(first.select(COLUMNS), of=model.consensus_.n_documents)
+    print_table(first.select(SHOWN_COLUMNS), total_rows=model.consensus_.n_documents)
     if "choice" in summary:
-        _show_choice(summary)
-    print_line(_sentence(summary, table))
+        _print_model_choice(summary)
+    print_line(_summary_sentence(summary, judgments))
 
 
-def _summary(method: str, model: Aggregator, table: Judgments | ShardedJudgments, outputs: Outputs) -> dict[str, Any]:
-    report = table.report
+def _summary(
+    method: str, model: Aggregator, judgments: Judgments | ShardedJudgments, outputs: Outputs
+) -> dict[str, Any]:
+    report = judgments.report
     paths = {name: None if path is None else str(path) for name, path in asdict(outputs).items()}
     return {
         "method": method,
         "documents": model.consensus_.n_documents,
         "assessors": len(model.consensus_.assessor_table),
-        "judgments": len(table),
+        "judgments": len(judgments),
         "columns": dict(report.columns),
         "rows": report.rows,
         "skipped": dict(report.skipped),
         "repeats": report.repeats,
         "excluded": report.excluded,
-        "unjudgeable": table.n_unjudgeable,
+        "unjudgeable": judgments.n_unjudgeable,
         "iterations": model.n_iter_,
         "converged": model.converged_,
         "unjudgeable_as": model.unjudgeable_as,
-        "gold_unjudged": 0 if model.gold_ is None else model.gold_.n_unjudged(table),
+        "gold_unjudged": 0 if model.gold_ is None else model.gold_.n_unjudged(judgments),
         **_family_sizes(model),
-        **_choice(model),
+        **_model_choice(model),
         "output": paths["output"],
         "assessors_output": paths["assessors"],
         "posterior": paths["posterior"],
@@ -196,29 +211,29 @@ def _summary(method: str, model: Aggregator, table: Judgments | ShardedJudgments
     }
 
 
-def _choice(model: Aggregator) -> dict[str, Any]:
-    """Return the candidates of `auto` with their scores and the reason of the choice; nothing for other models."""
+def _model_choice(model: Aggregator) -> dict[str, Any]:
+    """Return the models that `auto` compared, their scores and the reason for its choice; {} for other models."""
     from crowdrank.consensus.auto import Auto
 
     return {"choice": model.choice_table.to_pylist(), "reason": model.reason_} if isinstance(model, Auto) else {}
 
 
-def _show_choice(summary: dict[str, Any]) -> None:
+def _print_model_choice(summary: dict[str, Any]) -> None:
     names = ["method", "ranking", "grades", "chosen_for", "note"]
     cells = [
-        [row["method"], *(_score(row[name]) for name in ("ranking", "grades")), row["chosen_for"], row["note"]]
+        [row["method"], *(_format_score(row[name]) for name in ("ranking", "grades")), row["chosen_for"], row["note"]]
         for row in summary["choice"]
     ]
     print_cells(names, cells, [True, False, False, True, True], "Log score of held-out judgments")
     print_line(summary["reason"])
 
 
-def _score(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+def _format_score(score: float | None) -> str:
+    return "" if score is None else f"{score:.4f}"
 
 
 def _family_sizes(model: Aggregator) -> dict[str, Any]:
-    """Return the number of assessors in each family that the model found, if it searched for families."""
+    """Return the sizes of the families (groups of related assessors) that the model found, if it searched for them."""
     if model.get_params().get("families") != "auto":
         return {}
     family = model.judgments_.assessor_family
@@ -226,8 +241,8 @@ def _family_sizes(model: Aggregator) -> dict[str, Any]:
     return {"families": sorted((codes.count(code) for code in set(codes)), reverse=True)}
 
 
-def _sentence(summary: dict[str, Any], table: Judgments | ShardedJudgments) -> str:
-    parts = [f"{summary['method']} on {repr(table).strip('<>').partition(': ')[2]}"]
+def _summary_sentence(summary: dict[str, Any], judgments: Judgments | ShardedJudgments) -> str:
+    parts = [f"{summary['method']} on {repr(judgments).strip('<>').partition(': ')[2]}"]
     parts += [f"{counted(n, 'row')} skipped ({reason})" for reason, n in summary["skipped"].items()]
     if summary["repeats"]:
         parts.append(counted(summary["repeats"], "repeated judgment"))

@@ -1,4 +1,4 @@
-"""The command line; each command has a file of its own."""
+"""Command-line application; each command has its own module."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from crowdrank.cli.console import escape_unencodable, print_error, print_status
 from crowdrank.cli.from_settings import add_command
 from crowdrank.cli.help_links import help_for
 from crowdrank.cli.messages import render
-from crowdrank.errors import CrowdrankError, CrowdrankWarning, interrupt_in
+from crowdrank.errors import CrowdrankError, CrowdrankWarning, find_interrupt
 
-INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE = 128 + signal.SIGINT, 128 + signal.SIGTERM
 """Exit codes after Ctrl-C and after SIGTERM, as in shells."""
 
 
@@ -47,8 +47,8 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def _visible_errors() -> Iterator[None]:
-    """Escape what usage errors quote: file names may contain escape sequences."""
+def _escape_usage_errors() -> Iterator[None]:
+    """Escape control characters in usage errors, which quote file names."""
     try:
         yield
     except Exception as problem:
@@ -58,29 +58,29 @@ def _visible_errors() -> Iterator[None]:
 
 
 class Commands(TyperGroup):
-    """Commands with usage errors that are safe to print and an exit code for interrupts."""
+    """Group of all commands; it escapes usage errors and sets the exit code after an interrupt."""
 
     def make_context(self, *words: Any, **more: Any) -> Any:
         """Parse the command line."""
-        with _visible_errors():
+        with _escape_usage_errors():
             return super().make_context(*words, **more)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; an interrupt prints one line on standard error and has its own exit code."""
+        """Run a command; after an interrupt, print one line on standard error and exit with a special code."""
         try:
-            with _visible_errors():
+            with _escape_usage_errors():
                 return super().invoke(ctx)
         except (KeyboardInterrupt, SystemError) as problem:
-            if (interrupt := interrupt_in(problem)) is None:
+            if (interrupt := find_interrupt(problem)) is None:
                 raise
-            raise typer.Exit(_interrupted(interrupt)) from None
+            raise typer.Exit(_print_interrupt(interrupt)) from None
 
 
-ABOUT = "Turn noisy relevance judgments of crowds, experts and LLM judges into labels, rankers and comparisons."
+APP_HELP = "Turn noisy relevance judgments of crowds, experts and LLM judges into labels, rankers and comparisons."
 app = typer.Typer(
     name="crowdrank",
     cls=Commands,
-    help=ABOUT,
+    help=APP_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -88,15 +88,15 @@ app = typer.Typer(
 )
 
 
-COMMANDS = {
+COMMANDS_BY_PANEL = {
     "Start here": (run.run, report.report, demo.demo),
     "Judgments": (validate.validate, aggregate.aggregate, assessors.assessors, check.check, trace.trace),
     "Rankers": (train.train, rank.rank),
     "Evaluation": (evaluate.evaluate, compare.compare),
     "Data": (simulate.simulate, datasets.datasets),
 }
-"""Commands by task, in the order of the help."""
-for panel, functions in COMMANDS.items():
+"""Commands by the title of their help panel, in the order of the help."""
+for panel, functions in COMMANDS_BY_PANEL.items():
     for function in functions:
         add_command(app, function, panel)
 app.add_typer(collect.collect, rich_help_panel="Judgments")
@@ -108,29 +108,29 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(help=ABOUT)
+@app.callback(help=APP_HELP)
 def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")] = False,
 ) -> None:
-    """Set what holds for all commands."""
+    """Apply the options that all commands share."""
     set_quiet(quiet)
 
 
-def _warn(message: Warning | str, *place: Any, **more: Any) -> None:
+def _print_warning(message: Warning | str, *place: Any, **more: Any) -> None:
     text = render(message.message) if isinstance(message, CrowdrankWarning) else str(message)
     print_status(f"Warning: {' '.join(text.splitlines())}")  # a warning of another package may have several lines
 
 
-def _interrupted(problem: KeyboardInterrupt) -> int:
-    """Print that the command was interrupted and what it kept; return the exit code."""
-    print_error(" ".join(["Interrupted.", *getattr(problem, "__notes__", [])]))
-    return TERMINATED if isinstance(problem, Terminated) else INTERRUPTED
+def _print_interrupt(interrupt: KeyboardInterrupt) -> int:
+    """Print that the command was interrupted, with the notes of the exception; return the exit code."""
+    print_error(" ".join(["Interrupted.", *getattr(interrupt, "__notes__", [])]))
+    return TERMINATED_EXIT_CODE if isinstance(interrupt, Terminated) else INTERRUPTED_EXIT_CODE
 
 
-def _terminate(number: int, frame: Any) -> None:
+def _raise_terminated(signal_number: int, frame: Any) -> None:
     raise Terminated
 
 
@@ -140,15 +140,15 @@ def main() -> None:
 
 
 def run_app(app: typer.Typer) -> None:
-    """Run an application; an error that the user caused prints one line and exits with 2."""
+    """Run an application; for an error that the user caused, print one line and exit with code 2."""
     escape_unencodable()
-    warnings.showwarning = _warn
+    warnings.showwarning = _print_warning
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
+        signal.signal(signal.SIGTERM, _raise_terminated)
     try:
         app()
     except KeyboardInterrupt as problem:  # outside of a command
-        sys.exit(_interrupted(problem))
+        sys.exit(_print_interrupt(problem))
     except CrowdrankError as problem:
         print_error(f"Error: {render(problem.message)}")
         if sys.stderr.isatty():  # programs get one line

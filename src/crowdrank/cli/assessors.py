@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_json, print_line, print_table, print_unjudged
+from crowdrank.cli.console import print_json, print_line, print_table, print_unjudged_gold
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from crowdrank.assessors.agreement import Alpha
     from crowdrank.assessors.report import AssessorReport
 
-COLUMNS = ["assessor", "judgments", "informativeness", "slope", "bias", "honeypots", "flag"]
-"""Columns of a report that the terminal shows."""
+SHOWN_COLUMNS = ["assessor", "judgments", "informativeness", "slope", "bias", "honeypots", "flag"]
+"""Columns of the assessor report that the terminal shows."""
 
 
 def assessors(
@@ -50,7 +50,7 @@ def assessors(
         report = assess(estimator.fit(table, gold=grades, engine=engine, progress=True))
     alpha = krippendorff_alpha(table)
     unjudged = 0 if grades is None else grades.n_unjudged(table)
-    print_unjudged(unjudged)
+    print_unjudged_gold(unjudged)
     if output is not None:
         write_table(report.table, output, csv_safe=csv_safe)
     if json:
@@ -58,18 +58,18 @@ def assessors(
         columns = {"columns": dict(table.report.columns)}
         print_json({**_summary(model.method, report, alpha, output), **counts, **columns})
         return
-    print_table(_shown(report))
-    _show_summary(model.method, report, alpha, output)
+    print_table(_table_to_print(report))
+    _print_summary(model.method, report, alpha, output)
 
 
-def _shown(report: AssessorReport) -> pa.Table:
-    """Return the columns for the terminal, honeypots as correct/answered."""
+def _table_to_print(report: AssessorReport) -> pa.Table:
+    """Return the columns for the terminal, with honeypots as "correct/answered"."""
     import pyarrow as pa
 
     counts = zip(*(report.table[name].to_pylist() for name in ("honeypots_right", "honeypots")), strict=True)
     shares = pa.array([f"{correct}/{total}" if total else "" for correct, total in counts], pa.string())
     place = report.table.column_names.index("honeypots")
-    return report.table.set_column(place, "honeypots", shares).select(COLUMNS)
+    return report.table.set_column(place, "honeypots", shares).select(SHOWN_COLUMNS)
 
 
 def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | None) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | N
     }
 
 
-def _show_summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | None) -> None:
+def _print_summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | None) -> None:
     if not report.modeled:
         print_line(f"{method} has no model of assessors: informativeness is measured against the votes of the others.")
     flags = ", ".join(

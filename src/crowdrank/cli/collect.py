@@ -15,8 +15,8 @@ collect = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-add_command(collect, collect_next.collect_next, name="next")
-add_command(collect, collect_add.collect_add, name="add")
-add_command(collect, collect_status.collect_status, name="status")
-add_command(collect, collect_disagreements.collect_disagreements, name="disagreements")
-add_command(collect, collect_simulate.collect_simulate, name="simulate")
+add_command(collect, collect_next.collect_next, command_name="next")
+add_command(collect, collect_add.collect_add, command_name="add")
+add_command(collect, collect_status.collect_status, command_name="status")
+add_command(collect, collect_disagreements.collect_disagreements, command_name="disagreements")
+add_command(collect, collect_simulate.collect_simulate, command_name="simulate")

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from crowdrank.collection.pool import Pool
     from crowdrank.judgments.table import Judgments
 
-COUNTS = ("added", "changed", "known", "older", "unknown", "excluded")
-READ_FIELDS = ("format", "columns", "separator", "grades", "unjudgeable", "exclude", "on_bad_rows", "max_bytes")
+COUNT_NAMES = ("added", "changed", "known", "older", "unknown", "excluded")
+READ_OPTION_NAMES = ("format", "columns", "separator", "grades", "unjudgeable", "exclude", "on_bad_rows", "max_bytes")
 
 
 def collect_add(
@@ -36,7 +36,7 @@ def collect_add(
     output: Annotated[Path | None, o.output_option("File for all judgments.", show_default="JUDGMENTS")] = None,
     pairs: Annotated[Path | None, o.path_option("Pool; judgments of other documents are errors.")] = None,
     *,
-    reading: Annotated[ReadOptions, FieldsOf(ReadOptions, o.READING, only=READ_FIELDS)],
+    reading: Annotated[ReadOptions, FieldsOf(ReadOptions, o.READING, only=READ_OPTION_NAMES)],
     batch_reading: Annotated[
         ReadOptions, FieldsOf(ReadOptions, "Reading batches", prefix="new_", only=("format", "columns"))
     ],
@@ -68,16 +68,16 @@ def collect_add(
             merged.add(batch, batch_options)
         utc = any(batch_is_zoned(batch, **batch_options) for batch in new)
         if file is not None and merged.new is not None:
-            merged.notes += _lost_columns(file, merged.new, judgments)
+            merged.notes += _note_lost_columns(file, merged.new, judgments)
             file.keep(merged.new, changed=any(step.changed for _, step in merged.steps), utc=utc)
         elif merged.judgments is not None and (merged.new is not None or output is not None):
             start(target, merged.judgments, utc=utc)
-    _show(merged, judgments, target, before, json=json)
+    _print_result(merged, judgments, target, before, as_json=json)
 
 
 @dataclass
 class _Merge:
-    """Judgments so far, and what each batch changed."""
+    """Judgments after the batches merged so far, and what each batch changed."""
 
     judgments: Judgments | None
     reading: ReadOptions
@@ -87,8 +87,8 @@ class _Merge:
     columns: list[dict[str, str]] = field(default_factory=list)  # of each batch
     notes: list[Message | str] = field(default_factory=list)
 
-    def add(self, batch: Path, options: dict[str, Any]) -> None:
-        """Read a batch and merge it."""
+    def add(self, batch: Path, read_options: dict[str, Any]) -> None:
+        """Read a batch of new judgments and merge it into the existing ones."""
         from crowdrank.collection.merge_batch import add, scale_of
         from crowdrank.judgments.merge import combine
         from crowdrank.judgments.read import excluded_ids, read_judgments
@@ -97,7 +97,7 @@ class _Merge:
         scale = scale_of(so_far, self.reading.grades)
         table = read_judgments(
             batch,
-            **options,
+            **read_options,
             grades=None if scale is None else scale.names,
             unjudgeable=unjudgeable if so_far is None or unjudgeable is not None else so_far.unjudgeable or None,
             on_bad_rows=self.reading.on_bad_rows,
@@ -120,24 +120,26 @@ class _Merge:
         self.notes += [*table.report.notes, *step.notes]
 
 
-def _lost_columns(file: JudgmentFile, new: Judgments, path: Path) -> Sequence[Message]:
-    """Return a note if the file has no column for something that the batches have."""
-    if not (lost := file.lost(new)):
+def _note_lost_columns(judgment_file: JudgmentFile, new_judgments: Judgments, path: Path) -> Sequence[Message]:
+    """Return a note if the batches have columns that the file of judgments lacks, so that these are lost."""
+    if not (lost := judgment_file.lost(new_judgments)):
         return []
     fixes = (Fix("add the column"), Fix("write all judgments to another file with {}", "output"))
     problem = f"{path} has no column for {', '.join(lost)}, which the batches have and which is not kept"
     return [Message(problem, "lost-columns", "note", fixes=fixes)]
 
 
-def _show(merged: _Merge, judgments: Path, target: Path, before: Judgments | None, *, json: bool) -> None:
+def _print_result(
+    merged: _Merge, judgment_path: Path, output_path: Path, old_judgments: Judgments | None, *, as_json: bool
+) -> None:
     from crowdrank.collection.request_ledger import OutstandingRequests, back_told, ledger_of
 
-    requests = OutstandingRequests.read(ledger_of(judgments))
-    was_out, is_out = (int(requests.out(table).sum()) for table in (before, merged.judgments))
-    written = str(target) if merged.new is not None else None
-    if json:
+    requests = OutstandingRequests.read(ledger_of(judgment_path))
+    was_out, is_out = (int(requests.out(table).sum()) for table in (old_judgments, merged.judgments))
+    written = str(output_path) if merged.new is not None else None
+    if as_json:
         batches = [
-            {"batch": name, **{one: getattr(step, one) for one in COUNTS}, "columns": columns}
+            {"batch": name, **{one: getattr(step, one) for one in COUNT_NAMES}, "columns": columns}
             for (name, step), columns in zip(merged.steps, merged.columns, strict=True)
         ]
         total = 0 if merged.judgments is None else len(merged.judgments)
@@ -151,4 +153,4 @@ def _show(merged: _Merge, judgments: Path, target: Path, before: Judgments | Non
         print_line(f"{name}: {step.told()}")
     if was_out:
         print_line(back_told(was_out, is_out))
-    print_line(f"Written to {written}." if written is not None else f"{judgments} is unchanged.")
+    print_line(f"Written to {written}." if written is not None else f"{judgment_path} is unchanged.")

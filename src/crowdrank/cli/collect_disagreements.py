@@ -44,7 +44,7 @@ def collect_disagreements(
     if not len(documents):
         print_line("No two assessors of a document disagree.")
         return
-    print_table(documents, first=top)
+    print_table(documents, max_rows=top)
     pairs = ", ".join(f"{row['grades']} ({row['share']:.0%})" for row in confused[:5])
     print_line(f"{counted(len(documents), 'document')} with different grades. Most often confused: {pairs}.")
     if output is not None:

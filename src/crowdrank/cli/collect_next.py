@@ -13,7 +13,7 @@ from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_json, print_line, print_note, print_reading, print_table
+from crowdrank.cli.console import print_json, print_line, print_note, print_read_report, print_table
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.errors import Fix, Message, UsageError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BudgetOptions:
-    """Who may be asked, and at what price."""
+    """Options for the budget: available assessors, prices and limits."""
 
     assessors: Path | None = option(
         None,
@@ -36,17 +36,17 @@ class BudgetOptions:
     most: int | None = option(None, "Maximum number of labels per assessor.")
     honeypots: float = option(0.0, "Share of the budget for honeypots.")
 
-    def terms(self, budget: float) -> Budget:
-        """Return the budget with its prices and limits."""
+    def build(self, amount: float) -> Budget:
+        """Return a budget of this amount with the prices and limits of the options."""
         from crowdrank.collection.pool import parse_prices
         from crowdrank.collection.requests import Budget
 
-        return Budget(budget, parse_prices(self.prices), self.kind, self.most, self.honeypots)
+        return Budget(amount, parse_prices(self.prices), self.kind, self.most, self.honeypots)
 
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """How requests are written."""
+    """Options for the file of requests."""
 
     output: Path | None = option(None, "File for the requests.", "-o")
     to: Literal["csv", "label-studio", "toloka", "mturk", "quepid"] = option(
@@ -73,7 +73,7 @@ def collect_next(
         bool, typer.Option("--again", help="Drop outstanding requests, so that they may be requested again.")
     ] = False,
     *,
-    asking: Annotated[BudgetOptions, FieldsOf(BudgetOptions, "Budget")],
+    budget_options: Annotated[BudgetOptions, FieldsOf(BudgetOptions, "Budget")],
     requests: Annotated[RequestOptions, FieldsOf(RequestOptions, o.OUTPUT)],
     parameters: Annotated[c.PolicyOptions, FieldsOf(c.PolicyOptions, "Policy")],
     model: c.Model,
@@ -88,7 +88,7 @@ def collect_next(
         crowdrank collect next labels.csv --pairs pool.csv --budget 100 -o requests.csv
         crowdrank collect next labels.csv --pairs pool.csv --budget 20 -p ndcg@10 --to toloka -o tasks.tsv
     """
-    from crowdrank._files import check_output_file, locked, one_step, recover
+    from crowdrank._files import check_output_file, locked, recover, write_together
     from crowdrank.collection.merge_batch import read_round
     from crowdrank.collection.platforms import check_requests, write_requests
     from crowdrank.collection.request_ledger import OutstandingRequests, ledger_of
@@ -96,18 +96,18 @@ def collect_next(
 
     chosen, estimator = c.build_policy(policy, asdict(parameters)), model.build()
     chosen._check_parameters()
-    terms, ledger, output = asking.terms(budget), ledger_of(judgments), requests.output
+    budget_terms, ledger, output = budget_options.build(budget), ledger_of(judgments), requests.output
     if output is not None:
         check_requests(output, requests.to)
         check_output_file(ledger)
-        check_distinct({"output": output}, o.input_files([judgments], reading, ledger, pairs, asking.assessors))
+        check_distinct({"output": output}, o.input_files([judgments], reading, ledger, pairs, budget_options.assessors))
         if output.resolve() in recover(ledger):
-            _show_completed(output, json=json)
+            _print_completed(output, as_json=json)
             return
-    pool = c.read_pool(pairs, asking.assessors, dict(terms.prices), reading.exclude)
+    pool = c.read_pool(pairs, budget_options.assessors, dict(budget_terms.prices), reading.exclude)
     so_far = read_round(judgments, **asdict(reading))
     if so_far is not None:
-        print_reading(so_far.report, [judgments])
+        print_read_report(so_far.report, [judgments])
     fitted = estimator.fit(so_far, progress=True) if so_far is not None and chosen.takes_model else None
     with nullcontext() if output is None else locked(ledger):
         listed = OutstandingRequests.read(ledger)
@@ -115,9 +115,9 @@ def collect_next(
         if again:
             listed, pending = listed.where(~pending), pending[~pending]
         outstanding = listed.where(pending)
-        wanted = chosen.next(pool, so_far, fitted, terms, outstanding)
+        wanted = chosen.next(pool, so_far, fitted, budget_terms, outstanding)
         if output is not None:
-            with one_step(ledger):
+            with write_together(ledger):
                 write_requests(wanted, output, requests.to, csv_safe=requests.csv_safe)
                 if len(wanted) or again:
                     listed.and_then(OutstandingRequests.of(wanted, so_far)).write(ledger)
@@ -125,46 +125,46 @@ def collect_next(
         columns = {} if so_far is None else dict(so_far.report.columns)
         print_json({"policy": policy, **_summary(wanted, outstanding, output), "columns": columns})
         return
-    _show(wanted, outstanding, output)
+    _print_requests(wanted, outstanding, output)
 
 
-def _summary(wanted: Requests, outstanding: OutstandingRequests, output: Path | None) -> dict[str, Any]:
+def _summary(requests: Requests, outstanding: OutstandingRequests, output: Path | None) -> dict[str, Any]:
     return {
-        "requests": len(wanted),
-        "cost": wanted.cost,
-        "kinds": {kind: {"labels": n, "cost": money} for kind, (n, money) in wanted.by_kind().items()},
-        "reasons": wanted.reasons(),
-        "unmet": wanted.unmet,
+        "requests": len(requests),
+        "cost": requests.cost,
+        "kinds": {kind: {"labels": n, "cost": money} for kind, (n, money) in requests.by_kind().items()},
+        "reasons": requests.reasons(),
+        "unmet": requests.unmet,
         "out": len(outstanding),
-        "notes": list(wanted.notes),
+        "notes": list(requests.notes),
         "output": None if output is None else str(output),
     }
 
 
-def _show(wanted: Requests, outstanding: OutstandingRequests, output: Path | None) -> None:
+def _print_requests(requests: Requests, outstanding: OutstandingRequests, output: Path | None) -> None:
     from crowdrank.collection.merge_batch import costs_told
 
-    for note in wanted.notes:
+    for note in requests.notes:
         print_note(note)
-    if not len(wanted):
+    if not len(requests):
         reason = outstanding.told() if len(outstanding) else "the policy needs no more labels"
         print_line(f"No requests: {reason}.")
         return
-    print_table(wanted.to_arrow())
-    reasons = ", ".join(f"{number:,} {reason}" for reason, number in wanted.reasons().items())
+    print_table(requests.to_arrow())
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in requests.reasons().items())
     written = "" if output is None else f"; written to {output}"
-    unmet = f"; {counted(wanted.unmet, 'more label')} cannot be assigned to anybody" if wanted.unmet else ""
+    unmet = f"; {counted(requests.unmet, 'more label')} cannot be assigned to anybody" if requests.unmet else ""
     print_line(
-        f"{counted(len(wanted), 'label')} requested: {costs_told(wanted.by_kind())} ({reasons}){unmet}{written}."
+        f"{counted(len(requests), 'label')} requested: {costs_told(requests.by_kind())} ({reasons}){unmet}{written}."
     )
     if len(outstanding):
         fix = Fix("request them again with {}", "again")
         print_note(Message(outstanding.told(), "outstanding-requests", "note", fixes=(fix,)))
 
 
-def _show_completed(output: Path, *, json: bool) -> None:
-    """Print that an interrupted command was completed; new requests at once would replace requests not yet seen."""
-    if json:
+def _print_completed(output: Path, *, as_json: bool) -> None:
+    """Print that an interrupted command was completed; it makes no new requests, which would replace its output."""
+    if as_json:
         print_json({"completed": True, "output": str(output)})
     else:
         print_line(f"Completed the interrupted command: its requests are in {output}. Run the command again for more.")

@@ -34,7 +34,7 @@ Pairs = Annotated[
 
 @dataclass(frozen=True)
 class PolicyOptions:
-    """Parameters of labeling policies; a policy gets those that it has."""
+    """Options for parameters of labeling policies; each policy uses those that it has."""
 
     settled: float = option(0.95, "Probability of its grade at which a document is settled.")
     good: float | None = option(None, "Lowest grade of a good label.", show_default="2")
@@ -43,7 +43,7 @@ class PolicyOptions:
 
 @dataclass(frozen=True)
 class CollectModel(o.ModelOptions):
-    """The consensus model of the judgments so far."""
+    """Options for the consensus model of the judgments so far."""
 
     method: str = o.method_option("gda", " Policies that use a model need gda, rasch, dawid-skene or one-coin.")
 
@@ -51,23 +51,25 @@ class CollectModel(o.ModelOptions):
 Model = Annotated[CollectModel, FieldsOf(CollectModel, o.MODEL)]
 
 
-def build_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
-    """Return a policy with those of the parameters that it has and that are not None."""
+def build_policy(policy_name: str, parameters: Mapping[str, Any]) -> Policy:
+    """Create a policy and set its parameters; values that are None or unknown to the policy are ignored."""
     from crowdrank.collection import get_policy
 
-    policy = get_policy(name)
+    policy = get_policy(policy_name)
     names = policy.get_params()
     return policy.set_params(**{one: value for one, value in parameters.items() if one in names and value is not None})
 
 
-def read_pool(pairs: Path, assessors: Path | None, prices: dict[str, float], exclude: Path | None = None) -> Pool:
-    """Read the pool with the assessors that may be asked."""
+def read_pool(
+    pairs_path: Path, assessors_path: Path | None, prices: dict[str, float], excluded_path: Path | None = None
+) -> Pool:
+    """Read the pool of query-document pairs and the available assessors, without excluded ones."""
     from crowdrank.collection.pool import Pool, read_roster
     from crowdrank.judgments.read import excluded_ids
 
-    pool = Pool.read(pairs)
-    if assessors is not None:
-        pool = pool.with_roster(read_roster(assessors, prices))
-    if exclude is not None and pool.roster is not None:
-        pool = pool.with_roster(pool.roster.without(excluded_ids(exclude)))
+    pool = Pool.read(pairs_path)
+    if assessors_path is not None:
+        pool = pool.with_roster(read_roster(assessors_path, prices))
+    if excluded_path is not None and pool.roster is not None:
+        pool = pool.with_roster(pool.roster.without(excluded_ids(excluded_path)))
     return pool

@@ -16,7 +16,7 @@ from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 if TYPE_CHECKING:
     from crowdrank.judgments.table import Judgments
 
-POLICIES = ["random", "if-good-3", "ndcg@10"]
+DEFAULT_POLICIES = ["random", "if-good-3", "ndcg@10"]
 """Policies to compare by default."""
 
 
@@ -28,7 +28,7 @@ def collect_simulate(
             "-p",
             help=f"Policy to compare: {c.POLICY_HELP}. Repeatable.",
             metavar="POLICY",
-            show_default=", ".join(POLICIES),
+            show_default=", ".join(DEFAULT_POLICIES),
         ),
     ] = None,
     budget: Annotated[
@@ -38,7 +38,9 @@ def collect_simulate(
     source: Annotated[
         Path | None, o.path_option("Judgments to replay.", "--from", show_default="a simulated crowd")
     ] = None,
-    gold: Annotated[Path | None, o.path_option("Expert grades to score against, with --from.", panel=o.GOLD)] = None,
+    gold: Annotated[
+        Path | None, o.path_option("Expert grades to score against, with --from.", help_panel=o.GOLD)
+    ] = None,
     queries: Annotated[int, typer.Option(help="Number of queries of the simulated crowd.")] = 60,
     labels: Annotated[int, typer.Option(help="Number of available labels per document of the simulated crowd.")] = 9,
     measures: Annotated[str, typer.Option(help="Measures to score with.")] = "nDCG@10,Tau",
@@ -60,10 +62,12 @@ def collect_simulate(
 
     model.build()  # raises an error before files are read
     parameters = {"good": good, "random_state": seed}
-    policies = {name: c.build_policy(name, parameters) for name in policy or POLICIES}
+    policies = {name: c.build_policy(name, parameters) for name in policy or DEFAULT_POLICIES}
     if budget is not None and not budget > 0:
         raise UsageError(f"must be a number above 0, not {budget:g}", parameter="budget")
-    table, grades = _world(queries, labels, seed) if source is None else _files(source, gold, reading, gold_reading)
+    table, grades = (
+        _simulate_crowd(queries, labels, seed) if source is None else _read_files(source, gold, reading, gold_reading)
+    )
     money = len(table) / 2 if budget is None else budget
     names = [name.strip() for name in measures.split(",") if name.strip()]
     rows, notes = [], []
@@ -72,45 +76,45 @@ def collect_simulate(
         curve = replay(one, Crowd.of(table), grades, names, budget=money, rounds=rounds, model=model.build)
         rows += [{"policy": name, "documents": table.n_items, **point} for point in curve.table()]
         if len(curve.points) < rounds:
-            notes.append(_early_end(name, len(curve.points), rounds, money - curve.points[-1].money))
+            notes.append(_early_end_note(name, len(curve.points), rounds, money - curve.points[-1].money))
     if json:
         about = {"simulated": source is None, "judgments": len(table), "budget": money}
         print_json({**about, "curve": rows, "notes": notes, "columns": dict(table.report.columns)})
         return
-    _show(rows, names)
+    _print_curve(rows, names)
     for note in notes:
         print_line(note)
     origin = "Simulated crowd" if source is None else f"Replayed from {source}"
     print_line(f"{origin}: {repr(table).strip('<>').removeprefix('Judgments: ')}.")
 
 
-def _world(queries: int, labels: int, seed: int) -> tuple[Judgments, Any]:
+def _simulate_crowd(n_queries: int, labels_per_document: int, seed: int) -> tuple[Judgments, Any]:
     """Simulate judgments and expert grades."""
     from crowdrank.judgments.read import read_judgments
     from crowdrank.simulation.world import simulate
 
-    world = simulate(queries=queries, labels=labels, random_state=seed)
+    world = simulate(queries=n_queries, labels=labels_per_document, random_state=seed)
     return read_judgments(world.judgments), world.gold
 
 
-def _files(
-    source: Path, gold: Path | None, reading: ReadOptions, gold_reading: GoldReadOptions
+def _read_files(
+    judgment_path: Path, gold_path: Path | None, reading: ReadOptions, gold_reading: GoldReadOptions
 ) -> tuple[Judgments, Any]:
-    """Read judgments and expert grades."""
-    if gold is None:
+    """Read judgments and expert grades from files."""
+    if gold_path is None:
         problem = "needs expert grades to score against"
         raise UsageError(problem, parameter="source", fix=Fix("name them with {}", "gold"))
-    return o.read_judgment_files([source], reading), o.read_gold_file(gold, gold_reading).frame
+    return o.read_judgment_files([judgment_path], reading), o.read_gold_file(gold_path, gold_reading).frame
 
 
-def _early_end(name: str, points: int, rounds: int, left: float) -> str:
-    """Return a note that explains why a policy has fewer rows than rounds."""
-    reason = "it requested nothing more" if left >= 1 else "their share of the budget bought no label"
-    unspent = f"; {left:,.0f} of the budget was not spent" if left >= 1 else ""
-    return f"{name} has {points} of {rounds} rounds: in the others {reason}{unspent}."
+def _early_end_note(policy_name: str, n_finished_rounds: int, n_rounds: int, unspent_budget: float) -> str:
+    """Return a note that explains why a policy stopped before the last round."""
+    reason = "it requested nothing more" if unspent_budget >= 1 else "their share of the budget bought no label"
+    unspent = f"; {unspent_budget:,.0f} of the budget was not spent" if unspent_budget >= 1 else ""
+    return f"{policy_name} has {n_finished_rounds} of {n_rounds} rounds: in the others {reason}{unspent}."
 
 
-def _show(rows: list[dict[str, Any]], measures: list[str]) -> None:
+def _print_curve(rows: list[dict[str, Any]], measures: list[str]) -> None:
     names = ["policy", "labels", "per document", *measures]
     cells = [
         [

@@ -11,7 +11,7 @@ import typer
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_json, print_line, print_reading
+from crowdrank.cli.console import print_json, print_line, print_read_report
 from crowdrank.cli.from_settings import FieldsOf
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def collect_status(
         o.path_option(
             "File for the estimated grades: .qrels, .json (judgment list for OpenSearch), or a table. If no document "
             "was judged twice, they are the answers themselves.",
-            panel=o.OUTPUT,
+            help_panel=o.OUTPUT,
         ),
     ] = None,
     price: Annotated[float, typer.Option(help="Price of a label, if the judgments have no costs.")] = 1.0,
@@ -62,9 +62,9 @@ def collect_status(
     listed = OutstandingRequests.read(ledger_of(judgments))
     outstanding = listed.where(listed.out(so_far))
     if so_far is None:
-        _show_empty(judgments, pool, outstanding, json=json)
+        _print_without_judgments(judgments, pool, outstanding, as_json=json)
         return
-    print_reading(so_far.report, [judgments])
+    print_read_report(so_far.report, [judgments])
     estimator.fit(so_far, progress=True)
     result = status(pool or Pool.of(so_far), so_far, estimator, level=parameters.settled, price=price)
     grades = None if labels is None else grades_of(so_far, estimator)
@@ -82,22 +82,24 @@ def collect_status(
         return
     for sentence in result.told():
         print_line(sentence)
-    _show_outstanding(outstanding)
+    _print_outstanding(outstanding)
     if grades is not None and labels is not None:
         print_line(grades.told(labels))
 
 
-def _show_empty(judgments: Path, pool: Pool | None, outstanding: OutstandingRequests, *, json: bool) -> None:
+def _print_without_judgments(
+    judgment_path: Path, pool: Pool | None, outstanding: OutstandingRequests, *, as_json: bool
+) -> None:
     n_documents = 0 if pool is None else len(pool)
-    if json:
+    if as_json:
         print_json({"documents": n_documents, "judged": 0, "labels": 0, "out": len(outstanding)})
         return
     unjudged = f" {counted(n_documents, 'document')} of the pool without a judgment." if pool is not None else ""
-    print_line(f"There are no judgments in {judgments} yet.{unjudged}")
-    _show_outstanding(outstanding)
+    print_line(f"There are no judgments in {judgment_path} yet.{unjudged}")
+    _print_outstanding(outstanding)
 
 
-def _show_outstanding(outstanding: OutstandingRequests) -> None:
+def _print_outstanding(outstanding: OutstandingRequests) -> None:
     if len(outstanding):
         kinds = ", ".join(f"{number:,} by {kind}" for kind, number in outstanding.by_kind().items())
         print_line(f"Outstanding requests: {outstanding.told()}, {kinds}.")

@@ -32,7 +32,7 @@ def compare(
     *,
     scoring: o.Scoring,
     gold_reading: o.GoldReading,
-    limit: o.SizeLimit,
+    size_limit: o.SizeLimit,
     per_query: o.PerQuery = None,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
@@ -50,7 +50,7 @@ def compare(
     from crowdrank.judgments.read import read_run
     from crowdrank.judgments.write import check_outputs, write_table
 
-    files = name_runs(runs)
+    files = parse_run_names(runs)
     measures = parse_measures(scoring.measures)
     check_outputs({"per_query": per_query}, [gold, *map(Path, files.values())])
     grades = o.read_gold_file(gold, gold_reading)
@@ -69,14 +69,14 @@ def compare(
     if json:
         print_json({**comparison.to_dict(), "columns": {"gold": dict(grades.report.columns)}})
         return
-    show_comparison(comparison)
-    show_differences(comparison)
+    print_comparison(comparison)
+    print_differences(comparison)
 
 
-def name_runs(runs: list[str]) -> dict[str, str]:
-    """Return the path of each ranking by its name: NAME=FILE, or FILE with its name up to the first dot."""
+def parse_run_names(run_arguments: list[str]) -> dict[str, str]:
+    """Return the path of each ranking by name, from NAME=FILE or FILE (named by the file name up to the first dot)."""
     named: dict[str, str] = {}
-    for run in runs:
+    for run in run_arguments:
         name, equals, path = run.partition("=")
         if not equals or Path(run).exists():
             name, path = Path(run).name.split(".")[0], run
@@ -86,11 +86,11 @@ def name_runs(runs: list[str]) -> dict[str, str]:
     return named
 
 
-def show_comparison(comparison: Comparison) -> None:
-    """Print the means: the best in bold, significant differences from the baseline marked."""
+def print_comparison(comparison: Comparison) -> None:
+    """Print the mean of each measure per ranking; mark the best and significant differences from the baseline."""
     measures = [str(measure) for measure in comparison.measures]
     details = {(row["run"], row["measure"]): row for row in comparison.rows.to_pylist()}
-    rows = [[run, *(_cell(details[run, measure]) for measure in measures)] for run in comparison.evaluations]
+    rows = [[run, *(_format_mean(details[run, measure]) for measure in measures)] for run in comparison.evaluations]
     print_cells(["run", *measures], rows, [True] + [False] * len(measures))
     first = next(iter(comparison.evaluations.values()))
     print_line(
@@ -101,7 +101,7 @@ def show_comparison(comparison: Comparison) -> None:
         print_line(sentence)
 
 
-def show_differences(comparison: Comparison) -> None:
+def print_differences(comparison: Comparison) -> None:
     """Print the difference of each ranking from the baseline with its interval, p-value and effect size."""
     rows = [
         [
@@ -126,7 +126,7 @@ def show_differences(comparison: Comparison) -> None:
     print_cells(names, rows, [True, True, False, False, False, False])
 
 
-def _cell(row: dict[str, Any]) -> Any:
+def _format_mean(row: dict[str, Any]) -> Any:
     from rich.text import Text
 
     mark = " " if not row["significant"] else "▲" if row["difference"] > 0 else "▼"

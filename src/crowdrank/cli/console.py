@@ -1,4 +1,4 @@
-"""Print lines, tables and JSON.
+"""Print lines, tables and JSON on the terminal.
 
 Every line and cell passes through `visible`: ids and file names may hold escape sequences, which a terminal would obey.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def escape_unencodable() -> None:
-    """Escape characters that the encoding of standard output or standard error does not have."""
+    """Make standard output and standard error escape characters that their encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -38,11 +38,11 @@ def print_status(text: str) -> None:
         print_error(text)
 
 
-def print_unjudged(grades: int) -> None:
-    """Print on standard error how many expert grades have no judged document, if any."""
-    if grades:
-        which = "is for a document" if grades == 1 else "are for documents"
-        print_status(f"Note: {counted(grades, 'expert grade')} {which} without judgments.")
+def print_unjudged_gold(n_grades: int) -> None:
+    """Print a note if expert grades belong to documents that have no judgments."""
+    if n_grades:
+        which = "is for a document" if n_grades == 1 else "are for documents"
+        print_status(f"Note: {counted(n_grades, 'expert grade')} {which} without judgments.")
 
 
 def print_error(text: str) -> None:
@@ -51,7 +51,7 @@ def print_error(text: str) -> None:
 
 
 def note_text(note: Message | str) -> str:
-    """Return the text of a note, with the options of the command that runs."""
+    """Return the text of a note; parameters are named by the options of the current command."""
     return render(note) if isinstance(note, Message) else note
 
 
@@ -61,14 +61,14 @@ def print_note(note: Message | str) -> None:
 
 
 def print_columns(columns: Mapping[str, str], files: Sequence[Path]) -> None:
-    """Print on standard error which column was read for which role."""
+    """Print on standard error which column of the files has which role (query, document, assessor, grade)."""
     if columns:
         listed = ", ".join(f"{role} = {column}" for role, column in columns.items())
         print_status(f"Columns of {files[0]}{' and others' if len(files) > 1 else ''}: {listed}.")
 
 
-def print_reading(report: ReadReport, files: Sequence[Path]) -> None:
-    """Print on standard error the columns that were read, notes, and rows that were left out."""
+def print_read_report(report: ReadReport, files: Sequence[Path]) -> None:
+    """Print on standard error which columns were read, notes, and how many rows were left out."""
     print_columns(report.columns, files)
     for note in report.notes:
         print_note(note)
@@ -83,61 +83,64 @@ def print_line(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON on standard output, in ASCII."""
-    text = json.dumps(_finite(value), indent=2, default=_plain)
+    text = json.dumps(_replace_non_finite(value), indent=2, default=_to_json_value)
     sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")  # the one control character that json leaves as it is
 
 
-def _finite(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     """Return the value with None in place of NaN and infinity, which JSON lacks."""
     if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
+        return {name: _replace_non_finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
+        return [_replace_non_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-def print_table(table: pa.Table, title: str = "", first: int = 10, of: int | None = None) -> None:
-    """Print the first rows of a table, which may be the first part of one with `of` rows."""
-    cells = [[_cell(row[name]) for name in table.column_names] for row in table.slice(0, first).to_pylist()]
+def print_table(table: pa.Table, title: str = "", max_rows: int = 10, total_rows: int | None = None) -> None:
+    """Print the first rows of a table, and how many of its `total_rows` (default: its length) are not shown."""
+    cells = [[_format_cell(row[name]) for name in table.column_names] for row in table.slice(0, max_rows).to_pylist()]
     numbers = ("int", "uint", "float", "double")
     left = [not str(field.type).startswith(numbers) for field in table.schema]
     print_cells(table.column_names, cells, left, title)
-    rows = len(table) if of is None else of
-    if rows > min(first, len(table)):
-        print_line(f"... and {counted(rows - min(first, len(table)), 'more row')}")
+    rows = len(table) if total_rows is None else total_rows
+    if rows > min(max_rows, len(table)):
+        print_line(f"... and {counted(rows - min(max_rows, len(table)), 'more row')}")
 
 
 def print_cells(
-    names: Sequence[str], rows: Sequence[Sequence[str | Text]], left: Sequence[bool], title: str = ""
+    column_names: Sequence[str],
+    cell_rows: Sequence[Sequence[str | Text]],
+    left_aligned: Sequence[bool],
+    title: str = "",
 ) -> None:
-    """Print rows in columns; a cell with a style or with several lines is a rich Text."""
+    """Print a table of cells; `left_aligned` has one entry per column. A styled or multi-line cell is a rich Text."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     shown = Table(title=visible(title) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, is_left in zip(names, left, strict=True):
+    for name, is_left in zip(column_names, left_aligned, strict=True):
         shown.add_column(visible(name), justify="left" if is_left else "right", overflow="fold")
-    for row in rows:
-        shown.add_row(*map(_visible_cell, row))
+    for row in cell_rows:
+        shown.add_row(*map(_escape_cell, row))
     # A pipe has no width: long rows must not be folded there.
     width = None if sys.stdout.isatty() else 10_000
     Console(highlight=False, markup=False, emoji=False, width=width).print(shown)
 
 
-def _visible_cell(cell: str | Text) -> str | Text:
+def _escape_cell(cell: str | Text) -> str | Text:
     if isinstance(cell, str):
         return visible(cell)
     styled = cell.copy()
-    styled.plain = visible(cell.plain, keep="\n")
+    styled.plain = visible(cell.plain, keep_characters="\n")
     return styled
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -12,11 +12,11 @@ import typer
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_line, print_status
 from crowdrank.cli.report import write_run_report
-from crowdrank.cli.run import command_options, show_run
+from crowdrank.cli.run import command_options, print_run
 from crowdrank.errors import OutputError
 
-QUERIES = 150
-EXPERT_QUERIES = 60
+DEFAULT_QUERIES = 150
+MAX_EXPERT_QUERIES = 60
 
 
 def demo(
@@ -26,7 +26,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     queries: Annotated[
         int, typer.Option(help="Number of queries that the crowd judges; experts grade at most 60 of them.")
-    ] = QUERIES,
+    ] = DEFAULT_QUERIES,
     json: o.AsJson = False,
 ) -> None:
     """Simulate a crowd, train a ranker on its judgments, and report the result.
@@ -41,7 +41,7 @@ def demo(
     from crowdrank.simulation.world import simulate
 
     _check_output(output)
-    world = simulate(queries=queries, gold_queries=min(EXPERT_QUERIES, queries), random_state=seed)
+    world = simulate(queries=queries, gold_queries=min(MAX_EXPERT_QUERIES, queries), random_state=seed)
     output.mkdir(exist_ok=True)
     world.write(output / "world")
     if not json:
@@ -66,33 +66,35 @@ def demo(
         report=report,
         random_state=seed,
     )
-    show_run(done, place, json=json)
+    print_run(done, place, json=json)
 
 
-def _check_output(output: Path) -> None:
-    """Refuse a folder that cannot be written or contains anything but an earlier demo."""
+def _check_output(output_folder: Path) -> None:
+    """Raise OutputError if the folder cannot be written or contains anything but an earlier demo."""
     from crowdrank._files import check_output_file
     from crowdrank._folders import check_output_folder
     from crowdrank.pipeline.run import RUN
     from crowdrank.simulation.world import WORLD
 
-    if not output.is_dir():
-        check_output_file(output)
-        if output.exists():
-            raise OutputError(f"Cannot write {output}: it is a file, not a folder", fix="choose another name")
+    if not output_folder.is_dir():
+        check_output_file(output_folder)
+        if output_folder.exists():
+            raise OutputError(f"Cannot write {output_folder}: it is a file, not a folder", fix="choose another name")
         return
-    other = next((entry.name for entry in output.iterdir() if entry.name not in ("world", "run")), None)
+    other = next((entry.name for entry in output_folder.iterdir() if entry.name not in ("world", "run")), None)
     if other is not None:
-        raise OutputError(f"Cannot write {output}: it contains {other}, which no demo wrote", fix="name a new folder")
-    check_output_folder(output / "world", WORLD)
-    check_output_folder(output / "run", RUN)
+        raise OutputError(
+            f"Cannot write {output_folder}: it contains {other}, which no demo wrote", fix="name a new folder"
+        )
+    check_output_folder(output_folder / "world", WORLD)
+    check_output_folder(output_folder / "run", RUN)
 
 
-def demo_command(output: Path, seed: int, queries: int) -> str:
+def demo_command(output: Path, seed: int, n_queries: int) -> str:
     """Return the command that repeats a demo.
 
     >>> demo_command(Path("crowdrank-demo"), 0, 20)
     'crowdrank demo --queries 20 --output crowdrank-demo'
     """
-    options = {"seed": seed or None, "queries": None if queries == QUERIES else queries, "output": output}
+    options = {"seed": seed or None, "queries": None if n_queries == DEFAULT_QUERIES else n_queries, "output": output}
     return join(["crowdrank", "demo", *command_options(options)])

@@ -24,7 +24,7 @@ def evaluate(
     scoring: o.Scoring,
     reading: Annotated[RunReadOptions, FieldsOf(RunReadOptions, "Reading the ranking")],
     gold_reading: o.GoldReading,
-    limit: o.SizeLimit,
+    size_limit: o.SizeLimit,
     per_query: o.PerQuery = None,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,

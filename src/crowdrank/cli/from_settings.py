@@ -1,4 +1,4 @@
-"""Commands whose options are the fields of dataclasses."""
+"""Create commands whose options are the fields of dataclasses."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from crowdrank._options import check_choices, members, option_fields, option_name
+from crowdrank._options import check_choices, option_fields, option_name, union_members
 from crowdrank.cli.messages import Command
 from crowdrank.errors import parameter_prefix
 
 MAX_CHOICES_LENGTH = 42
-"""Maximum length of the choices of an option that are shown in place of its value; longer ones end its help."""
-GivenOptions = dict[str, Any]
-"""Options that the command line gives, by name; an option that equals its default is among them."""
+"""Maximum length of a list of choices shown as `[a|b]` after an option; a longer list is part of its help text."""
+CommandLineOptions = dict[str, Any]
+"""Options that the user typed on the command line, by name, even if the value equals the default."""
 
 
 @dataclass(frozen=True)
 class FieldsOf:
-    """Marks a parameter of a command that stands for the options of a dataclass.
+    """Annotation of a command's parameter that is replaced by options for the fields of a dataclass.
 
-    A parameter of type `GivenOptions` with one or more of these gets the options that the command line gives; any other
-    parameter gets an instance of the dataclass.
+    A parameter of type `CommandLineOptions` may have several of these and gets a dictionary of the options that
+    the user typed; any other parameter gets an instance of the dataclass.
 
     Attributes:
         settings: a dataclass whose fields are made with :func:`crowdrank._options.option`.
         panel: title above the options in the help.
-        prefix: what the names of the options begin with.
+        prefix: prefix of the names of the options.
         only: names of the fields to offer; by default all.
         without: names of the fields not to offer.
 
@@ -44,7 +44,7 @@ class FieldsOf:
     without: tuple[str, ...] = ()
 
     def fields(self) -> list[tuple[Field[Any], Any]]:
-        """Return the fields to offer, each with its type."""
+        """Return the fields that become options, each with its type."""
         return [
             (one, hint)
             for one, hint in option_fields(self.settings)
@@ -56,18 +56,18 @@ class FieldsOf:
         return self.prefix + option_name(field.name)
 
     def parameters(self) -> list[inspect.Parameter]:
-        """Return the options as parameters that typer understands."""
+        """Return one function parameter per option, annotated for typer."""
         return [self._parameter(field, hint) for field, hint in self.fields()]
 
-    def _parameter(self, field: Field[Any], hint: Any) -> inspect.Parameter:
-        more, kind, about = dict(field.metadata["more"]), members(hint)[0], field.metadata["help"]
+    def _parameter(self, field: Field[Any], type_hint: Any) -> inspect.Parameter:
+        more, kind, about = dict(field.metadata["more"]), union_members(type_hint)[0], field.metadata["help"]
         if get_origin(kind) is Literal:  # the dataclass checks the value
             choices = "|".join(get_args(kind))
             if len(choices) <= MAX_CHOICES_LENGTH:
                 more["metavar"] = f"[{choices}]"
             else:
                 more["metavar"], about = "NAME", f"{about} One of {', '.join(get_args(kind))}."
-            more["autocompletion"] = among(get_args(kind))
+            more["autocompletion"] = complete_from(get_args(kind))
         if kind == list[Path]:
             more["metavar"] = "<path>"
         if get_origin(kind) in (Literal, tuple):  # a tuple is written as names separated by commas
@@ -82,45 +82,45 @@ class FieldsOf:
             self.name(field), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
         )
 
-    def gather(self, values: Mapping[str, Any]) -> Any:
-        """Return an instance of the dataclass with the values of the options, which are checked."""
-        named = {field.name: values[self.name(field)] for field, _ in self.fields()}
+    def build(self, option_values: Mapping[str, Any]) -> Any:
+        """Create the dataclass from the values of the options; raise UsageError if one is invalid."""
+        named = {field.name: option_values[self.name(field)] for field, _ in self.fields()}
         with parameter_prefix(self.prefix):
             settings = self.settings(**{name: value for name, value in named.items() if value is not None})
             check_choices(settings)
         return settings
 
 
-def among(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return a function that completes the beginning of a name in the shell.
+def complete_from(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return a shell completion function: it lists the names that start with a text.
 
-    >>> among(["gda", "glad", "rasch"])("g")
+    >>> complete_from(["gda", "glad", "rasch"])("g")
     ['gda', 'glad']
     """
     known = list(names)
     return lambda incomplete: [name for name in known if name.startswith(incomplete)]
 
 
-def add_command(app: typer.Typer, function: Callable[..., None], panel: str = "", name: str = "") -> None:
-    """Add a function to an application as a command.
+def add_command(app: typer.Typer, function: Callable[..., None], help_panel: str = "", command_name: str = "") -> None:
+    """Add a function to a typer application as a command.
 
     The docstring is the help; what follows `Examples:` in it is shown below the options.
     """
     about, _, examples = inspect.cleandoc(function.__doc__ or "").partition("Examples:")
     lines = [line.strip() for line in examples.splitlines() if line.strip()]
     app.command(
-        name or function.__name__.replace("_", "-"),
+        command_name or function.__name__.replace("_", "-"),
         cls=Command,
         help=about.strip(),
         epilog="\n\n".join(["[bold]Examples:[/bold]", *(line.replace("[", "\\[") for line in lines)])
         if lines
         else None,
-        rich_help_panel=panel or None,
+        rich_help_panel=help_panel or None,
     )(with_options(function))
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a function that typer can read: its marked parameters are replaced by their options."""
+    """Return a function for typer in which parameters annotated with `FieldsOf` are replaced by their options."""
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, tuple[FieldsOf, ...]] = {}
     context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -137,7 +137,9 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     def command(ctx: typer.Context, **values: Any) -> None:
         arguments = {name: value for name, value in values.items() if name in hints}
         for name, marks in groups.items():
-            arguments[name] = _given(ctx, marks) if _wants_given(hints[name]) else marks[0].gather(values)
+            arguments[name] = (
+                _command_line_options(ctx, marks) if _is_command_line_options(hints[name]) else marks[0].build(values)
+            )
         function(**arguments)
 
     command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
@@ -145,12 +147,12 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _wants_given(hint: Any) -> bool:
-    return bool(get_args(hint)[0] == GivenOptions)
+def _is_command_line_options(type_hint: Any) -> bool:
+    return bool(get_args(type_hint)[0] == CommandLineOptions)
 
 
-def _given(ctx: typer.Context, marks: tuple[FieldsOf, ...]) -> GivenOptions:
-    names = [one.name(field) for one in marks for field, _ in one.fields()]
+def _command_line_options(ctx: typer.Context, field_groups: tuple[FieldsOf, ...]) -> CommandLineOptions:
+    names = [one.name(field) for one in field_groups for field, _ in one.fields()]
     sources = {name: ctx.get_parameter_source(name) for name in names}
     return {
         name: ctx.params[name] for name, source in sources.items() if source is not None and source.name != "DEFAULT"

@@ -1,6 +1,6 @@
-"""Pages of the documentation that help with each kind of error.
+"""Documentation page for each class of errors.
 
-An installed package has no pages, so a page is named by its title and by its place in the repository.
+The documentation is not installed with the package, so a page is named by its title and its path in the repository.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from crowdrank.errors import CrowdrankError, InputError, NotFittedError, OutputError, UsageError
 
-ERRORS = "Errors and warnings"
+ERRORS_PAGE_TITLE = "Errors and warnings"
 
 
 @dataclass(frozen=True)
@@ -26,31 +26,31 @@ class Page:
         return f"the page '{self.title}'{section} ({self.file} in crowdrank's repository)"
 
 
-PAGES: dict[type[CrowdrankError], Page] = {
-    InputError: Page(ERRORS, "Input files"),
-    UsageError: Page(ERRORS, "Options"),
-    OutputError: Page(ERRORS, "Output files and folders"),
+PAGE_BY_ERROR: dict[type[CrowdrankError], Page] = {
+    InputError: Page(ERRORS_PAGE_TITLE, "Input files"),
+    UsageError: Page(ERRORS_PAGE_TITLE, "Options"),
+    OutputError: Page(ERRORS_PAGE_TITLE, "Output files and folders"),
     NotFittedError: Page("Five minutes", "The same in Python", "docs/start.md"),
-    CrowdrankError: Page(ERRORS),
+    CrowdrankError: Page(ERRORS_PAGE_TITLE),
 }
 
 
-def page_for(problem: CrowdrankError) -> Page:
-    """Return the page for an error, by its class or the nearest base class.
+def page_for(error: CrowdrankError) -> Page:
+    """Return the documentation page for the class of an error, or for its nearest base class.
 
     >>> print(page_for(UsageError("There is no method 'x'.")))
     the page 'Errors and warnings', section 'Options' (docs/refused.md in crowdrank's repository)
     """
-    return next(PAGES[kind] for kind in type(problem).__mro__ if kind in PAGES)
+    return next(PAGE_BY_ERROR[kind] for kind in type(error).__mro__ if kind in PAGE_BY_ERROR)
 
 
-def help_for(problem: CrowdrankError, words: Sequence[str]) -> str:
-    """Return where to read more: the help of the command, and a page.
+def help_for(error: CrowdrankError, command_line: Sequence[str]) -> str:
+    """Return where to find help with an error: the help of the command, and a documentation page.
 
     >>> print(help_for(UsageError("There is no method 'x'."), ["-q", "aggregate", "labels.csv"]))
     crowdrank aggregate --help; the page 'Errors and warnings', section 'Options' (docs/refused.md in crowdrank's
     repository)
     """
-    arguments = [word for word in words if not word.startswith("-")]
+    arguments = [word for word in command_line if not word.startswith("-")]
     command = " ".join(arguments[: 2 if arguments[:1] == ["collect"] else 1])
-    return f"crowdrank {command} --help; {page_for(problem)}"
+    return f"crowdrank {command} --help; {page_for(error)}"

@@ -1,4 +1,4 @@
-"""Write errors, warnings and notes with the options of the command that runs."""
+"""Render errors, warnings and notes with the options of the current command."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from typer.core import TyperCommand
 from crowdrank._options import option_name
 from crowdrank.errors import Message, ParameterText
 
-SETTING = "setting"
-"""Name of the parameter of a command for parameters of a model (`-s`)."""
+SETTING_OPTION = "setting"
+"""Name of the command option that sets parameters of a model (`-s`)."""
 
-_OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())
-"""Options of the command that runs."""
+_CURRENT_OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())
+"""Options of the current command."""
 
 
 class Command(TyperCommand):
-    """A command whose messages name its options, and whose `--max-bytes` limits every file that it reads."""
+    """Command that makes its options known to `render` and applies `--max-bytes` to every file that it reads."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        _OPTIONS.set(self.params)
+        _CURRENT_OPTIONS.set(self.params)
         max_bytes = ctx.params.get("max_bytes")
-        with nullcontext() if max_bytes is None else _limit(max_bytes):
+        with nullcontext() if max_bytes is None else _limit_file_size(max_bytes):
             return super().invoke(ctx)
 
 
-def _limit(max_bytes: str) -> Any:
+def _limit_file_size(max_bytes: str) -> Any:
     from crowdrank.judgments.limits import default_max_bytes
 
     return default_max_bytes(max_bytes)
 
 
 def render(message: Message) -> str:
-    """Write a message with the options of the command that runs."""
-    return message.render(option_writer(_OPTIONS.get()))
+    """Return the text of a message, with parameters written as options of the current command."""
+    return message.render(option_writer(_CURRENT_OPTIONS.get()))
 
 
 def option_writer(options: Iterable[Any]) -> ParameterText:
-    """Return a function that writes a Python parameter as an option of a command, or None if it has no such option.
+    """Return a function that writes a Python parameter as an option; it returns None if there is no such option.
 
     Args:
-        options: parameters of a typer command.
+        options: options and arguments of a typer command.
 
     """
     known = {one.name: one for one in options}
@@ -54,7 +54,7 @@ def option_writer(options: Iterable[Any]) -> ParameterText:
     def write(name: str, value: object) -> str | None:
         option = known.get(option_name(name))
         if option is None:
-            return _as_setting(name, value) if SETTING in known else None
+            return _as_setting(name, value) if SETTING_OPTION in known else None
         if option.param_type_name == "argument":
             name = (option.metavar or option.name.upper()).removesuffix("...")
             return name if value is None else quote(str(value))
@@ -65,7 +65,7 @@ def option_writer(options: Iterable[Any]) -> ParameterText:
 
 
 def _as_setting(name: str, value: object) -> str | None:
-    """Write a parameter of a model as `-s name=value`, or return None if no model has it."""
+    """Return a model parameter as the option `-s name=value`, or None if no model has the parameter."""
     from crowdrank.consensus import METHODS, get_aggregator
     from crowdrank.rankers import RANKERS, get_ranker
 

@@ -1,4 +1,4 @@
-"""Parameters of models as the command line writes them: `-s name=value`."""
+"""Parse parameters of models from the command line: `-s name=value`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from crowdrank.errors import Fix, UsageError, shown
 
 
-def parse_settings(texts: Iterable[str], model: object) -> dict[str, Any]:
-    """Return the parameters of a model that `name=value` texts give, with the types that its constructor names.
+def parse_settings(assignments: Iterable[str], model: object) -> dict[str, Any]:
+    """Parse `name=value` texts into parameters of a model, with the types that its constructor declares.
 
     >>> from crowdrank import GDA
     >>> parse_settings(["n_iter=10", "families=auto", "ordinal=true"], GDA())
@@ -20,7 +20,7 @@ def parse_settings(texts: Iterable[str], model: object) -> dict[str, Any]:
     """
     parameters = inspect.signature(type(model)).parameters
     settings = {}
-    for text in texts:
+    for text in assignments:
         name, equals, value = text.partition("=")
         if not equals:
             fix = Fix("write name=value, such as {}", "n_iter", 10)
@@ -30,7 +30,7 @@ def parse_settings(texts: Iterable[str], model: object) -> dict[str, Any]:
 
 
 def parse_value(text: str, annotation: str) -> Any:
-    """Return the value that a text stands for, as far as the type of the parameter allows it; otherwise the text.
+    """Parse a text as a number, boolean, None or tuple if the annotation allows that type; otherwise return the text.
 
     >>> parse_value("7", "str"), parse_value("7", "str | int"), parse_value("[1, 2]", "tuple[float, float]")
     ('7', 7, (1, 2))

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and functions that read their files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from crowdrank._base import require_whole
+from crowdrank._base import require_integer
 from crowdrank._options import option
-from crowdrank.cli.console import print_note, print_reading, print_status
-from crowdrank.cli.from_settings import FieldsOf, among
+from crowdrank.cli.console import print_note, print_read_report, print_status
+from crowdrank.cli.from_settings import FieldsOf, complete_from
 from crowdrank.cli.model_settings import parse_settings
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.errors import parameter_prefix
@@ -39,7 +39,7 @@ FORMATS_HELP = (
 
 
 def local_file(path: Path) -> Path:
-    """Return the path that a `file:` address means; other paths and addresses are returned unchanged."""
+    """Return the local path of a `file:` URL; return other paths and URLs unchanged."""
     if not str(path).startswith("file:/"):
         return path
     from crowdrank.judgments.sources import local_path
@@ -56,18 +56,18 @@ def _maybe_local_file(path: Path | None) -> Path | None:
 
 
 def path_argument(help: str) -> Any:
-    """Return an argument for one or more files or addresses of judgments."""
+    """Return a typer argument for one or more files or URLs of judgments."""
     return typer.Argument(callback=_local_files, metavar="JUDGMENTS...", help=help, show_default=False)
 
 
-def path_option(help: str, *flags: str, panel: str = "Options", **more: Any) -> Any:
-    """Return an option for a file or folder."""
-    return typer.Option(*flags, help=help, rich_help_panel=panel, **{"show_default": False, **more})
+def path_option(help: str, *flags: str, help_panel: str = "Options", **more: Any) -> Any:
+    """Return a typer option for a file or folder."""
+    return typer.Option(*flags, help=help, rich_help_panel=help_panel, **{"show_default": False, **more})
 
 
 def output_option(help: str, **more: Any) -> Any:
-    """Return the option `--output` or `-o`."""
-    return path_option(help, "--output", "-o", panel=OUTPUT, **more)
+    """Return the typer option `--output` (`-o`)."""
+    return path_option(help, "--output", "-o", help_panel=OUTPUT, **more)
 
 
 ON_DISK_HELP = f"Judgments: {FORMATS_HELP}. A folder of Parquet files (any fsspec address) is processed on disk."
@@ -80,7 +80,7 @@ JudgmentFilesOrFolder = Annotated[list[Path], path_argument(ON_DISK_HELP)]
 GoldFile = Annotated[Path, path_option("Expert grades: qrels, LETOR, CSV, Parquet, ...", callback=local_file)]
 MaybeGoldFile = Annotated[
     Path | None,
-    path_option("Expert grades; the model takes them as known.", panel=GOLD, callback=_maybe_local_file),
+    path_option("Expert grades; the model takes them as known.", help_panel=GOLD, callback=_maybe_local_file),
 ]
 FeatureFiles = Annotated[
     list[Path],
@@ -88,7 +88,7 @@ FeatureFiles = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
 CsvSafe = Annotated[bool, typer.Option("--csv-safe", help=CSV_SAFE_HELP, rich_help_panel=OUTPUT)]
-PerQuery = Annotated[Path | None, path_option("File for the values of every query.", panel=OUTPUT)]
+PerQuery = Annotated[Path | None, path_option("File for the values of every query.", help_panel=OUTPUT)]
 FeatureReading = Annotated[FeatureReadOptions, FieldsOf(FeatureReadOptions, "Reading features")]
 Reading = Annotated[ReadOptions, FieldsOf(ReadOptions, READING)]
 GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="gold_")]
@@ -96,20 +96,22 @@ SizeLimit = Annotated[ReadOptions, FieldsOf(ReadOptions, "Limits", only=("max_by
 """The option `--max-bytes` of commands that read no judgments; :class:`crowdrank.cli.messages.Command` applies it."""
 
 
-def method_option(default: str, remark: str = "") -> Any:
-    """Return the option for the name of a consensus model."""
-    about = f"Consensus model: {', '.join(METHODS)}.{remark}"
-    return option(default, about, "-m", metavar="METHOD", autocompletion=among(METHODS))
+def method_option(default: str, extra_help: str = "") -> Any:
+    """Return the dataclass field of the option `--method`, which names a consensus model."""
+    about = f"Consensus model: {', '.join(METHODS)}.{extra_help}"
+    return option(default, about, "-m", metavar="METHOD", autocompletion=complete_from(METHODS))
 
 
-def setting_option(model: str, example: str) -> Any:
-    """Return the option for parameters of a model."""
-    return option([], f"Parameter of the {model}, such as {example}. Repeatable.", "--set", "-s", metavar="NAME=VALUE")
+def setting_option(model_description: str, example: str) -> Any:
+    """Return the dataclass field of the option `--set`, which sets parameters of a model."""
+    return option(
+        [], f"Parameter of the {model_description}, such as {example}. Repeatable.", "--set", "-s", metavar="NAME=VALUE"
+    )
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """A consensus model and its parameters."""
+    """Options for a consensus model and its parameters."""
 
     method: str = method_option("gda")
     setting: list[str] = setting_option("consensus model", "-s n_iter=10")
@@ -118,7 +120,7 @@ class ModelOptions:
     )
 
     def build(self) -> Aggregator:
-        """Return the model, not fitted, with parameters that are checked."""
+        """Return the unfitted model; raise UsageError if a parameter is invalid."""
         model = get_aggregator(self.method)
         model.set_params(unjudgeable_as=self.unjudgeable_as, **parse_settings(self.setting, model))._check_parameters()
         return model
@@ -126,7 +128,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where a model is fitted."""
+    """Options for the engine that fits a model."""
 
     engine: str = option(
         "local", "Where to compute: local, dask (processes on this machine) or dask=tcp://host:port (a cluster)."
@@ -136,11 +138,11 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         if self.n_jobs is not None:
-            require_whole("n_jobs", self.n_jobs, 1)
+            require_integer("n_jobs", self.n_jobs, 1)
 
     @contextmanager
     def open(self) -> Iterator[Engine]:
-        """Open the engine; print where a cluster is."""
+        """Open the engine; if it is a cluster, print its address."""
         from crowdrank.engine.registry import get_engine
 
         with get_engine(self.engine, self.n_jobs, self.dashboard) as engine:
@@ -155,7 +157,7 @@ Computation = Annotated[EngineOptions, FieldsOf(EngineOptions, COMPUTATION)]
 
 @dataclass(frozen=True)
 class ScoringOptions:
-    """How rankings are scored against expert grades."""
+    """Options for scoring rankings against expert grades."""
 
     measures: str = option(
         "nDCG@10,nDCG,AP,Tau",
@@ -174,36 +176,38 @@ class ScoringOptions:
 
     @property
     def conventions(self) -> dict[str, Any]:
-        """Arguments of `evaluate` and `compare` other than the measures."""
+        """Keyword arguments of `evaluate` and `compare`, without the measures."""
         return {name: value for name, value in asdict(self).items() if name != "measures"}
 
 
 Scoring = Annotated[ScoringOptions, FieldsOf(ScoringOptions, SCORING)]
 
 
-def input_files(judgments: Sequence[Path], reading: ReadOptions, *others: Path | None) -> list[Path | None]:
-    """Return the files that a command reads, which no output may replace."""
-    return [*judgments, reading.exclude, reading.scales, *others]
+def input_files(
+    judgment_files: Sequence[Path], read_options: ReadOptions, *other_files: Path | None
+) -> list[Path | None]:
+    """Return all input files of a command, which its outputs must not replace."""
+    return [*judgment_files, read_options.exclude, read_options.scales, *other_files]
 
 
-def read_judgment_files(judgments: Sequence[Path], reading: ReadOptions) -> Judgments:
-    """Read judgments from one or several files; print how they were understood."""
+def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Judgments:
+    """Read judgments from files; print which columns were read, notes and skipped rows."""
     from crowdrank.judgments.read import read_judgments
     from crowdrank.judgments.summary import uncertain_scale_note
 
-    source = judgments[0] if len(judgments) == 1 else list(judgments)
-    table = read_judgments(source, **asdict(reading))
-    print_reading(table.report, judgments)
+    source = paths[0] if len(paths) == 1 else list(paths)
+    table = read_judgments(source, **asdict(read_options))
+    print_read_report(table.report, paths)
     if (note := uncertain_scale_note(table)) is not None:
         print_note(note)
     return table
 
 
-def read_gold_file(gold: Path, reading: GoldReadOptions) -> Gold:
-    """Read expert grades; print how they were understood."""
+def read_gold_file(path: Path, read_options: GoldReadOptions) -> Gold:
+    """Read expert grades from a file; print which columns were read, notes and skipped rows."""
     from crowdrank.judgments.read import read_gold
 
     with parameter_prefix("gold_"):
-        grades = read_gold(gold, **asdict(reading))
-    print_reading(grades.report, [gold])
+        grades = read_gold(path, **asdict(read_options))
+    print_read_report(grades.report, [path])
     return grades

@@ -23,7 +23,7 @@ def rank(
     ] = "crowdrank",
     *,
     reading: o.FeatureReading,
-    limit: o.SizeLimit,
+    size_limit: o.SizeLimit,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:

@@ -29,12 +29,12 @@ def report(
     print_line(f"Report: {path}")
 
 
-def write_run_report(folder: Path, output: Path | None = None, *, shown_as: Path | None = None) -> Path:
+def write_run_report(run_folder: Path, html_path: Path | None = None, *, shown_as: Path | None = None) -> Path:
     """Write the report of a run; print a note if it has no charts."""
     from crowdrank.reports.embedded_charts import can_draw
     from crowdrank.reports.page import write_report
 
-    path = write_report(folder, output, shown_as=shown_as)
+    path = write_report(run_folder, html_path, shown_as=shown_as)
     if not can_draw():
         print_status("The report has tables but no charts; for charts: pip install 'crowdrank[report]'")
     return path

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_cells, print_json, print_line, print_reading
-from crowdrank.cli.from_settings import FieldsOf, GivenOptions
+from crowdrank.cli.console import print_cells, print_json, print_line, print_read_report
+from crowdrank.cli.from_settings import CommandLineOptions, FieldsOf
 from crowdrank.cli.model_settings import parse_settings
 from crowdrank.cli.report import write_run_report
 from crowdrank.consensus import get_aggregator
-from crowdrank.errors import Fix, UsageError, interrupt_in
+from crowdrank.errors import Fix, UsageError, find_interrupt
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 from crowdrank.pipeline.config import RunConfig, RunFiles, read_config
 from crowdrank.pipeline.settings import Settings
@@ -25,12 +25,12 @@ from crowdrank.pipeline.settings import Settings
 if TYPE_CHECKING:
     from crowdrank.pipeline.run import Run
 
-REPORT = "report.html"
+REPORT_NAME = "report.html"
 
 
 def run(
     options: Annotated[
-        GivenOptions,
+        CommandLineOptions,
         FieldsOf(RunFiles, "Files"),
         FieldsOf(Settings, "Settings"),
         FieldsOf(ReadOptions, o.READING),
@@ -62,12 +62,12 @@ def run(
     from crowdrank.pipeline.dry_run import plan
     from crowdrank.pipeline.run import RUN
 
-    task = RunConfig.from_options(_merged(config, options, model.setting))
+    task = RunConfig.from_options(_merge_options(config, options, model.setting))
     output, computation = task.files.output, replace(computation, n_jobs=task.settings.n_jobs)
     if output is not None:
         check_output_folder(output, RUN)
     if dry_run:
-        lines = plan(*_read(task), **vars(task.settings))
+        lines = plan(*_read_inputs(task), **vars(task.settings))
         if json:
             print_json({"plan": lines})
             return
@@ -79,66 +79,70 @@ def run(
     engine = None if computation.engine == "local" else computation.engine
     command = run_command(config, {**options, "setting": model.setting, "engine": engine})
     try:
-        _run(task, output, computation, command, json=json)
+        _run_and_print(task, output, computation, command, json=json)
     except (KeyboardInterrupt, SystemError) as problem:
-        if (interrupt := interrupt_in(problem)) is None:
+        if (interrupt := find_interrupt(problem)) is None:
             raise
         interrupt.add_note(f"Finished stages are kept in {output}: the same command continues from there.")
         raise interrupt from None
 
 
-def _merged(config: Path | None, options: GivenOptions, settings: list[str]) -> dict[str, Any]:
-    """Return the options of the TOML file and of the command line, which overrides the file."""
-    merged = {**({} if config is None else read_config(config)), **options}
-    if settings:
+def _merge_options(config_path: Path | None, options: CommandLineOptions, model_settings: list[str]) -> dict[str, Any]:
+    """Merge the options of a TOML file with those of the command line, which override the file."""
+    merged = {**({} if config_path is None else read_config(config_path)), **options}
+    if model_settings:
         method = get_aggregator(str(merged.get("method", Settings.method)))
-        merged["method_settings"] = {**merged.get("method_settings", {}), **parse_settings(settings, method)}
+        merged["method_settings"] = {**merged.get("method_settings", {}), **parse_settings(model_settings, method)}
     return merged
 
 
-def _read(task: RunConfig) -> tuple[Any, ...]:
-    """Read the inputs; print how they were understood."""
-    inputs = task.read()
-    print_reading(replace(inputs[0].report, skipped={}), task.files.judgments)  # the run notes rows that it skips
-    if inputs[2] is not None and task.files.expert is not None:
-        print_reading(inputs[2].report, [task.files.expert])
+def _read_inputs(run_config: RunConfig) -> tuple[Any, ...]:
+    """Read the input files; print which columns were read, notes and skipped rows."""
+    inputs = run_config.read()
+    print_read_report(
+        replace(inputs[0].report, skipped={}), run_config.files.judgments
+    )  # the run notes rows that it skips
+    if inputs[2] is not None and run_config.files.expert is not None:
+        print_read_report(inputs[2].report, [run_config.files.expert])
     return inputs
 
 
-def _run(task: RunConfig, output: Path, computation: o.EngineOptions, command: str, *, json: bool) -> None:
+def _run_and_print(
+    run_config: RunConfig, output_folder: Path, computation: o.EngineOptions, command: str, *, json: bool
+) -> None:
     from crowdrank.pipeline.provenance import Origin
     from crowdrank.pipeline.run import run as run_pipeline
 
     with computation.open() as engine:
-        inputs = _read(task)
+        inputs = _read_inputs(run_config)
         result = run_pipeline(
             *inputs,
-            output=output,
+            output=output_folder,
             progress=True,
             engine=None if computation.engine == "local" else engine,
             origin=Origin(command),
-            report=partial(write_run_report, shown_as=output),
-            **vars(task.settings),
+            report=partial(write_run_report, shown_as=output_folder),
+            **vars(run_config.settings),
         )
-    show_run(result, output, json=json)
+    print_run(result, output_folder, json=json)
 
 
-def show_run(result: Run, output: Path, *, json: bool) -> None:
+def print_run(result: Run, output_folder: Path, *, json: bool) -> None:
     """Print the result of a run and where its report is."""
-    report = output / REPORT
+    report = output_folder / REPORT_NAME
     if json:
         columns = {"columns": dict(result.material.judgments.report.columns)}
-        print_json({**result.about(), "output": str(output), "report": str(report), **columns})
+        print_json({**result.about(), "output": str(output_folder), "report": str(report), **columns})
         return
-    show_candidates(result)
+    print_candidates(result)
     for note in result.notes:
         print_line(f"Note: {note}")
     print_line(result.paragraph)
     print_line(f"Report: {report}")
 
 
-def show_candidates(result: Run) -> None:
-    """Print the candidates with their results in at most 80 columns."""
+def print_candidates(result: Run) -> None:
+    """Print a table of the candidates and their results, at most 80 characters wide."""
     measure, failed = result.settings.measure, result.outcome.failed
     rows = [
         _candidate_cells(row, measure) for row in result.comparison.to_dict("records") if row["candidate"] not in failed
@@ -159,29 +163,29 @@ def show_candidates(result: Run) -> None:
 def _candidate_cells(row: Mapping[str, Any], measure: str) -> list[str]:
     from crowdrank.evaluation.significance import format_p
 
-    means = [_number(row.get(name)) for name in ("choice_mean", f"{measure} mean")]
-    gains = [_number(row.get(f"{measure} {name}"), "+") for name in ("difference", "lower", "upper")]
+    means = [_format_number(row.get(name)) for name in ("choice_mean", f"{measure} mean")]
+    gains = [_format_number(row.get(f"{measure} {name}"), "+") for name in ("difference", "lower", "upper")]
     p = row.get(f"{measure} p_holm")
     name = f"{row['candidate']} *" if row["chosen"] is True else row["candidate"]
     return [name, *means, *gains, "" if p is None or p != p else format_p(p)]
 
 
-def _number(value: float | None, sign: str = "") -> str:
+def _format_number(value: float | None, sign: str = "") -> str:
     return "" if value is None or value != value else f"{value:{sign if value else ''}.4f}"
 
 
-def run_command(config: Path | None, options: Mapping[str, Any]) -> str:
-    """Return a command that repeats a run.
+def run_command(config_path: Path | None, options: Mapping[str, Any]) -> str:
+    """Return the shell command that repeats a run.
 
     >>> options = {"judgments": [Path("my labels.csv")], "features": [Path("a.letor"), Path("b.letor")], "test": 0.5}
     >>> run_command(None, options)
     "crowdrank run --judgments 'my labels.csv' --features a.letor --features b.letor --test 0.5"
     """
-    return join(["crowdrank", "run", *([] if config is None else [str(config)]), *command_options(options)])
+    return join(["crowdrank", "run", *([] if config_path is None else [str(config_path)]), *command_options(options)])
 
 
 def command_options(options: Mapping[str, Any]) -> list[str]:
-    """Return options by name as arguments of a command; those that are None are left out.
+    """Return options as command-line arguments; options that are None are left out.
 
     >>> command_options({"refit": False, "candidates": "gda,gls", "setting": ["n_iter=10"], "seed": None})
     ['--no-refit', '--candidates', 'gda,gls', '--set', 'n_iter=10']

@@ -18,7 +18,7 @@ from crowdrank.errors import Fix, UsageError
 
 @dataclass(frozen=True)
 class DocumentOptions:
-    """Queries, documents and expert grades of a simulated world; see :func:`crowdrank.simulate`."""
+    """Options for the queries, documents and expert grades of simulated data; see :func:`crowdrank.simulate`."""
 
     source: list[Path] = option(
         [], "LETOR file with real documents and expert grades; only the crowd is simulated. Repeatable.", "--from"
@@ -33,7 +33,7 @@ class DocumentOptions:
 
 @dataclass(frozen=True)
 class CrowdOptions:
-    """Assessors of a simulated world; see :func:`crowdrank.simulate`."""
+    """Options for the assessors of simulated data; see :func:`crowdrank.simulate`."""
 
     labels: int = option(5, "Number of assessors per document.")
     assessors: int = option(60, "Number of assessors.")

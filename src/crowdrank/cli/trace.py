@@ -44,7 +44,7 @@ def trace(
     if json:
         print_json({"steps": steps.to_pylist(), "columns": dict(table.report.columns)})
         return
-    print_table(steps, first=50)
+    print_table(steps, max_rows=50)
     last = steps.slice(len(steps) - 1).to_pylist()[0]
     print_line(
         f"After {counted(len(steps), 'judgment')}: relevance {last['relevance']:.3f} "

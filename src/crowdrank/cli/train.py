@@ -10,7 +10,7 @@ from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_json, print_line
-from crowdrank.cli.from_settings import FieldsOf, among
+from crowdrank.cli.from_settings import FieldsOf, complete_from
 from crowdrank.cli.messages import render
 from crowdrank.cli.model_settings import parse_settings
 from crowdrank.errors import Fix, Message, UsageError, parameter_prefix
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from crowdrank.rankers.base import Ranker
     from crowdrank.rankers.instances import Instances
 
-CERTAINTY = "certainty"
-MAX_SHOWN = 10
-"""Maximum number of features and of validation queries that the terminal shows."""
+CERTAINTY_WEIGHTS = "certainty"
+MAX_PRINTED = 10
+"""Maximum number of features and of validation queries that are printed."""
 
 
 @dataclass(frozen=True)
 class RankerOptions:
-    """A ranker and its parameters."""
+    """Options for a ranker and its parameters."""
 
-    ranker: str = option("lambdamart", f"Ranker: {', '.join(RANKERS)}.", "-r", autocompletion=among(RANKERS))
+    ranker: str = option("lambdamart", f"Ranker: {', '.join(RANKERS)}.", "-r", autocompletion=complete_from(RANKERS))
     setting: list[str] = o.setting_option("ranker", "-s n_estimators=300")
     random_state: int = option(0, "Random seed of the ranker and of the split for validation.")
 
     def build(self, n_jobs: int | None) -> Ranker:
-        """Return the ranker, not fitted."""
+        """Return the unfitted ranker."""
         ranker = get_ranker(self.ranker).set_params(random_state=self.random_state)
         if "n_jobs" in ranker.get_params(deep=False):
             ranker.set_params(n_jobs=n_jobs)
@@ -46,7 +46,7 @@ class RankerOptions:
 
 @dataclass(frozen=True)
 class LabelOptions:
-    """Labels to train on, and how they are read."""
+    """Options for the labels to train on, and for reading them."""
 
     labels: Path | None = option(
         None,
@@ -67,13 +67,13 @@ class LabelOptions:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """Arguments of `read_labels` for a file."""
+        """Keyword arguments of `read_labels` for a file of labels."""
         return {"format": self.labels_format, "columns": self.labels_columns, "grades": self.labels_grades}
 
 
 @dataclass(frozen=True)
 class ValidationOptions:
-    """Labels that decide when training stops."""
+    """Options for the validation data that decide when training stops."""
 
     validation: str | None = option(None, "Share of the queries, such as 0.2, or a file of labels, to stop by.")
     validation_features: list[Path] = option(
@@ -83,7 +83,7 @@ class ValidationOptions:
 
 @dataclass(frozen=True)
 class TrainingEngine(o.EngineOptions):
-    """Where a ranker is trained."""
+    """Options for the engine that trains a ranker."""
 
     n_jobs: int | None = option(None, "Number of threads, or of processes of dask.", show_default="by data size")
 
@@ -96,7 +96,7 @@ def train(
     validation: Annotated[ValidationOptions, FieldsOf(ValidationOptions, "Validation")],
     computation: Annotated[TrainingEngine, FieldsOf(TrainingEngine, o.COMPUTATION)],
     reading: o.FeatureReading,
-    limit: o.SizeLimit,
+    size_limit: o.SizeLimit,
     json: o.AsJson = False,
 ) -> None:
     """Train a ranker on features and labels.
@@ -118,8 +118,8 @@ def train(
         model.set_params(model=consensus)
     check_output_folder(output, RANKER)
     table = join_features(features, reading.format, reading.columns)
-    rows = _instances(table, consensus if labels.labels is None else labels.labels, labels)
-    rows, held_out = _split(rows, table, labels, validation, reading, ranker.random_state)
+    rows = _join_labels(table, consensus if labels.labels is None else labels.labels, labels)
+    rows, held_out = _split_for_validation(rows, table, labels, validation, reading, ranker.random_state)
     _require_gains(model, rows, held_out)
     _fit(model, rows, held_out, computation)
     model.save(output)
@@ -130,37 +130,37 @@ def train(
     if json:
         print_json(summary)
         return
-    _show_importances(model)
+    _print_importances(model)
     for note in summary["notes"]:
         print_line(note)
-    print_line(_sentence(summary))
+    print_line(_summary_sentence(summary))
 
 
-def _split(
-    rows: Instances,
+def _split_for_validation(
+    instances: Instances,
     features: Features,
     labels: LabelOptions,
     validation: ValidationOptions,
     reading: FeatureReadOptions,
     random_state: int,
 ) -> tuple[Instances, Instances | None]:
-    """Return the rows for training and those for validation, if any."""
+    """Return the instances for training and those for validation, or None without validation."""
     from crowdrank.rankers.trec_run import join_features, padded
 
     text, files = validation.validation, validation.validation_features
-    if text is not None and (share := _share(text)) is not None:
-        return rows.split(share, random_state)
+    if text is not None and (share := _parse_share(text)) is not None:
+        return instances.split(share, random_state)
     if text is None and not files:
-        return rows, None
+        return instances, None
     table = padded(join_features(files, reading.format, reading.columns), features.names) if files else features
     unweighted = replace(labels, weights=None)
-    held_out = _instances(table, None if text is None else Path(text), unweighted)
-    _require_distinct_queries(rows, held_out)
-    return rows, held_out
+    held_out = _join_labels(table, None if text is None else Path(text), unweighted)
+    _require_distinct_queries(instances, held_out)
+    return instances, held_out
 
 
-def _fit(model: Ranker, rows: Instances, held_out: Instances | None, computation: o.EngineOptions) -> None:
-    arguments = {**rows.arguments, "eval_set": None if held_out is None else held_out.eval_set, "progress": True}
+def _fit(model: Ranker, instances: Instances, held_out: Instances | None, computation: o.EngineOptions) -> None:
+    arguments = {**instances.arguments, "eval_set": None if held_out is None else held_out.eval_set, "progress": True}
     if computation.engine == "local":
         model.fit(**arguments)
         return
@@ -169,30 +169,30 @@ def _fit(model: Ranker, rows: Instances, held_out: Instances | None, computation
         model.fit(**arguments, engine=engine)
 
 
-def _load_consensus(folder: Path) -> Aggregator:
+def _load_consensus(model_folder: Path) -> Aggregator:
     from crowdrank.consensus.base import Aggregator
 
-    return Aggregator.load(folder)
+    return Aggregator.load(model_folder)
 
 
-def _instances(features: Features, source: Aggregator | Path | None, options: LabelOptions) -> Instances:
-    """Join features with labels from a model or a file, or with the grades of the features themselves."""
+def _join_labels(features: Features, label_source: Aggregator | Path | None, options: LabelOptions) -> Instances:
+    """Join features with labels from a model or file; without one, with the grades in the feature files."""
     from crowdrank.rankers.instances import Instances
     from crowdrank.rankers.labels import Labels, read_labels, read_weights
 
-    if source is not None:
+    if label_source is not None:
         with parameter_prefix("labels_"):
-            labels = read_labels(source, **(options.reading if isinstance(source, Path) else {}))
+            labels = read_labels(label_source, **(options.reading if isinstance(label_source, Path) else {}))
     elif features.grade is not None:
         labels = Labels(features.query, features.document, features.grade, None, "the features")
     else:
         raise UsageError("The features have no grades", fix=Fix("name a file of labels with {}", "labels"))
-    weights = options.weights if options.weights in (None, CERTAINTY) else read_weights(options.weights, labels)
+    weights = options.weights if options.weights in (None, CERTAINTY_WEIGHTS) else read_weights(options.weights, labels)
     return Instances.from_labels(labels, features, target=options.target, weights=weights, missing=options.missing)
 
 
-def _share(text: str) -> float | None:
-    """Return the share of the queries that a text gives, or None if it is not a number."""
+def _parse_share(text: str) -> float | None:
+    """Parse a share between 0 and 1; return None if the text is not a number."""
     try:
         share = float(text)
     except ValueError:
@@ -202,19 +202,19 @@ def _share(text: str) -> float | None:
     return share
 
 
-def _require_distinct_queries(rows: Instances, held_out: Instances) -> None:
-    """Raise UsageError if validation queries are trained on."""
+def _require_distinct_queries(instances: Instances, held_out: Instances) -> None:
+    """Raise UsageError if a query is used for both training and validation."""
     from crowdrank.judgments import ids
 
-    shared = int((ids.match(rows.features.query.unique(), held_out.features.query.unique()) >= 0).sum())
+    shared = int((ids.match(instances.features.query.unique(), held_out.features.query.unique()) >= 0).sum())
     if shared:
         verb = "is" if shared == 1 else "are"
         problem = f"{counted(shared, 'query')} of the validation labels {verb} also trained on"
         raise UsageError(problem, fix="remove them from one of the two")
 
 
-def _require_gains(model: Ranker, rows: Instances, held_out: Instances | None) -> None:
-    """Raise an error that names the document if a label has no gain; a ranker knows only the row."""
+def _require_gains(model: Ranker, instances: Instances, held_out: Instances | None) -> None:
+    """Raise an error that names the document if a label has no gain; the error of the ranker names only the row."""
     from crowdrank.errors import shown
     from crowdrank.evaluation.measures import parse_gains
     from crowdrank.rankers.ranking_data import require_gains
@@ -223,7 +223,7 @@ def _require_gains(model: Ranker, rows: Instances, held_out: Instances | None) -
     gains = parse_gains(settings.get("gains", "exponential"))
     # Linear rankers and pairs without a measure are trained on any number; validation always needs gains.
     needs_gains = "mu" not in settings and settings.get("measure", "nDCG") is not None
-    for part in (rows if needs_gains else None, held_out):
+    for part in (instances if needs_gains else None, held_out):
         if part is not None and part.y.ndim == 1:
             ids = part.features.document.to_pylist(), part.features.query.to_pylist()
 
@@ -233,12 +233,14 @@ def _require_gains(model: Ranker, rows: Instances, held_out: Instances | None) -
             require_gains(part.y, gains, name)
 
 
-def _summary(name: str, model: Ranker, rows: Instances, held_out: Instances | None, output: Path) -> dict[str, Any]:
+def _summary(
+    ranker_name: str, model: Ranker, instances: Instances, held_out: Instances | None, output_folder: Path
+) -> dict[str, Any]:
     order = sorted(zip(model.importances_.tolist(), model.feature_names_in_, strict=True), key=lambda pair: -pair[0])
     return {
-        "ranker": name,
-        "rows": len(rows),
-        "queries": len(rows.features.query.unique()),
+        "ranker": ranker_name,
+        "rows": len(instances),
+        "queries": len(instances.features.query.unique()),
         "features": len(model.feature_names_in_),
         "validation_queries": 0 if held_out is None else len(held_out.features.query.unique()),
         "validation_query_ids": list(model.validation_queries_),
@@ -247,21 +249,21 @@ def _summary(name: str, model: Ranker, rows: Instances, held_out: Instances | No
         "rounds": getattr(model, "best_iteration_", None),
         "settings": {key: str(value) for key, value in model.get_params(deep=False).items()},
         "importances": {feature: share for share, feature in order},
-        "notes": [*rows.counts.notes(), *_validation_note(model)],
-        "output": str(output),
+        "notes": [*instances.counts.notes(), *_validation_note(model)],
+        "output": str(output_folder),
     }
 
 
 def _validation_note(model: Ranker) -> list[str]:
-    """Return the queries that stopped training or chose parameters, which must not test the ranker."""
+    """Return a note that lists the validation queries, which must not be used to test the ranker."""
     ids = [str(query) for query in model.validation_queries_]
     if not ids:
         return []
-    more = f", ... ({len(ids):,} in all; ranker.json has them)" if len(ids) > MAX_SHOWN else ""
-    return [f"Validation queries: {', '.join(ids[:MAX_SHOWN])}{more}."]
+    more = f", ... ({len(ids):,} in all; ranker.json has them)" if len(ids) > MAX_PRINTED else ""
+    return [f"Validation queries: {', '.join(ids[:MAX_PRINTED])}{more}."]
 
 
-def _sentence(summary: dict[str, Any]) -> str:
+def _summary_sentence(summary: dict[str, Any]) -> str:
     rows, queries = counted(summary["rows"], "row"), counted(summary["queries"], "query")
     parts = [f"{summary['ranker']} on {rows} in {queries}, {counted(summary['features'], 'feature')}"]
     if summary["rounds"]:
@@ -272,9 +274,9 @@ def _sentence(summary: dict[str, Any]) -> str:
     return "; ".join([*parts, f"written to {summary['output']}"]) + "."
 
 
-def _show_importances(model: Ranker) -> None:
-    order = model.importances_.argsort(kind="stable")[::-1][:MAX_SHOWN]
+def _print_importances(model: Ranker) -> None:
+    order = model.importances_.argsort(kind="stable")[::-1][:MAX_PRINTED]
     cells = [[model.feature_names_in_[place], f"{model.importances_[place]:.3f}"] for place in order]
     print_cells(["feature", "importance"], cells, [True, False])
-    if (more := len(model.feature_names_in_) - MAX_SHOWN) > 0:
+    if (more := len(model.feature_names_in_) - MAX_PRINTED) > 0:
         print_line(f"... and {counted(more, 'more feature')}")

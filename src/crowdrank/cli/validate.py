@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from crowdrank.errors import Message
     from crowdrank.judgments.validation import ValidationReport
 
-SEVERITIES = {"error": "Error", "warning": "Warning", "note": "Note"}
+SEVERITY_LABELS = {"error": "Error", "warning": "Warning", "note": "Note"}
 
 
 def validate(
@@ -72,13 +72,13 @@ def validate(
         raise typer.Exit(2)
 
 
-def _print_report(report: ValidationReport, files: dict[str, list[Path] | None]) -> None:
+def _print_report(report: ValidationReport, files_by_input: dict[str, list[Path] | None]) -> None:
     for name, inspection in report.inputs.items():
         if not inspection.facts:  # the input could not be read
             print_error(f"Error: {render(inspection.messages[0])}")
             continue
         rows = [[fact, value] for fact, value in inspection.facts.items()]
-        print_cells([name, ""], rows, [True, True], ", ".join(map(str, files.get(name) or ())))
+        print_cells([name, ""], rows, [True, True], ", ".join(map(str, files_by_input.get(name) or ())))
         for message in inspection.messages:
             _print_message(message)
     if report.fit:
@@ -90,4 +90,4 @@ def _print_report(report: ValidationReport, files: dict[str, list[Path] | None])
 
 
 def _print_message(message: Message) -> None:
-    print_line(f"{SEVERITIES[message.severity]}: {render(message)}")
+    print_line(f"{SEVERITY_LABELS[message.severity]}: {render(message)}")

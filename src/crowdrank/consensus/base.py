@@ -31,9 +31,9 @@ from crowdrank.consensus.warm_start import aligned_parameters
 from crowdrank.constraints import Constraints, Number, OneOf, check_parameter
 from crowdrank.engine.base import Engine, Passes
 from crowdrank.engine.blas import single_blas_thread
-from crowdrank.engine.local import LocalEngine
+from crowdrank.engine.local import LocalEngine, LocalPasses
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, Shard, shards_of
-from crowdrank.errors import ClusterError, ConvergenceWarning, Fix, InputError, UsageError, interrupt_in
+from crowdrank.errors import ClusterError, ConvergenceWarning, Fix, InputError, UsageError, find_interrupt
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.merge import combine
@@ -266,7 +266,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
             n_iter = self.n_iter if rounds is None else rounds
             if isinstance(report, ProgressBar):
                 report.stage(type(self).__name__, n_iter)
-                passes.watch(report.within)
+                passes.set_progress_callback(report.within)
             theta, statistics = self._iterate(passes, theta, len(prepared), saved, resumed, report, n_iter)
             if isinstance(report, ProgressBar):
                 report.stage(f"{type(self).__name__}: writing", 1)
@@ -312,7 +312,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
                 if saved is not None:
                     saved.offer(theta, statistics, passes.local_state, self.history_)
         except (KeyboardInterrupt, SystemError) as problem:
-            if (interrupt := interrupt_in(problem)) is None:
+            if (interrupt := find_interrupt(problem)) is None:
                 raise
             if saved is not None and theta is not None and self.history_:
                 saved.save(theta, statistics, passes.local_state(), self.history_)
@@ -345,7 +345,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         statistics = passes.accumulate(theta)
         return assembly.build_consensus(self, prepared, passes.finish(theta), theta, statistics, None)
 
-    def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, Passes]:
+    def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
         """Return judgments, parameters for their assessors, and passes over them."""
         prepared, theta = self.prepared(table), self._adopt(self, table)
         if theta is None:

@@ -77,7 +77,7 @@ class Checkpoint:
             theta, statistics = (read_arrays(self.path / f"{name}.parquet") for name in ("theta", "statistics"))
             history = about.numbers("history")
             require(history, "the history is empty")
-            require(about.whole("shards") == len(shards), "the fit was cut into another number of shards")
+            require(about.integer("shards") == len(shards), "the fit was cut into another number of shards")
             with np.errstate(all="ignore"):
                 example, _ = model_files.example(model, judgments.scales)
                 model._check_theta(theta, example, judgments.n_assessors)

@@ -57,7 +57,7 @@ class StoredConsensus(Consensus):
             require(0 < len(labels) <= len(scale), "the labels do not fit the scale")
             values = {
                 "folder": folder,
-                "_documents": about.whole("documents"),
+                "_documents": about.integer("documents"),
                 "_files": sorted(name for name in manifest.entries if _PART.fullmatch(name)),
                 "method": about.text("method"),
                 "assessor_table": assessors,

@@ -80,7 +80,7 @@ def _posterior(
     judgments: Judgments, weight: NDArray[np.float64], shares: NDArray[np.float64], likelihood: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Each item's posterior over the states, from all its judgments."""
-    (shard,) = split(judgments, size=len(judgments) + 1)
+    (shard,) = split(judgments, shard_size=len(judgments) + 1)
     local, _ = expect_voices(shard, weight, likelihood, np.ones(likelihood.shape[1:]), shares)
     return local["posterior"]
 

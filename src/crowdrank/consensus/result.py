@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from crowdrank._notebook import ROWS, heading, html_table, panel
+from crowdrank._notebook import MAX_TABLE_ROWS, heading, html_table, panel
 from crowdrank._saved import require
 from crowdrank._text import counted
 from crowdrank._typing import Arrays
@@ -63,7 +63,7 @@ class Consensus:
         parts = [heading(repr(self).strip("<>"))]
         for table, names in ((self.document_table, SHOWN_OF_DOCUMENTS), (self.assessor_table, SHOWN_OF_ASSESSORS)):
             there = [name for name in names if name in table.column_names]
-            parts.append(html_table(table.select(there).slice(0, ROWS).to_pylist(), there, len(table)))
+            parts.append(html_table(table.select(there).slice(0, MAX_TABLE_ROWS).to_pylist(), there, len(table)))
         return panel(*parts)
 
     @property

@@ -1,4 +1,4 @@
-"""Module that the workers of our own Dask clusters load first."""
+"""Setup of Dask workers that crowdrank starts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Protocols between models and engines.
+"""Interfaces between models and engines.
 
-A fit is a sequence of passes over shards. A pass adds up statistics, which are small, over all shards; what belongs to
-single items is the local state of a shard and stays beside it:
+A fit is a sequence of passes over shards (ranges of items, which are query-document pairs). A pass adds up statistics,
+which are small, over all shards; arrays with one entry per item are the local state of a shard and stay beside it.
+Theta stands for the parameters of the model:
 
     _start(shard) -> local
     _accumulate(shard, local, theta) -> (local, statistics)
@@ -30,41 +31,41 @@ T = TypeVar("T")
 ShardT = TypeVar("ShardT")
 ShardT_contra = TypeVar("ShardT_contra", contravariant=True)
 Sink = Callable[[int, Arrays], Arrays]
-"""Function that takes the number and the rows of a shard and returns a small summary; it must be picklable."""
+"""Function (shard index, result rows of the shard) that returns a small summary; it must be picklable."""
 
 
 class ShardModel(Protocol[ShardT_contra]):
-    """Functions of a model that run on a shard."""
+    """Functions of a model that engines call for each shard."""
 
     @property
     def locality(self) -> str:
-        """What a shard keeps together: `item` or `query`."""
+        """Unit that a shard never splits: `item` (a query-document pair) or `query`."""
 
     @property
     def carries(self) -> tuple[str, ...] | None:
-        """Names of the local arrays that the next pass reads; None for all.
+        """Names of the local arrays of a shard that the next pass reads; None means all.
 
-        The other arrays follow from `_restart` and a pass with the same theta.
+        The other local arrays can be computed again by `_restart` and a pass with the same parameters (theta).
         """
 
     def _start(self, shard: ShardT_contra) -> Arrays:
-        """Return the local state before the first pass."""
+        """Return the local state (arrays that belong to one shard) before the first pass."""
 
     def _restart(self, shard: ShardT_contra) -> Arrays:
-        """Return the local arrays that a pass with a theta needs in addition to those carried."""
+        """Return the local arrays of a shard that a later pass needs besides those in `carries`."""
 
     def _accumulate(self, shard: ShardT_contra, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """Return new local state and statistics; without theta, those of the start.
+        """Return new local state and statistics of a shard; `theta` (model parameters) is None in the first pass.
 
-        Arrays of `local` that a pass reads must not be changed, so that an interrupted pass can be repeated.
+        Arrays in `local` must not be changed in place, so that an interrupted pass can be repeated.
         """
 
     def _finish(self, shard: ShardT_contra, local: Arrays, theta: Arrays) -> Arrays:
-        """Return the results of a shard, one row per item."""
+        """Return the results of a shard: arrays with one row per item."""
 
 
 class Passes(Protocol):
-    """Passes of one model over its shards.
+    """Passes of a model over all its shards.
 
     Attributes:
         n_jobs: number of threads for work between passes.
@@ -78,26 +79,26 @@ class Passes(Protocol):
         """Shards of the judgments."""
 
     def accumulate(self, theta: Arrays | None) -> Arrays:
-        """Make one pass; return the sum of the statistics of all shards."""
+        """Run one pass with model parameters `theta`; return the sum of the statistics of all shards."""
 
     def finish(self, theta: Arrays) -> Arrays:
-        """Return the rows of all shards, in the order of the items."""
+        """Return the result rows of all shards for model parameters `theta`, in the order of the items."""
 
     def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
-        """Pass the rows of every shard to `sink` where they are computed; yield what it returns, in order."""
+        """Call `sink` with the result rows of each shard, on the worker that computes them; yield its summaries."""
 
-    def watch(self, report: Callable[[float], None]) -> None:
-        """Call a function with the finished share of a pass."""
+    def set_progress_callback(self, callback: Callable[[float], None]) -> None:
+        """Register a function to be called with the finished share of a pass."""
 
     def local_state(self) -> Iterable[Arrays]:
-        """Return the carried arrays of each shard, for a checkpoint."""
+        """Return the arrays in `carries` of each shard, for a checkpoint."""
 
-    def restore(self, states: Iterable[Arrays]) -> None:
-        """Set the carried arrays of each shard."""
+    def restore(self, local_states: Iterable[Arrays]) -> None:
+        """Set the arrays in `carries` of each shard, as `local_state` returned them."""
 
 
 class Engine(Protocol):
-    """Place where passes run."""
+    """Interface of engines, which run passes in local threads or on a Dask cluster."""
 
     @property
     def is_cluster(self) -> bool:
@@ -109,7 +110,7 @@ class Engine(Protocol):
 
     @property
     def description(self) -> str:
-        """Sentence about the cluster for the user, or nothing."""
+        """Sentence for the user about the cluster; empty without one."""
 
     def open(
         self,
@@ -117,13 +118,13 @@ class Engine(Protocol):
         judgments: Judgments | ShardedJudgments,
         gold: NDArray[np.int8] | ShardGold | None = None,
     ) -> Passes:
-        """Return passes of a model over judgments."""
+        """Return an object that runs passes of a model over judgments."""
 
     def passes(self, model: ShardModel[ShardT], shards: Sequence[ShardT]) -> Passes:
-        """Return passes of a model over its own kind of shards, such as blocks of rows."""
+        """Return an object that runs passes of a model over other shards than judgments, such as blocks of rows."""
 
-    def each(self, work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
-        """Call a function with every item; yield the results in order."""
+    def each(self, function: Callable[[S], T], arguments: Sequence[S]) -> Iterator[T]:
+        """Call a function with each argument; yield the results in order."""
 
     def __enter__(self) -> Self:
         """Return the engine."""

@@ -1,4 +1,4 @@
-"""One BLAS thread during fits, so that results do not depend on the number of BLAS threads."""
+"""Limit of BLAS to one thread during fits, so that results do not depend on the number of BLAS threads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np  # noqa: F401  # loads its BLAS
 from threadpoolctl import ThreadpoolController
 
 _lock = threading.Lock()
-_limit = ExitStack()
-_users = 0
+_thread_limit = ExitStack()
+_n_active_blocks = 0
 
 
 @contextmanager
@@ -27,21 +27,21 @@ def single_blas_thread() -> Iterator[None]:
     ...     float(np.ones(3) @ np.ones(3))
     3.0
     """
-    global _users
+    global _n_active_blocks
     with _lock:
-        if _users == 0:
-            _limit.enter_context(_libraries().limit(limits=1, user_api="blas"))
-        _users += 1
+        if _n_active_blocks == 0:
+            _thread_limit.enter_context(_blas_controller().limit(limits=1, user_api="blas"))
+        _n_active_blocks += 1
     try:
         yield
     finally:
         with _lock:
-            _users -= 1
-            if _users == 0:
-                _limit.close()
+            _n_active_blocks -= 1
+            if _n_active_blocks == 0:
+                _thread_limit.close()
 
 
 @cache
-def _libraries() -> ThreadpoolController:
-    """Return a handle to the BLAS libraries loaded by now, that of NumPy among them; the search takes milliseconds."""
+def _blas_controller() -> ThreadpoolController:
+    """Return a controller of the loaded BLAS libraries, NumPy's among them; cached because finding them is slow."""
     return ThreadpoolController()

@@ -1,4 +1,4 @@
-"""Engine on a Dask cluster: processes on this machine, or the cluster of a scheduler."""
+"""Engine on a Dask cluster: processes on this machine, or an existing cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import crowdrank
-from crowdrank._base import require_whole
+from crowdrank._base import require_integer
 from crowdrank._text import counted
 from crowdrank.engine.base import ShardModel, ShardT
 from crowdrank.engine.dask_passes import DaskPasses, identity, worker_errors
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 T = TypeVar("T")
 Client = Any
-"""A `distributed.Client`, which has few type annotations."""
+"""Type of a `distributed.Client`; Any, because the class has few type annotations."""
 
-PENDING_PER_THREAD = 2
-"""Number of pending tasks per thread of the cluster in `DaskEngine.each`."""
-TIMEOUT = 30.0
+PENDING_TASKS_PER_THREAD = 2
+"""Maximum number of pending tasks per thread of the cluster in `DaskEngine.each`."""
+CLUSTER_TIMEOUT_SECONDS = 30.0
 """Seconds to wait for a scheduler or for workers."""
 
 
@@ -77,7 +77,7 @@ class DaskEngine:
     ) -> None:
         for name, value in (("workers", workers), ("n_jobs", n_jobs), ("shard_size", shard_size)):
             if value is not None:
-                require_whole(name, value, 1)
+                require_integer(name, value, 1)
         if address is not None and workers is not None:
             raise UsageError(f"cannot be set for the existing cluster at {address}", parameter="workers")
         self.address, self.workers, self.n_jobs = address, workers, n_jobs
@@ -96,24 +96,24 @@ class DaskEngine:
         judgments: Judgments | ShardedJudgments,
         gold: NDArray[np.int8] | ShardGold | None = None,
     ) -> DaskPasses[Shard]:
-        """Return passes of a model over judgments; workers read shards on disk themselves."""
+        """Return an object that runs passes of a model over judgments; workers read shards on disk themselves."""
         return DaskPasses(self, model, shards_of(judgments, gold, model.locality, self.shard_size))
 
     def passes(self, model: ShardModel[ShardT], shards: Sequence[ShardT]) -> DaskPasses[ShardT]:
-        """Return passes of a model over its own kind of shards."""
+        """Return an object that runs passes of a model over other shards than judgments, such as blocks of rows."""
         return DaskPasses(self, model, InMemoryShards(shards))
 
-    def each(self, work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
-        """Call a function with every item on the workers; yield the results in order, with few pending.
+    def each(self, function: Callable[[S], T], arguments: Sequence[S]) -> Iterator[T]:
+        """Call a function with each argument on the workers; yield the results in order, with few pending.
 
         If a worker dies, Dask repeats its calls on another worker.
         """
-        function = self.client.submit(identity, work, pure=False)
-        max_pending = PENDING_PER_THREAD * sum(self.client.nthreads().values())
+        function_future = self.client.submit(identity, function, pure=False)
+        max_pending = PENDING_TASKS_PER_THREAD * sum(self.client.nthreads().values())
         pending: deque[Future[T]] = deque()
         try:
-            for thing in things:
-                pending.append(self.client.submit(_call, function, thing, pure=False))
+            for argument in arguments:
+                pending.append(self.client.submit(_call_function, function_future, argument, pure=False))
                 if len(pending) > max_pending:
                     yield self.client.gather(pending.popleft())
             while pending:
@@ -126,7 +126,7 @@ class DaskEngine:
 
     @property
     def client(self) -> Client:
-        """Dask client; the cluster is started or connected to on first use."""
+        """Dask client; its first use starts the cluster or connects to it."""
         if self._client is None:
             self._client = self._start_cluster() if self.address is None else self._connect(self.address)
             try:
@@ -138,7 +138,7 @@ class DaskEngine:
         return self._client
 
     def _start_cluster(self) -> Client:
-        distributed = require_dask(own=True)
+        distributed = require_dask(starts_cluster=True)
         import dask
 
         # Without the dashboard Dask still serves pages about workers and tasks over plain HTTP; remove them too.
@@ -162,7 +162,7 @@ class DaskEngine:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about versions of other packages
-                return distributed.Client(address, set_as_default=False, timeout=TIMEOUT / 3)
+                return distributed.Client(address, set_as_default=False, timeout=CLUSTER_TIMEOUT_SECONDS / 3)
         except (OSError, ValueError) as problem:
             raise ClusterError(
                 f"No Dask scheduler answers at {address} ({problem})",
@@ -182,13 +182,13 @@ class DaskEngine:
                     fix="install the same version on all machines",
                 )
 
-    def wait_for_workers(self, n: int) -> None:
-        """Wait until the cluster has `n` workers; raise ClusterError if they do not come."""
+    def wait_for_workers(self, n_workers: int) -> None:
+        """Wait until the cluster has `n_workers` workers; raise ClusterError after a timeout."""
         try:
-            self.client.wait_for_workers(n, timeout=TIMEOUT)
+            self.client.wait_for_workers(n_workers, timeout=CLUSTER_TIMEOUT_SECONDS)
         except TimeoutError as problem:
             raise ClusterError(
-                f"The Dask scheduler at {self.scheduler_address} has fewer than {counted(n, 'worker')}",
+                f"The Dask scheduler at {self.scheduler_address} has fewer than {counted(n_workers, 'worker')}",
                 kind="no-workers",
                 fix=f"start one with `dask worker {self.scheduler_address}`",
             ) from problem
@@ -200,20 +200,20 @@ class DaskEngine:
 
     @property
     def description(self) -> str:
-        """Sentence about workers, scheduler and dashboard."""
+        """Sentence for the user about workers, scheduler and dashboard."""
         link = self.client.dashboard_link if self.address is not None or self.dashboard else None
         dashboard = f"; dashboard: {link}" if link else ""
         return f"Dask: {counted(len(self.client.nthreads()), 'worker')} at {self.scheduler_address}{dashboard}."
 
-    def error(self, problem: BaseException) -> ClusterError:
-        """Return the ClusterError for an error of Dask: the scheduler is lost, or workers died."""
-        reason = getattr(problem, "reason", "")
+    def error(self, dask_error: BaseException) -> ClusterError:
+        """Return the ClusterError for an exception of Dask: the connection was lost, or workers died."""
+        reason = getattr(dask_error, "reason", "")
         if self._client is None or self._client.status != "running" or "scheduler-connection-lost" in reason:
             return ClusterError(
                 f"The Dask scheduler at {self.address or 'this machine'} is gone", kind="scheduler-lost"
             )
         fix = "give them more memory, or start more workers"
-        return ClusterError(f"Workers of the Dask cluster died repeatedly ({problem})", kind="workers-died", fix=fix)
+        return ClusterError(f"Workers of the Dask cluster died repeatedly ({dask_error})", kind="workers-died", fix=fix)
 
     def __enter__(self) -> Self:
         return self
@@ -225,26 +225,26 @@ class DaskEngine:
         """Disconnect from the cluster; stop it if it was started here."""
         client, cluster, self._client, self._cluster = self._client, self._cluster, None, None
         if client is not None:
-            client.close(timeout=TIMEOUT / 6)
+            client.close(timeout=CLUSTER_TIMEOUT_SECONDS / 6)
         if cluster is not None:
-            cluster.close(timeout=TIMEOUT / 6)
+            cluster.close(timeout=CLUSTER_TIMEOUT_SECONDS / 6)
 
 
-def _call(function: Callable[[S], T], argument: S) -> T:
+def _call_function(function: Callable[[S], T], argument: S) -> T:
     return function(argument)
 
 
-def require_dask(own: bool = False) -> Any:
+def require_dask(starts_cluster: bool = False) -> Any:
     """Return the package `distributed`; raise UsageError unless it is installed.
 
     Args:
-        own: whether a cluster will be started here, which needs `cryptography` too.
+        starts_cluster: whether crowdrank will start the cluster, which needs the package `cryptography` too.
 
     """
     try:
         import distributed
 
-        if own:
+        if starts_cluster:
             import cryptography  # noqa: F401
     except ImportError as problem:
         raise UsageError(

@@ -1,11 +1,11 @@
-"""Passes on a Dask cluster.
+"""Passes of a model over shards on a Dask cluster.
 
 Every worker holds one part: a range of shards with their local state. A pass is one task per part; statistics are added
 in the same tree as by the local engine, so the same shards give the same bytes.
 
-If a worker dies, all parts are placed again and the pass is repeated. Models that carry local state from pass to pass
-need more: their parts start from a snapshot of that state, which the client takes every few passes, and repeat the
-passes since. Parameters are sent as data, so that the scheduler forgets a pass as soon as the client releases it.
+If a worker dies, all parts are sent to workers again and the pass is repeated. Models that read local state of the
+previous pass need more: their parts start from a snapshot of that state, which the client takes every few passes, and
+repeat the passes since. Parameters are sent as data, so that the scheduler forgets a pass as soon as the client does.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_ATTEMPTS = 5
-"""Maximum number of attempts at a pass if workers die."""
+"""Maximum number of attempts to run a pass if workers die."""
 PASSES_PER_SNAPSHOT = 16
-"""Number of passes between snapshots of the local state that a model carries."""
-FANOUT = 4
-"""Maximum number of workers that fetch the parameters from one worker."""
+"""Number of passes between two snapshots of the local state that a model needs in the next pass."""
+MAX_COPIES_PER_WORKER = 4
+"""Maximum number of workers that copy the model parameters from one worker."""
 
 
 class DaskPasses(Generic[ShardT]):
-    """Passes of a model over shards on workers."""
+    """Passes of a model over shards on Dask workers."""
 
     def __init__(self, engine: DaskEngine, model: ShardModel[ShardT], shards: Shards[ShardT]) -> None:
         self.engine, self.client = engine, engine.client
-        self.model, self.shards = _without_results(model), shards
+        self.model, self.shards = _without_fitted_attributes(model), shards
         threads = self.client.nthreads()
         self.n_jobs = min(sum(threads.values()), os.cpu_count() or 1)  # between passes the workers are idle
         self._n_workers = len(threads)
@@ -55,7 +55,7 @@ class DaskPasses(Generic[ShardT]):
         self._thetas: list[Arrays | None] = []  # of the passes since the snapshot, for models that carry state
 
     def accumulate(self, theta: Arrays | None) -> Arrays:
-        """Make one pass; return the sum of the statistics of all shards."""
+        """Run one pass with model parameters `theta`; return the sum of the statistics of all shards."""
         if len(self._thetas) >= PASSES_PER_SNAPSHOT:
             self._take_snapshot(self.local_state())
         self._parts, total = self._retry(partial(self._pass, theta))
@@ -75,43 +75,43 @@ class DaskPasses(Generic[ShardT]):
         total = combine_subtrees(sums, (0, n), partial(self.client.submit, add_arrays, pure=False))
         return parts, self.client.gather(total)
 
-    def watch(self, report: Callable[[float], None]) -> None:
-        """Report nothing: all parts of a pass run at once and end at about the same time."""
+    def set_progress_callback(self, callback: Callable[[float], None]) -> None:
+        """Do nothing: all parts of a pass run at the same time, so there is no progress to report."""
 
     def finish(self, theta: Arrays) -> Arrays:
-        """Return the rows of all shards, in the order of the items."""
+        """Return the result rows of all shards for model parameters `theta`, in the order of the items."""
         return concatenate_rows(self.finish_to(theta, return_rows))
 
     def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
-        """Pass the rows of every shard to `sink` on its worker; yield what it returns, in order."""
+        """Call `sink` with the result rows of each shard on its worker; yield its summaries in order."""
         return self._each_shard(_finish, theta, sink)
 
     def local_state(self) -> Iterator[Arrays]:
-        """Yield the carried arrays of each shard."""
+        """Yield the arrays of each shard that the next pass reads."""
         return self._each_shard(_carried_arrays)
 
-    def restore(self, states: Iterable[Arrays]) -> None:
-        """Set the carried arrays of each shard."""
-        self._take_snapshot(states)
+    def restore(self, local_states: Iterable[Arrays]) -> None:
+        """Set the arrays of each shard that the next pass reads."""
+        self._take_snapshot(local_states)
         self._parts = []
 
-    def _take_snapshot(self, states: Iterable[Arrays]) -> None:
+    def _take_snapshot(self, local_states: Iterable[Arrays]) -> None:
         if self._snapshot is None:
             self._snapshot = FileStates(len(self.shards))
-        for place, arrays in enumerate(states):
-            self._snapshot.save(place, arrays)
+        for shard_index, arrays in enumerate(local_states):
+            self._snapshot.save(shard_index, arrays)
         self._snapshot.commit()
         self._thetas = []
 
-    def _each_shard(self, work: Callable[..., list[Arrays]], *arguments: Any) -> Iterator[Arrays]:
-        """Call a function with every part at once; yield its results for each shard, fetched one part at a time."""
+    def _each_shard(self, function: Callable[..., list[Arrays]], *arguments: Any) -> Iterator[Arrays]:
+        """Call a function with all parts in parallel; yield its result for each shard, fetched one part at a time."""
         futures: dict[int, Future[list[Arrays]]] = {}
 
         def fetch(number: int) -> list[Arrays]:
             try:
                 if not futures:
                     for later in range(number, len(self._ranges)):
-                        futures[later] = self._submit(later, work, self.model, self._parts[later], *arguments)
+                        futures[later] = self._submit(later, function, self.model, self._parts[later], *arguments)
                 rows: list[Arrays] = self.client.gather(futures[number])
             except BaseException:
                 futures.clear()
@@ -122,15 +122,15 @@ class DaskPasses(Generic[ShardT]):
             yield from self._retry(partial(fetch, number))
             del futures[number]
 
-    def _retry(self, work: Callable[[], T]) -> T:
-        """Run work on the parts; if a worker dies, place all parts again and repeat the work."""
+    def _retry(self, function: Callable[[], T]) -> T:
+        """Call a function that uses the parts; if a worker dies, create all parts again and repeat the call."""
         # TimeoutError: a worker dies while data is sent to it.
         errors: tuple[type[BaseException], ...] = (*worker_errors(), TimeoutError)
         for _ in range(MAX_ATTEMPTS):
             try:
                 if not self._parts:
-                    self._place_parts()
-                return work()
+                    self._create_parts()
+                return function()
             except errors as problem:
                 error = self.engine.error(problem)
                 error.__cause__ = problem
@@ -139,8 +139,8 @@ class DaskPasses(Generic[ShardT]):
                 self._parts = []
         raise error
 
-    def _place_parts(self) -> None:
-        """Start all parts on the workers, from the snapshot and the passes since."""
+    def _create_parts(self) -> None:
+        """Create all parts on the workers: restore the last snapshot and repeat the passes since."""
         from distributed import wait
 
         # Our own cluster replaces dead workers; waiting for them is faster than two parts on one worker.
@@ -151,35 +151,39 @@ class DaskPasses(Generic[ShardT]):
         thetas = [self._send(theta) for theta in self._thetas]
         parts = []
         for number, (first, last) in enumerate(self._ranges):
-            shards = self._send(self.shards.part(first, last), self._workers[number])
+            shards = self._send(self.shards.subset(first, last), self._workers[number])
             states = None
             if self._snapshot is not None:
-                states = self._send([self._snapshot.load(place) for place in range(first, last)], self._workers[number])
+                states = self._send(
+                    [self._snapshot.load(shard_index) for shard_index in range(first, last)], self._workers[number]
+                )
             parts.append(self._submit(number, _start_part, self.model, first, shards, states, thetas))
         with self.client.as_current():
             wait(parts)  # type: ignore[no-untyped-call]  # before what was sent is released
         self._parts = parts
 
-    def _send(self, data: T, worker: str | None = None) -> Future[T]:
-        """Send data to a worker."""
+    def _send(self, data: T, worker_address: str | None = None) -> Future[T]:
+        """Send data to a worker (by default any); return a future of the data there."""
         future: Future[T]
-        (future,) = self.client.scatter([data], workers=None if worker is None else [worker], hash=False)
+        (future,) = self.client.scatter(
+            [data], workers=None if worker_address is None else [worker_address], hash=False
+        )
         return future
 
     def _broadcast(self, theta: Arrays | None) -> list[Future[Arrays | None]]:
-        """Send parameters along a tree of workers; return a future for each part.
+        """Send the model parameters `theta` to the workers along a tree; return one future per part.
 
         Dask's own broadcast never returns if a worker dies meanwhile.
         """
         futures = [self._send(theta)]
         for number in range(1, len(self._ranges)):
-            futures.append(self._submit(number, identity, futures[(number - 1) // FANOUT]))
+            futures.append(self._submit(number, identity, futures[(number - 1) // MAX_COPIES_PER_WORKER]))
         return futures
 
-    def _submit(self, number: int, work: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Run a function on the worker of a part, or on another one if that worker is gone."""
-        placement: dict[str, Any] = {"workers": [self._workers[number]], "allow_other_workers": True}
-        future: Future[T] = self.client.submit(work, *arguments, **placement, pure=False)
+    def _submit(self, part_index: int, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Run a function on the worker that holds a part, or on another one if that worker died."""
+        placement: dict[str, Any] = {"workers": [self._workers[part_index]], "allow_other_workers": True}
+        future: Future[T] = self.client.submit(function, *arguments, **placement, pure=False)
         return future
 
 
@@ -188,7 +192,7 @@ class DaskPasses(Generic[ShardT]):
 
 @dataclass(frozen=True)
 class _Part(Generic[ShardT]):
-    """Shards of a part, their local state and, after a pass, the sums of their subtrees."""
+    """Range of shards on one worker, with their local state and the sums of statistics of the last pass."""
 
     first_shard: int
     shards: InMemoryShards[ShardT]
@@ -196,8 +200,10 @@ class _Part(Generic[ShardT]):
     sums: list[Arrays]
 
 
-def _passes(model: ShardModel[ShardT], shards: InMemoryShards[ShardT], states: MemoryStates) -> LocalPasses[ShardT]:
-    """Return passes in all threads of this worker."""
+def _worker_passes(
+    model: ShardModel[ShardT], shards: InMemoryShards[ShardT], states: MemoryStates
+) -> LocalPasses[ShardT]:
+    """Return an object that runs passes in all threads of this worker."""
     from distributed import get_worker
 
     return LocalPasses(model, shards, get_worker().state.nthreads, states)
@@ -207,53 +213,53 @@ def _start_part(
     model: ShardModel[ShardT],
     first_shard: int,
     shards: Shards[ShardT],
-    carried: list[Arrays] | None,
+    carried_arrays: list[Arrays] | None,
     thetas: list[Arrays | None],
 ) -> _Part[ShardT]:
-    """Load the shards of a part and repeat passes from the carried arrays of a snapshot."""
-    loaded = InMemoryShards([shards.load(place) for place in range(len(shards))])
+    """Load the shards of a part, restore their arrays from a snapshot, and repeat the passes since."""
+    loaded = InMemoryShards([shards.load(shard_index) for shard_index in range(len(shards))])
     states = MemoryStates(len(loaded))
-    passes = _passes(model, loaded, states)
-    if carried is not None:
-        passes.restore(carried)
+    passes = _worker_passes(model, loaded, states)
+    if carried_arrays is not None:
+        passes.restore(carried_arrays)
     for theta in thetas:
         passes.accumulate(theta)
     return _Part(first_shard, loaded, states, [])
 
 
 def _accumulate(
-    model: ShardModel[ShardT], part: _Part[ShardT], theta: Arrays | None, sizes: list[int]
+    model: ShardModel[ShardT], part: _Part[ShardT], theta: Arrays | None, subtree_sizes: list[int]
 ) -> _Part[ShardT]:
-    """Make a pass over a part; the part before the pass stays valid."""
+    """Run a pass over a part; return the new part and leave the old one unchanged."""
     states = part.states.copy()
-    sums = _passes(model, part.shards, states).subtree_sums(theta, sizes)
+    sums = _worker_passes(model, part.shards, states).subtree_sums(theta, subtree_sizes)
     return replace(part, states=states, sums=sums)
 
 
-def _subtree_sum(part: _Part[ShardT], number: int) -> Arrays:
-    return part.sums[number]
+def _subtree_sum(part: _Part[ShardT], subtree_index: int) -> Arrays:
+    return part.sums[subtree_index]
 
 
 def _finish(model: ShardModel[ShardT], part: _Part[ShardT], theta: Arrays, sink: Sink) -> list[Arrays]:
-    """Return what the sink returns for the rows of each shard."""
-    passes = _passes(model, part.shards, part.states)
-    return list(passes.finish_to(theta, lambda place, rows: sink(part.first_shard + place, rows)))
+    """Return the summary that `sink` makes of the result rows of each shard of a part."""
+    passes = _worker_passes(model, part.shards, part.states)
+    return list(passes.finish_to(theta, lambda shard_index, rows: sink(part.first_shard + shard_index, rows)))
 
 
 def _carried_arrays(model: ShardModel[ShardT], part: _Part[ShardT]) -> list[Arrays]:
-    return [select_arrays(part.states.load(place), model.carries) for place in range(len(part.shards))]
+    return [select_arrays(part.states.load(shard_index), model.carries) for shard_index in range(len(part.shards))]
 
 
 def identity(value: T) -> T:
-    """Return the value: the task that copies data to a worker."""
+    """Return the value; as a Dask task, it copies the value to a worker."""
     return value
 
 
 # Further functions of the client.
 
 
-def _without_results(model: ShardModel[ShardT]) -> ShardModel[ShardT]:
-    """Return a copy of a model without fitted attributes, which passes do not read and which may be large."""
+def _without_fitted_attributes(model: ShardModel[ShardT]) -> ShardModel[ShardT]:
+    """Return a copy of a model without fitted attributes, which may be large and are not needed in passes."""
     bare = copy.copy(model)
     for name in [name for name in vars(bare) if name.endswith("_")]:
         delattr(bare, name)
@@ -261,7 +267,7 @@ def _without_results(model: ShardModel[ShardT]) -> ShardModel[ShardT]:
 
 
 def worker_errors() -> tuple[type[BaseException], ...]:
-    """Return the errors that Dask raises if a worker or the scheduler is lost."""
+    """Return the exception classes that Dask raises if a worker or the scheduler is lost."""
     from distributed import CancelledError, KilledWorker
     from distributed.comm.core import CommClosedError
 

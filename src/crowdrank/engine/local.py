@@ -1,4 +1,4 @@
-"""Passes in threads of this process. The kernels release the GIL; sums are computed in a fixed tree."""
+"""Engine that runs passes in threads of this process; compiled kernels release the GIL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import ClassVar, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._base import require_whole
+from crowdrank._base import require_integer
 from crowdrank._typing import Arrays
 from crowdrank.engine.base import ShardModel, ShardT, Sink
 from crowdrank.engine.blas import single_blas_thread
@@ -50,8 +50,8 @@ class LocalEngine:
     shard_size: int = JUDGMENTS_PER_SHARD
 
     def __post_init__(self) -> None:
-        require_whole("n_jobs", self.n_jobs, 1)
-        require_whole("shard_size", self.shard_size, 1)
+        require_integer("n_jobs", self.n_jobs, 1)
+        require_integer("shard_size", self.shard_size, 1)
 
     def open(
         self,
@@ -59,7 +59,7 @@ class LocalEngine:
         judgments: Judgments | ShardedJudgments,
         gold: NDArray[np.int8] | ShardGold | None = None,
     ) -> LocalPasses[Shard]:
-        """Return passes of a model over judgments in memory or on disk."""
+        """Return an object that runs passes of a model over judgments in memory or on disk."""
         shards = shards_of(judgments, gold, model.locality, self.shard_size)
         states = None
         if isinstance(shards, OnDiskShards):
@@ -67,12 +67,12 @@ class LocalEngine:
         return LocalPasses(model, shards, self.n_jobs, states)
 
     def passes(self, model: ShardModel[ShardT], shards: Sequence[ShardT]) -> LocalPasses[ShardT]:
-        """Return passes of a model over its own kind of shards."""
+        """Return an object that runs passes of a model over other shards than judgments, such as blocks of rows."""
         return LocalPasses(model, InMemoryShards(shards), self.n_jobs)
 
-    def each(self, work: Callable[[S], T], things: Sequence[S]) -> Iterator[T]:
-        """Call a function with every item; yield the results in order."""
-        return map_in_order(work, things, self.n_jobs)
+    def each(self, function: Callable[[S], T], arguments: Sequence[S]) -> Iterator[T]:
+        """Call a function with each argument in threads; yield the results in order."""
+        return map_in_order(function, arguments, self.n_jobs)
 
     def __enter__(self) -> Self:
         return self
@@ -82,10 +82,10 @@ class LocalEngine:
 
 
 class MemoryStates:
-    """Local state of each shard in memory.
+    """Local state (arrays that belong to one shard) of all shards, in memory.
 
     Attributes:
-        complete: whether `load` returns all local arrays of the last pass.
+        complete: whether `load` returns all arrays of a shard, not only those that the next pass reads.
 
     """
 
@@ -100,25 +100,25 @@ class MemoryStates:
         states._last, states.complete = self._last, self.complete
         return states
 
-    def load(self, place: int) -> Arrays:
+    def load(self, shard_index: int) -> Arrays:
         """Return the stored arrays of a shard after the last complete pass."""
-        return self._last[place]
+        return self._last[shard_index]
 
-    def save(self, place: int, local: Arrays) -> None:
+    def save(self, shard_index: int, local_state: Arrays) -> None:
         """Store the arrays of a shard after the current pass."""
-        self._current[place] = local
+        self._current[shard_index] = local_state
 
-    def commit(self, complete: bool = True) -> None:
-        """Replace the last pass by the current one, which stored all local arrays or only those carried."""
+    def commit(self, is_complete: bool = True) -> None:
+        """End the current pass: `load` returns its arrays from now on (all of them if `is_complete`)."""
         self._last, self._current = self._current, [{}] * len(self._current)
-        self.complete = complete
+        self.complete = is_complete
 
 
 class LocalPasses(Generic[ShardT]):
-    """Passes of a model over shards in threads; no other class of the engines calls functions of a model.
+    """Passes of a model over shards in threads; all engines call the model through this class.
 
     Args:
-        model: the model.
+        model: model with the functions that run on a shard.
         shards: shards in memory or on disk.
         n_jobs: number of threads.
         states: where local state is stored; by default in memory.
@@ -136,83 +136,83 @@ class LocalPasses(Generic[ShardT]):
         self.states = MemoryStates(len(shards)) if states is None else states
         self._report: Callable[[float], None] | None = None
 
-    def watch(self, report: Callable[[float], None]) -> None:
-        """Call a function with the finished share of a pass."""
-        self._report = report
+    def set_progress_callback(self, callback: Callable[[float], None]) -> None:
+        """Register a function to be called with the finished share of a pass."""
+        self._report = callback
 
     def accumulate(self, theta: Arrays | None) -> Arrays:
-        """Make one pass; return the sum of the statistics of all shards."""
+        """Run one pass with model parameters `theta`; return the sum of the statistics of all shards."""
         return self.subtree_sums(theta, [len(self.shards)])[0]
 
     @single_blas_thread()
-    def subtree_sums(self, theta: Arrays | None, sizes: Sequence[int]) -> list[Arrays]:
-        """Make one pass; return the sums of the statistics of successive subtrees with these numbers of shards."""
+    def subtree_sums(self, theta: Arrays | None, subtree_sizes: Sequence[int]) -> list[Arrays]:
+        """Run one pass; return the sums of the statistics of consecutive groups of shards with these sizes."""
 
-        def accumulate(place: int) -> Arrays:
-            shard = self.shards.load(place)
-            local, statistics = self.model._accumulate(shard, self._local(place, shard, theta), theta)
-            self.states.save(place, local)
+        def accumulate(shard_index: int) -> Arrays:
+            shard = self.shards.load(shard_index)
+            local, statistics = self.model._accumulate(shard, self._local_state(shard_index, shard, theta), theta)
+            self.states.save(shard_index, local)
             return statistics
 
-        statistics = self._map(accumulate)
-        sums = [tree_sum(statistics, size) for size in sizes]
+        statistics = self._map_shards(accumulate)
+        sums = [tree_sum(statistics, subtree_size) for subtree_size in subtree_sizes]
         self.states.commit()
         return sums
 
     def finish(self, theta: Arrays) -> Arrays:
-        """Return the rows of all shards, in the order of the items."""
+        """Return the result rows of all shards for model parameters `theta`, in the order of the items."""
         return concatenate_rows(self.finish_to(theta, return_rows))
 
     def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
-        """Pass the rows of every shard to `sink`; yield what it returns, in order."""
+        """Call `sink` with the result rows of each shard; yield its summaries in order."""
 
-        def finish(place: int) -> Arrays:
-            shard = self.shards.load(place)
-            local = self._local(place, shard, theta)
+        def finish(shard_index: int) -> Arrays:
+            shard = self.shards.load(shard_index)
+            local = self._local_state(shard_index, shard, theta)
             if not self.states.complete:
                 local, _ = self.model._accumulate(shard, local, theta)
-            return sink(place, self.model._finish(shard, local, theta))
+            return sink(shard_index, self.model._finish(shard, local, theta))
 
         with single_blas_thread():
-            yield from self._map(finish)
+            yield from self._map_shards(finish)
 
     def local_arrays(self) -> Iterator[Arrays]:
-        """Yield the stored arrays of each shard: in memory all local arrays of the last pass."""
+        """Yield the stored arrays of each shard; if they are stored in memory, all arrays of the last pass."""
         return map(self.states.load, range(len(self.shards)))
 
     def local_state(self) -> Iterator[Arrays]:
-        """Yield the carried arrays of each shard."""
+        """Yield the arrays of each shard that the next pass reads."""
         return (select_arrays(arrays, self.model.carries) for arrays in self.local_arrays())
 
-    def restore(self, states: Iterable[Arrays]) -> None:
-        """Set the carried arrays of each shard."""
-        for place, arrays in enumerate(states):
-            self.states.save(place, arrays)
-        self.states.commit(complete=self.model.carries is None)
+    def restore(self, local_states: Iterable[Arrays]) -> None:
+        """Set the arrays of each shard that the next pass reads."""
+        for shard_index, arrays in enumerate(local_states):
+            self.states.save(shard_index, arrays)
+        self.states.commit(is_complete=self.model.carries is None)
 
-    def _local(self, place: int, shard: ShardT, theta: Arrays | None) -> Arrays:
-        """Return the local state of a shard before a pass with theta."""
-        stored = self.states.load(place)
+    def _local_state(self, shard_index: int, shard: ShardT, theta: Arrays | None) -> Arrays:
+        """Return the local state of a shard before a pass with model parameters `theta`."""
+        stored = self.states.load(shard_index)
         if self.states.complete:
             return stored
         begin = self.model._start if theta is None or self.model.carries is None else self.model._restart
         return {**begin(shard), **stored}
 
-    def _map(self, function: Callable[[int], T]) -> Iterator[T]:
+    def _map_shards(self, function: Callable[[int], T]) -> Iterator[T]:
         n = len(self.shards)
         return report_progress(map_in_order(function, range(n), min(self.n_jobs, n)), n, self._report)
 
 
-def map_in_order(function: Callable[[S], T], items: Sequence[S], n_jobs: int) -> Iterator[T]:
-    """Call a function with every item in threads; yield results in order, with few pending, as they may be large."""
+def map_in_order(function: Callable[[S], T], arguments: Sequence[S], n_jobs: int) -> Iterator[T]:
+    """Call a function with each argument in threads; yield results in order and keep only a few in memory."""
     if n_jobs == 1:
-        yield from map(function, items)
+        yield from map(function, arguments)
         return
     with ThreadPoolExecutor(n_jobs) as pool:
         pending: deque[Future[T]] = deque()
         try:
-            for item in items:
-                pending.append(pool.submit(function, item))
+            for argument in arguments:
+                pending.append(pool.submit(function, argument))
                 if len(pending) > n_jobs:
                     yield pending.popleft().result()
             while pending:
@@ -222,20 +222,20 @@ def map_in_order(function: Callable[[S], T], items: Sequence[S], n_jobs: int) ->
                 future.cancel()
 
 
-def report_progress(results: Iterator[T], n: int, report: Callable[[float], None] | None) -> Iterator[T]:
-    """Yield the results; report the finished share after each but the last, which the caller reports."""
+def report_progress(results: Iterator[T], n_results: int, report: Callable[[float], None] | None) -> Iterator[T]:
+    """Yield the results; after each except the last, call `report` with the finished share."""
     for done, result in enumerate(results, start=1):
         yield result
-        if report is not None and done < n:
-            report(done / n)
+        if report is not None and done < n_results:
+            report(done / n_results)
 
 
-def concatenate_rows(shards: Iterable[Arrays]) -> Arrays:
-    """Return the rows of all shards as one set of arrays."""
-    rows = list(shards)
+def concatenate_rows(rows_by_shard: Iterable[Arrays]) -> Arrays:
+    """Concatenate the result rows of all shards, array by array."""
+    rows = list(rows_by_shard)
     return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
 
-def return_rows(place: int, rows: Arrays) -> Arrays:
-    """Return the rows: the sink that collects all."""
+def return_rows(shard_index: int, rows: Arrays) -> Arrays:
+    """Return the rows unchanged: the sink for results that are collected in memory."""
     return rows

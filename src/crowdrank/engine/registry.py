@@ -1,18 +1,18 @@
-"""Engines by name."""
+"""Create an engine by its name."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crowdrank._base import require_whole
+from crowdrank._base import require_integer
 from crowdrank.engine.local import LocalEngine
 from crowdrank.errors import Fix, UsageError, near, shown
 
 if TYPE_CHECKING:
     from crowdrank.engine.dask import DaskEngine
 
-SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "ucx://")
-"""Protocols in addresses of Dask schedulers."""
+SCHEDULER_URL_SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "ucx://")
+"""URL schemes of addresses of Dask schedulers."""
 
 
 def get_engine(name: str, n_jobs: int | None = None, dashboard: bool = False) -> LocalEngine | DaskEngine:
@@ -36,8 +36,8 @@ def get_engine(name: str, n_jobs: int | None = None, dashboard: bool = False) ->
     """
     kind, equals, address = name.partition("=")
     if n_jobs is not None:
-        require_whole("n_jobs", n_jobs, 1)
-    if kind not in ("local", "dask") or (equals and (kind == "local" or not address.startswith(SCHEMES))):
+        require_integer("n_jobs", n_jobs, 1)
+    if kind not in ("local", "dask") or (equals and (kind == "local" or not address.startswith(SCHEDULER_URL_SCHEMES))):
         known = "'local', 'dask' or 'dask=tcp://host:port'"
         guess = "" if kind == "dask" else near(kind, ["local", "dask"])
         raise UsageError(f"must be {known}, not {shown(name)}{guess}", parameter="engine", kind="unknown-engine")
@@ -48,5 +48,5 @@ def get_engine(name: str, n_jobs: int | None = None, dashboard: bool = False) ->
         return LocalEngine(1 if n_jobs is None else n_jobs)
     from crowdrank.engine.dask import DaskEngine, require_dask
 
-    require_dask(own=not address)
+    require_dask(starts_cluster=not address)
     return DaskEngine(address) if address else DaskEngine(workers=n_jobs, dashboard=dashboard)

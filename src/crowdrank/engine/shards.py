@@ -17,14 +17,14 @@ from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
 JUDGMENTS_PER_SHARD = 1 << 18
-"""Default number of judgments per shard; it does not depend on the number of threads, and so neither do the sums."""
+"""Default number of judgments per shard; independent of the number of threads, so that sums are too."""
 ShardT = TypeVar("ShardT")
 ShardT_co = TypeVar("ShardT_co", covariant=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """A range of items with all their judgments; in memory, the arrays are views into the table."""
+    """Consecutive items (query-document pairs) with all their judgments; in memory, arrays are views into the table."""
 
     first_item: int
     offsets: NDArray[np.int64]  # (n_items + 1,) first judgment of each item, and the end
@@ -32,14 +32,14 @@ class Shard:
     grade: NDArray[np.int8]  # (n,)
     item_query: NDArray[np.int32]  # (n_items,)
     gold: NDArray[np.int8]  # (n_items,) code of the expert grade; -1 without one
-    family: NDArray[np.int32]  # (n_assessors,) number of each assessor's family
-    scale_of: NDArray[np.int8]  # (n_assessors,) number of each assessor's scale
+    family: NDArray[np.int32]  # (n_assessors,) index of each assessor's family (group of related assessors)
+    scale_of: NDArray[np.int8]  # (n_assessors,) index of each assessor's grade scale
     scale_sizes: tuple[int, ...]  # number of grades of each scale
     values: NDArray[np.float64]  # (n_grades,) value of each grade of the main scale
 
     @property
     def n_assessors(self) -> int:
-        """Number of assessors of all shards."""
+        """Number of assessors in all shards together."""
         return len(self.family)
 
     @property
@@ -49,26 +49,29 @@ class Shard:
 
     @property
     def n_items(self) -> int:
-        """Number of items."""
+        """Number of items (query-document pairs) of the shard."""
         return len(self.offsets) - 1
 
 
 def split(
-    judgments: Judgments, gold: NDArray[np.int8] | None = None, locality: str = "item", size: int = JUDGMENTS_PER_SHARD
+    judgments: Judgments,
+    gold: NDArray[np.int8] | None = None,
+    locality: str = "item",
+    shard_size: int = JUDGMENTS_PER_SHARD,
 ) -> list[Shard]:
-    """Split judgments in memory into shards of about `size` judgments.
+    """Split judgments in memory into shards of about `shard_size` judgments each.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
     >>> frame = pd.DataFrame({"document": list("aabbc"), "assessor": list("12121"), "grade": [0, 1, 1, 1, 0]})
-    >>> [shard.n_items for shard in split(read_judgments(frame), size=2)]
+    >>> [shard.n_items for shard in split(read_judgments(frame), shard_size=2)]
     [1, 1, 1]
     """
     gold = np.full(judgments.n_items, -1, np.int8) if gold is None else gold
     values = np.array(judgments.main_scale.values)
     sizes = tuple(len(scale) for scale in judgments.scales)
     family = judgments.family_of
-    bounds = _bounds(judgments, locality, size)
+    bounds = _shard_bounds(judgments, locality, shard_size)
     shards = []
     for start, stop in pairwise(bounds):
         first, last = judgments.offsets[start], judgments.offsets[stop]
@@ -89,9 +92,9 @@ def split(
     return shards
 
 
-def _bounds(judgments: Judgments, locality: str, size: int) -> NDArray[np.int64]:
-    """Return the first item of each shard, and the end."""
-    n_shards = max(1, -(-len(judgments) // size))
+def _shard_bounds(judgments: Judgments, locality: str, shard_size: int) -> NDArray[np.int64]:
+    """Return the index of the first item of each shard, and the number of items."""
+    n_shards = max(1, -(-len(judgments) // shard_size))
     wanted = np.linspace(0, len(judgments), n_shards + 1)
     if locality == "item":
         return np.unique(np.searchsorted(judgments.offsets, wanted))
@@ -100,16 +103,16 @@ def _bounds(judgments: Judgments, locality: str, size: int) -> NDArray[np.int64]
 
 
 class Shards(Protocol[ShardT_co]):
-    """Shards by number, in memory or loaded when needed; picklable, so that a worker can load its own."""
+    """Sequence of shards that are in memory or loaded when needed; picklable, so that workers can load shards."""
 
     def __len__(self) -> int:
         """Return the number of shards."""
 
-    def load(self, place: int) -> ShardT_co:
-        """Return a shard by number."""
+    def load(self, shard_index: int) -> ShardT_co:
+        """Return the shard at an index."""
 
-    def part(self, first: int, last: int) -> Shards[ShardT_co]:
-        """Return the shards from `first` up to, but not including, `last`."""
+    def subset(self, start: int, stop: int) -> Shards[ShardT_co]:
+        """Return the shards with indices from `start` (inclusive) to `stop` (exclusive)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,29 +124,29 @@ class InMemoryShards(Generic[ShardT]):
     def __len__(self) -> int:
         return len(self.shards)
 
-    def load(self, place: int) -> ShardT:
-        """Return a shard by number."""
-        return self.shards[place]
+    def load(self, shard_index: int) -> ShardT:
+        """Return the shard at an index."""
+        return self.shards[shard_index]
 
-    def part(self, first: int, last: int) -> InMemoryShards[ShardT]:
-        """Return the shards from `first` up to, but not including, `last`."""
-        return InMemoryShards(self.shards[first:last])
+    def subset(self, start: int, stop: int) -> InMemoryShards[ShardT]:
+        """Return the shards with indices from `start` (inclusive) to `stop` (exclusive)."""
+        return InMemoryShards(self.shards[start:stop])
 
 
 @dataclass(frozen=True, eq=False)
 class OnDiskShards:
-    """Shards on disk, all of the judgments or those with some numbers."""
+    """Shards of judgments on disk: all of them, or those with the given indices."""
 
     judgments: ShardedJudgments
     gold: ShardGold | None = None
-    numbers: range | None = None
+    indices: range | None = None
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._indices)
 
     @property
-    def _numbers(self) -> range:
-        return range(len(self.judgments.shards)) if self.numbers is None else self.numbers
+    def _indices(self) -> range:
+        return range(len(self.judgments.shards)) if self.indices is None else self.indices
 
     @cached_property
     def _first_items(self) -> list[int]:
@@ -153,37 +156,37 @@ class OnDiskShards:
     def _family(self) -> NDArray[np.int32]:
         return self.judgments.family_of
 
-    def load(self, place: int) -> Shard:
-        """Read a shard by number; nothing is cached, so memory holds only shards in use."""
-        number = self._numbers[place]
-        table = self.judgments.load(number, ids=False)
+    def load(self, shard_index: int) -> Shard:
+        """Read the shard at an index from disk; it is not cached, so that only shards in use take memory."""
+        stored_index = self._indices[shard_index]
+        table = self.judgments.load(stored_index, ids=False)
         return Shard(
-            first_item=self._first_items[number],
+            first_item=self._first_items[stored_index],
             offsets=table.offsets,
             assessor=table.assessor,
             grade=table.grade,
-            item_query=self.judgments.query_indexes(number)[table.item_query],
+            item_query=self.judgments.query_indexes(stored_index)[table.item_query],
             gold=np.full(table.n_items, -1, np.int8)
             if self.gold is None
-            else self.gold.shard_grades(number, table.n_items),
+            else self.gold.shard_grades(stored_index, table.n_items),
             family=self._family,
             scale_of=table.assessor_scale,
             scale_sizes=tuple(len(scale) for scale in table.scales),
             values=np.array(table.main_scale.values),
         )
 
-    def part(self, first: int, last: int) -> OnDiskShards:
-        """Return the shards from `first` up to, but not including, `last`."""
-        return replace(self, numbers=self._numbers[first:last])
+    def subset(self, start: int, stop: int) -> OnDiskShards:
+        """Return the shards with indices from `start` (inclusive) to `stop` (exclusive)."""
+        return replace(self, indices=self._indices[start:stop])
 
 
 def shards_of(
     judgments: Judgments | ShardedJudgments,
     gold: NDArray[np.int8] | ShardGold | None = None,
     locality: str = "item",
-    size: int = JUDGMENTS_PER_SHARD,
+    shard_size: int = JUDGMENTS_PER_SHARD,
 ) -> InMemoryShards[Shard] | OnDiskShards:
-    """Return the shards of judgments: split now, or as they are on disk.
+    """Return the shards of judgments: split judgments in memory, or take the existing shards on disk.
 
     Raises:
         UsageError: the shards on disk split queries that the model needs whole.
@@ -192,8 +195,8 @@ def shards_of(
     if isinstance(judgments, Judgments):
         assert not isinstance(gold, ShardGold)
         if judgments.n_assessors > JUDGMENTS_PER_SHARD:  # adding up statistics would take longer than the passes
-            size = max(size, judgments.n_assessors)
-        return InMemoryShards(split(judgments, gold, locality, size))
+            shard_size = max(shard_size, judgments.n_assessors)
+        return InMemoryShards(split(judgments, gold, locality, shard_size))
     assert gold is None or isinstance(gold, ShardGold)
     if locality == "query" and not judgments.whole_queries:
         raise UsageError(

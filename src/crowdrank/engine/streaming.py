@@ -1,4 +1,4 @@
-"""Local state of shards in files, for passes that stream shards from disk."""
+"""Local state of shards (arrays that belong to one shard) in files, for passes that stream shards from disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crowdrank._typing import Arrays
 
 
 class FileStates:
-    """Local state of each shard in a temporary file; that of the last complete pass stays until the next is complete.
+    """Local state of each shard in a temporary file; files of the last complete pass are kept during the next pass.
 
     Args:
         n_shards: number of shards.
@@ -19,7 +19,7 @@ class FileStates:
         parent: folder for the temporary folder; None for the system's.
 
     Attributes:
-        complete: whether `load` returns all local arrays of the last pass.
+        complete: whether `load` returns all arrays of a shard, not only those that the next pass reads.
 
     """
 
@@ -30,31 +30,31 @@ class FileStates:
         self.folder.mkdir()
         self._n_commits = 0
 
-    def load(self, place: int) -> Arrays:
+    def load(self, shard_index: int) -> Arrays:
         """Return the stored arrays of a shard after the last complete pass."""
-        path = self._path(place, self._n_commits)
+        path = self._path(shard_index, self._n_commits)
         if not path.exists():
             return {}
         with np.load(path) as arrays:
             return {name: arrays[name] for name in arrays.files}
 
-    def save(self, place: int, local: Arrays) -> None:
+    def save(self, shard_index: int, local_state: Arrays) -> None:
         """Store the arrays of a shard after the current pass."""
-        stored = select_arrays(local, self.names)
+        stored = select_arrays(local_state, self.names)
         if stored:
-            np.savez(self._path(place, self._n_commits + 1), **stored)  # type: ignore[arg-type]
+            np.savez(self._path(shard_index, self._n_commits + 1), **stored)  # type: ignore[arg-type]
 
-    def commit(self, complete: bool = True) -> None:
-        """Replace the last pass by the current one, which stored all local arrays or only those carried."""
-        for place in range(self.n_shards):
-            self._path(place, self._n_commits).unlink(missing_ok=True)
+    def commit(self, is_complete: bool = True) -> None:
+        """End the current pass: `load` returns its arrays from now on (all of them if `is_complete`)."""
+        for shard_index in range(self.n_shards):
+            self._path(shard_index, self._n_commits).unlink(missing_ok=True)
         self._n_commits += 1
-        self.complete = complete and self.names is None
+        self.complete = is_complete and self.names is None
 
-    def _path(self, place: int, number: int) -> Path:
-        return self.folder / f"local-{place:05d}-{number % 2}.npz"
+    def _path(self, shard_index: int, pass_number: int) -> Path:
+        return self.folder / f"local-{shard_index:05d}-{pass_number % 2}.npz"
 
 
-def select_arrays(arrays: Arrays, names: tuple[str, ...] | None) -> Arrays:
-    """Return the arrays with these names, as far as they exist; None selects all."""
-    return arrays if names is None else {name: arrays[name] for name in names if name in arrays}
+def select_arrays(arrays: Arrays, selected_names: tuple[str, ...] | None) -> Arrays:
+    """Return the arrays whose names are selected; None selects all."""
+    return arrays if selected_names is None else {name: arrays[name] for name in selected_names if name in arrays}

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from crowdrank._saved import Fields, is_text, is_whole, require, require_array, require_range
+from crowdrank._saved import Fields, is_integer, is_text, require, require_array, require_range
 from crowdrank.errors import Message
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AssessorTable, Judgments, ReadReport
@@ -105,7 +105,7 @@ def _check_scale_map(scale: Scale, scale_map: tuple[int, ...] | None, common_sca
         return
     require(common_scale is not None and len(scale_map) == len(scale), f"the map of the scale {scale} does not fit it")
     assert common_scale is not None
-    on_scale = all(is_whole(code) and 0 <= code < len(common_scale) for code in scale_map)
+    on_scale = all(is_integer(code) and 0 <= code < len(common_scale) for code in scale_map)
     require(
         on_scale and list(scale_map) == sorted(scale_map), f"the map of the scale {scale} is not on the common scale"
     )
@@ -145,17 +145,19 @@ def restore_report(saved: dict[str, Any]) -> ReadReport:
     report_fields, names = Fields(saved), {field.name for field in fields(ReadReport)}
     require(set(saved) == names, "the read report is incomplete")
     counts, texts = report_fields.object("skipped"), {name: report_fields.object(name) for name in ("units", "columns")}
-    require(all(is_text(key) and is_whole(value) for key, value in counts.items()), "skipped is not a table of counts")
+    require(
+        all(is_text(key) and is_integer(value) for key, value in counts.items()), "skipped is not a table of counts"
+    )
     for name, table in texts.items():
         require(all(map(is_text, (*table, *table.values()))), f"{name} is not a table of texts")
     return ReadReport(
-        rows=report_fields.whole("rows"),
+        rows=report_fields.integer("rows"),
         skipped=counts,
         examples={
             str(reason): restore_message(example) for reason, example in report_fields.object("examples").items()
         },
-        repeats=report_fields.whole("repeats"),
-        excluded=report_fields.whole("excluded"),
+        repeats=report_fields.integer("repeats"),
+        excluded=report_fields.integer("excluded"),
         guessed=report_fields.flag("guessed"),
         notes=tuple(map(restore_message, report_fields.sequence("notes"))),
         **texts,

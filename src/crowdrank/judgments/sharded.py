@@ -351,7 +351,7 @@ def _parse_shard(json_object: Any) -> StoredShard:
     names = [field.name for field in fields(StoredShard)]
     require(set(shard_fields.values) == set(names), "a shard is incomplete")
     max_values = dict.fromkeys(names, MAX_ROWS_PER_SHARD) | {"number": MAX_SHARDS}
-    numbers = {name: shard_fields.whole(name, high=max_values[name]) for name in names if name != "digest"}
+    numbers = {name: shard_fields.integer(name, maximum=max_values[name]) for name in names if name != "digest"}
     return StoredShard(**numbers, digest=shard_fields.text("digest"))
 
 

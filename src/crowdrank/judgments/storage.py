@@ -114,7 +114,7 @@ def _load_unchecked(path: str | Path) -> Judgments:
         table = read_parquet(file)
     require(b"crowdrank" in (table.schema.metadata or {}), "its metadata are missing")
     fields = Fields.parse(table.schema.metadata[b"crowdrank"], "the metadata")
-    version = fields.whole("format")
+    version = fields.integer("format")
     require(version == FORMAT_VERSION, f"it is in format {version}, and this version reads format {FORMAT_VERSION}")
     columns = {name: table[name].combine_chunks() for name in table.column_names}
     query, document, assessor = (_code_column(columns, name, pa.int32()) for name in ("query", "document", "assessor"))

@@ -47,19 +47,19 @@ def check_output(path: str | Path, *, allow_qrels: bool = False) -> None:
 
 
 def check_outputs(
-    outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = (), *, qrels_options: Collection[str] = ()
+    outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = (), *, qrels_parameters: Collection[str] = ()
 ) -> None:
     """Raise an error if tables cannot be written, or would replace an input or each other.
 
     Args:
-        outputs: path by the names of their parameters.
+        outputs: paths by the names of their parameters.
         inputs: paths that are read.
-        qrels_options: parameters in `outputs` whose files can be qrels.
+        qrels_parameters: parameters in `outputs` whose files can be qrels.
 
     """
     for parameter, path in outputs.items():
         if path is not None:
-            check_output(path, allow_qrels=parameter in qrels_options)
+            check_output(path, allow_qrels=parameter in qrels_parameters)
     check_distinct(outputs, inputs)
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from crowdrank._base import load_class, require_one_of, require_whole
+from crowdrank._base import load_class, require_integer, require_one_of
 from crowdrank._folders import FolderKind
 from crowdrank._model_io import FittedEstimator
 from crowdrank._notebook import heading, html_table, panel, paragraph
@@ -341,7 +341,7 @@ class Remapper(FittedEstimator):
         """
         import pandas as pd
 
-        require_whole("points", points, 1)
+        require_integer("points", points, 1)
         known = self._of_fit().labels if labels is None else labels
         remapped = self._remapped(known)
         column = known.column(feature)
@@ -401,7 +401,7 @@ class Remapper(FittedEstimator):
         require(self.feature_names_in_, "there are no features")
         self.history_ = fields.sequence("history", _is_step, "steps")
         values = Fields(state.values)
-        self.best_iteration_, self.mu_ = values.whole("best_iteration"), values.number("mu")
+        self.best_iteration_, self.mu_ = values.integer("best_iteration"), values.number("mu")
         self.validation_, self.recipe_ = values.number("validation"), _recipe(values.object("recipe"))
         self.learned_ = self._restore(state.arrays)
         ranker = state.parts["ranker"]

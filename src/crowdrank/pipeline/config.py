@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_origin
 
-from crowdrank._options import check_choices, members, option, option_fields, option_name
+from crowdrank._options import check_choices, option, option_fields, option_name, union_members
 from crowdrank.errors import Fix, InputError, UsageError, near, parameter_prefix, shown
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 from crowdrank.pipeline.settings import Settings
@@ -126,7 +126,7 @@ def _require_known(options: Mapping[str, Any], names: list[str], source: str) ->
 
 def _converted(value: Any, hint: Any, name: str, config: Path) -> Any:
     """Return a value of a TOML file as its option takes it; a table is returned unchanged."""
-    kind = members(hint)[0]
+    kind = union_members(hint)[0]
     if kind == list[Path] and isinstance(value, list):
         return [_converted(one, Path, name, config) for one in value]
     if kind in (Path, list[Path]) and isinstance(value, str):

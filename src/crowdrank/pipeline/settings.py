@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from crowdrank._base import require_number, require_one_of, require_whole
+from crowdrank._base import require_integer, require_number, require_one_of
 from crowdrank._options import check_choices, option
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.errors import UsageError, near
@@ -84,10 +84,10 @@ class Settings:
             raise UsageError(
                 f"must be a share of the expert-graded queries below 1, not {self.test:g}", parameter="test"
             )
-        require_whole("folds", self.folds, 2)
-        require_whole("random_state", self.random_state, 0)
+        require_integer("folds", self.folds, 2)
+        require_integer("random_state", self.random_state, 0)
         if self.n_jobs is not None:
-            require_whole("n_jobs", self.n_jobs, 1)
+            require_integer("n_jobs", self.n_jobs, 1)
         if isinstance(self.candidates, str) or (self.candidates is not None and not self.candidates):
             raise UsageError("must be one or more names", parameter="candidates")
         if self.method_settings:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._base import require_number, require_one_of, require_whole
+from crowdrank._base import require_integer, require_number, require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.consensus._coerce import as_judgments
@@ -99,7 +99,7 @@ class Instances:
 
     def split(self, share: float, random_state: int = 0) -> tuple[Instances, Instances]:
         """Two parts by query, the second with about this share of the queries."""
-        require_number("share", share, 0, above=True)
+        require_number("share", share, 0, exclusive=True)
         codes, names = ids.encode(pa.chunked_array([self.features.query]))
         n = min(round(share * len(names)), len(names) - 1)
         if share >= 1 or n < 1:
@@ -146,7 +146,7 @@ class Instances:
         """
         require_one_of("scheme", scheme, SCHEMES)
         require_one_of("lists", lists, LISTS)
-        require_number("theta", theta, 0, above=True)
+        require_number("theta", theta, 0, exclusive=True)
         if lists != "duplicates" and scheme != "overlap":
             raise UsageError(f"lists='{lists}' takes scheme='overlap': '{scheme}' has one row for each document.")
         require_one_of("unjudgeable_as", unjudgeable_as, ("lowest", "drop"))
@@ -209,7 +209,7 @@ def as_features(features: Any) -> Features:
 def _first_labels(table: Judgments, k: int | None, random_state: int | None) -> tuple[Integers, Integers, Integers]:
     """Up to k judgments of each item: their rows, their numbers within the item, and the item."""
     if k is not None:
-        require_whole("k", k, 1)
+        require_integer("k", k, 1)
     item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
     order = np.arange(len(item))
     if random_state is not None:

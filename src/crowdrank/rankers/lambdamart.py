@@ -92,7 +92,7 @@ class BoostedTrees(Ranker):
     def _restore(self, state: State) -> None:
         n_trees = check_trees(state.texts["trees"], self.n_features_in_)
         self.booster_ = booster_of(state.texts["trees"])
-        self.best_iteration_ = Fields(state.values).whole("best_iteration", 1, max(n_trees, 1))
+        self.best_iteration_ = Fields(state.values).integer("best_iteration", 1, max(n_trees, 1))
 
 
 class LambdaMART(BoostedTrees):

@@ -208,13 +208,13 @@ class LambdaRankNet(Ranker):
     def _restore(self, state: State) -> None:
         arrays, values = state.arrays, Fields(state.values)
         sizes = _sizes(self.n_features_in_, self.hidden)
-        require(values.whole("layers") == len(sizes), "there are more or fewer layers than 'hidden' says")
+        require(values.integer("layers") == len(sizes), "there are more or fewer layers than 'hidden' says")
         for number, (n_in, n_out) in enumerate(sizes):
             require_floats(arrays, [f"weight-{number}"], (n_in, n_out))
             require_floats(arrays, [f"bias-{number}"], (n_out,))
         self.layers_ = [(arrays[f"weight-{n}"], arrays[f"bias-{n}"]) for n in range(len(sizes))]
         self.standard_ = Standard.of_arrays(arrays, self.n_features_in_)
-        self.best_iteration_ = values.whole("best_iteration", 1)
+        self.best_iteration_ = values.integer("best_iteration", 1)
 
 
 def _torch() -> Any:

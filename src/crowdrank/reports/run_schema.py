@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-from crowdrank._saved import Fields, is_text, is_whole, require
+from crowdrank._saved import Fields, is_integer, is_text, require
 
 FLAGS = ("careful", "", "careless", "random", "reversed", "few")
 """Flags of assessors."""
@@ -46,12 +46,12 @@ def check_about(about: Fields) -> None:
     for name in _TEXT_SETTINGS:
         settings.text(name)
     for name in ("random_state", "folds"):
-        settings.whole(name)
+        settings.integer(name)
     settings.number("test")
     if settings.values.get("candidates") is not None:
         settings.texts("candidates")
     for name in SIZES:
-        sizes.whole(name)
+        sizes.integer(name)
     for name in ("chosen", "crowdrank"):
         about.text(name)
     queries = Fields(about.object("queries"))
@@ -85,7 +85,7 @@ def check_tables(about: Fields, tables: dict[str, pd.DataFrame | None]) -> None:
             require(is_numbers(table[column]), f"column {column!r} of table {name!r} has values that are not numbers")
         for column in TEXTS[name]:
             values = table[column]
-            fits = all(map(is_text, values)) or (is_numbers(values) and all(map(is_whole, values.tolist())))
+            fits = all(map(is_text, values)) or (is_numbers(values) and all(map(is_integer, values.tolist())))
             require(fits, f"column {column!r} of table {name!r} has values that are not texts")
     comparison, assessors, documents = tables["comparison"], tables["assessors"], tables["documents"]
     assert comparison is not None
