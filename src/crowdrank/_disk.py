@@ -123,7 +123,7 @@ else:
 # Renaming and flushing.
 
 
-def exchange_folders(draft: Path, target: Path, kept_subfolder: str) -> Path:
+def replace_folder(draft: Path, target: Path, kept_subfolder: str) -> Path:
     """Replace a folder, which need not exist, by a draft; return the new path of the old folder.
 
     The subfolder `kept_subfolder` of the old folder moves to the draft first; if the process dies after that, recovery

@@ -34,7 +34,6 @@ from typing import Any
 
 from crowdrank._disk import (
     error_text,
-    exchange_folders,
     failed_write_error,
     file_digest,
     flush,
@@ -42,6 +41,7 @@ from crowdrank._disk import (
     new_draft_path,
     read_json,
     remove,
+    replace_folder,
     resolve_links,
     temporary_path,
     temporary_prefix,
@@ -136,7 +136,7 @@ class Rename:
         if not self.manifest_digest:
             self.draft.replace(self.target)
         elif not recovering or file_digest(self.target / MANIFEST) != self.manifest_digest:
-            old = exchange_folders(self.draft, self.target, kept_subfolder=CACHE)
+            old = replace_folder(self.draft, self.target, kept_subfolder=CACHE)
         try:
             flush_folder(self.target.parent)
         except OSError as problem:

@@ -94,7 +94,7 @@ def test_what_is_not_carried_is_made_again_and_needs_no_file(tmp_path: Path) -> 
     assert isinstance(passes.states, FileStates)
     assert not list(passes.states.folder.iterdir())
     assert passes.finish({})["passes"].tolist() == [1.0, 1.0, 1.0]
-    assert [rows["constant"][0] for rows in passes.finish_to({}, lambda place, rows: rows)] == [0, 10, 20]
+    assert [rows["constant"][0] for rows in passes.finish_into({}, lambda place, rows: rows)] == [0, 10, 20]
 
 
 @pytest.mark.parametrize("threads", [1, 3])

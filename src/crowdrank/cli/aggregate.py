@@ -1,4 +1,4 @@
-"""`crowdrank aggregate`."""
+"""The command `crowdrank aggregate`: estimate a consensus from judgments."""
 
 from __future__ import annotations
 

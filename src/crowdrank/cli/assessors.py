@@ -1,4 +1,4 @@
-"""`crowdrank assessors`."""
+"""The command `crowdrank assessors`: report the reliability of assessors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`crowdrank check`."""
+"""The command `crowdrank check`: check the fit of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`crowdrank collect add`."""
+"""The command `crowdrank collect add`: add a batch of new judgments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`crowdrank collect disagreements`."""
+"""The command `crowdrank collect disagreements`: list documents that assessors disagree on."""
 
 from __future__ import annotations
 

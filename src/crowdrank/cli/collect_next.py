@@ -1,4 +1,4 @@
-"""`crowdrank collect next`."""
+"""The command `crowdrank collect next`: choose the next documents to be judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`crowdrank collect simulate`."""
+"""The command `crowdrank collect simulate`: compare policies on simulated or recorded judgments."""
 
 from __future__ import annotations
 

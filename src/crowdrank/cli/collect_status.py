@@ -1,4 +1,4 @@
-"""`crowdrank collect status`."""
+"""The command `crowdrank collect status`: show the progress of a collection."""
 
 from __future__ import annotations
 

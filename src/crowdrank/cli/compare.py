@@ -1,4 +1,4 @@
-"""`crowdrank compare`."""
+"""The command `crowdrank compare`: compare rankings on expert grades."""
 
 from __future__ import annotations
 

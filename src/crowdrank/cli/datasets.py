@@ -1,4 +1,4 @@
-"""`crowdrank datasets`."""
+"""The command `crowdrank datasets`: list public data sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`crowdrank demo`."""
+"""The command `crowdrank demo`: run everything on simulated data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`crowdrank evaluate`."""
+"""The command `crowdrank evaluate`: score a ranking on expert grades."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def add_command(app: typer.Typer, function: Callable[..., None], help_panel: str
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a function for typer in which parameters annotated with `FieldsOf` are replaced by their options."""
+    """Return the function with one option per field of a dataclass in place of each parameter marked by `FieldsOf`."""
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, tuple[FieldsOf, ...]] = {}
     context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)

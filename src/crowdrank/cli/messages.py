@@ -1,4 +1,4 @@
-"""Render errors, warnings and notes with the options of the current command."""
+"""Render errors, warnings and notes that name options of the current command (`--grades`, not `grades=`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`crowdrank rank`."""
+"""The command `crowdrank rank`: rank documents with a saved ranker."""
 
 from __future__ import annotations
 

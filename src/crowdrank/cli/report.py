@@ -1,4 +1,4 @@
-"""`crowdrank report`."""
+"""The command `crowdrank report`: write the HTML report of a run."""
 
 from __future__ import annotations
 

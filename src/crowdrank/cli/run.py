@@ -1,4 +1,4 @@
-"""`crowdrank run`."""
+"""The command `crowdrank run`: train and compare rankers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`crowdrank simulate`."""
+"""The command `crowdrank simulate`: simulate documents and judgments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`crowdrank trace`."""
+"""The command `crowdrank trace`: show how judgments change a document's consensus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`crowdrank train`."""
+"""The command `crowdrank train`: train a ranker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`crowdrank validate`."""
+"""The command `crowdrank validate`: check input files."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ def read_roster(source: Any, prices: Mapping[str, float] | None = None, separato
         raise no_rows_error(opened.name)
     codes, names = ids.encode(table[found["assessor"]])
     if (codes < 0).any() or len(names) < len(codes):
-        row = int(np.argmax(codes < 0)) if (codes < 0).any() else _first_repeat(codes)
+        row = int(np.argmax(codes < 0)) if (codes < 0).any() else _first_repeated_judgment(codes)
         told = "is missing" if codes[row] < 0 else f"{shown(names[int(codes[row])].as_py())} stands there twice"
         raise InputError(
             f"the assessor {told}",
@@ -268,7 +268,7 @@ def read_roster(source: Any, prices: Mapping[str, float] | None = None, separato
     return roster if "cost" not in found else replace(roster, price=_prices(roster, table[found["cost"]], opened))
 
 
-def _first_repeat(codes: NDArray[np.int32]) -> int:
+def _first_repeated_judgment(codes: NDArray[np.int32]) -> int:
     seen: set[int] = set()
     for row, code in enumerate(codes.tolist()):
         if code in seen:

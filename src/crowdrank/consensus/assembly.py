@@ -81,7 +81,7 @@ def _conclude_on_disk(
     output, method = output_of(prepared), type(model).__name__
     with write_folder(output, CONSENSUS) as folder:
         (folder / DOCUMENTS).mkdir()
-        total = summed(passes.finish_to(theta, ShardWriter(prepared, gold, str(folder / DOCUMENTS))))
+        total = summed(passes.finish_into(theta, ShardWriter(prepared, gold, str(folder / DOCUMENTS))))
         agreements = None if gold is None else Agreements(total["agreed"], total["asked"])
         table = assessor_table(model, prepared, prepared.counts[:, 0], theta, statistics, agreements)
         pq.write_table(table, folder / ASSESSORS)

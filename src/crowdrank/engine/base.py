@@ -84,7 +84,7 @@ class Passes(Protocol):
     def finish(self, theta: Arrays) -> Arrays:
         """Return the result rows of all shards for model parameters `theta`, in the order of the items."""
 
-    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
+    def finish_into(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
         """Call `sink` with the result rows of each shard, on the worker that computes them; yield its summaries."""
 
     def set_progress_callback(self, callback: Callable[[float], None]) -> None:

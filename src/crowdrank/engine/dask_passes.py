@@ -80,9 +80,9 @@ class DaskPasses(Generic[ShardT]):
 
     def finish(self, theta: Arrays) -> Arrays:
         """Return the result rows of all shards for model parameters `theta`, in the order of the items."""
-        return concatenate_rows(self.finish_to(theta, return_rows))
+        return concatenate_rows(self.finish_into(theta, return_rows))
 
-    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
+    def finish_into(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
         """Call `sink` with the result rows of each shard on its worker; yield its summaries in order."""
         return self._each_shard(_finish, theta, sink)
 
@@ -243,7 +243,7 @@ def _subtree_sum(part: _Part[ShardT], subtree_index: int) -> Arrays:
 def _finish(model: ShardModel[ShardT], part: _Part[ShardT], theta: Arrays, sink: Sink) -> list[Arrays]:
     """Return the summary that `sink` makes of the result rows of each shard of a part."""
     passes = _worker_passes(model, part.shards, part.states)
-    return list(passes.finish_to(theta, lambda shard_index, rows: sink(part.first_shard + shard_index, rows)))
+    return list(passes.finish_into(theta, lambda shard_index, rows: sink(part.first_shard + shard_index, rows)))
 
 
 def _carried_arrays(model: ShardModel[ShardT], part: _Part[ShardT]) -> list[Arrays]:

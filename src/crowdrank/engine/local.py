@@ -161,9 +161,9 @@ class LocalPasses(Generic[ShardT]):
 
     def finish(self, theta: Arrays) -> Arrays:
         """Return the result rows of all shards for model parameters `theta`, in the order of the items."""
-        return concatenate_rows(self.finish_to(theta, return_rows))
+        return concatenate_rows(self.finish_into(theta, return_rows))
 
-    def finish_to(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
+    def finish_into(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
         """Call `sink` with the result rows of each shard; yield its summaries in order."""
 
         def finish(shard_index: int) -> Arrays:

@@ -72,7 +72,7 @@ def split_parquet_files(address: str | Path) -> tuple[list[str], list[str]]:
     others = [name for name in names if not name.lower().endswith(PARQUET_SUFFIXES)]
     if not files and others:
         raise InputError(
-            f"there is no Parquet file in it, only {describe_other_files(others)}",
+            f"there is no Parquet file in it, only {describe_unread_files(others)}",
             source=str(address),
             kind="no-file",
             fix=["read them in memory with read_judgments", "write them as Parquet"],
@@ -92,10 +92,10 @@ def visible_files(address: str | Path) -> list[str]:
     return sorted(name for name in names if name not in hidden and Path(name).name != MANIFEST)
 
 
-def describe_other_files(paths: Sequence[str]) -> str:
+def describe_unread_files(paths: Sequence[str]) -> str:
     """Return text for a message: the number of files, and the names of the first few.
 
-    >>> describe_other_files(["in/a.csv", "in/b.csv", "in/c.csv", "in/d.csv"]), describe_other_files(["in/a.csv"])
+    >>> describe_unread_files(["in/a.csv", "in/b.csv", "in/c.csv", "in/d.csv"]), describe_unread_files(["in/a.csv"])
     ('4 other files (a.csv, b.csv, c.csv, ...)', '1 other file (a.csv)')
     """
     names = ", ".join(file.rsplit("/", 1)[-1] for file in paths[:MAX_LISTED_FILES])

@@ -216,7 +216,7 @@ def read_roles(
     names = {role: dict.fromkeys(roles[role] for roles in roles_of_files if role in roles) for role in order}
     by_role = {role: " or ".join(used) for role, used in names.items() if used}
     return RoleTable(
-        join_sources(inputs.sources, cells_of_files), by_role, join_columns(cells_of_files, order), tuple(notes)
+        join_sources(inputs.sources, cells_of_files), by_role, concat_tables(cells_of_files, order), tuple(notes)
     )
 
 
@@ -227,7 +227,7 @@ def join_sources(sources: Sequence[Source], cells_of_sources: Sequence[Mapping[s
     return JoinedSource(sources, [len(next(iter(cells.values()))) for cells in cells_of_sources])
 
 
-def join_columns(tables: Sequence[ColumnsByRole], column_names: Sequence[str]) -> ColumnsByRole:
+def concat_tables(tables: Sequence[ColumnsByRole], column_names: Sequence[str]) -> ColumnsByRole:
     """Concatenate the rows of several tables; if a table lacks a column, its rows are null."""
     if len(tables) == 1:
         return {name: tables[0][name] for name in column_names}

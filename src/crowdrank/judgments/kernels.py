@@ -10,7 +10,7 @@ from crowdrank._numba import njit
 from crowdrank._typing import Booleans, Codes, Integers
 
 Bytes = NDArray[np.uint8]
-"""Bytes of the text of an Arrow array."""
+"""Type of the UTF-8 bytes of all texts of an Arrow array, one after the other."""
 Words = NDArray[np.uint64]
 """Unsigned 64-bit integers: hashes, or the 8-byte word that starts at each byte of a text buffer."""
 

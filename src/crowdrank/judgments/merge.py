@@ -212,7 +212,9 @@ def _infer_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale:
         ]
         if named:
             number, row, value = min(named, key=lambda one: one[:2])
-            raise next(part.origin for part in parts if part.origin.part_number == number).named_grade_error(row, value)
+            raise next(
+                part.origin for part in parts if part.origin.part_number == number
+            ).grade_name_without_scale_error(row, value)
     return Scale.spanning(number for number in numbers if number is not None and number >= 0)
 
 
@@ -376,7 +378,7 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
     is_repeat = kernels.find_repeats(offsets, order, assessor, tables.header.n_assessors, repeats in ("last", "keep"))
     n_repeats, repeat = int(is_repeat.sum()), None
     if n_repeats and repeats == "error":
-        pair = _first_repeat(order, offsets, assessor, is_repeat)
+        pair = _first_repeated_judgment(order, offsets, assessor, is_repeat)
         first, second = pair if kept_rows is None else kept_rows[list(pair)].tolist()
         repeat = second, _repeat_error(_locate_row(parts, first), _locate_row(parts, second))
     if n_repeats and repeats != "keep":
@@ -518,7 +520,9 @@ def _concat_ids(columns: Sequence[CodedIds | pa.Array | None], recoded_parts: Se
     )
 
 
-def _first_repeat(row_order: Codes, offsets: Integers, assessor_codes: Codes, is_repeat: Booleans) -> tuple[int, int]:
+def _first_repeated_judgment(
+    row_order: Codes, offsets: Integers, assessor_codes: Codes, is_repeat: Booleans
+) -> tuple[int, int]:
     """Return two rows: the first judgment of an item by an assessor, and the first row that repeats such a judgment."""
     position = int(np.flatnonzero(is_repeat)[np.argmin(row_order[is_repeat])])
     item = int(np.searchsorted(offsets, position, side="right")) - 1

@@ -33,7 +33,7 @@ from crowdrank._typing import Integers
 from crowdrank.errors import DataWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.addresses import (
-    describe_other_files,
+    describe_unread_files,
     file_version,
     is_within,
     open_address,
@@ -163,7 +163,7 @@ def read_partitions(
     run_tasks = partial(_map_with_progress, _thread_map(n_jobs) if engine is None else engine.each, progress)
     files, others = split_parquet_files(address)
     if others:
-        problem = f"{address}: {describe_other_files(others)} passed over; of a folder only Parquet files are read"
+        problem = f"{address}: {describe_unread_files(others)} passed over; of a folder only Parquet files are read"
         warnings.warn(DataWarning(problem, kind="files-ignored"), stacklevel=2)
     read_settings = (
         columns,
@@ -208,7 +208,7 @@ def _build_shards(
     """Distribute the rows of all parts to shards in a folder.
 
     Returns:
-        The judgments, and the number of judgments and the id of the largest query.
+        The judgments in shards; and of the largest query, the number of its judgments and its id.
 
     """
     with closing(run_tasks(partial(split_part, plan=plan, folder=draft_folder), parts, "reading")) as summaries:
@@ -371,7 +371,7 @@ def _new_scratch_folder() -> Path:
 
 
 class WorkerPool(Protocol):
-    """Engine that calls a function for each of many inputs."""
+    """Protocol of engines that call a function for many inputs in parallel."""
 
     def each(self, function: Callable[[S], T], inputs: Sequence[S]) -> Iterator[T]:
         """Yield the result of `function` for each input, in the order of the inputs, as soon as it is ready."""

@@ -396,7 +396,7 @@ class JsonSource(Source):
             yield row
 
     def _used_annotations(self, place: str, task: dict[str, Any], annotations: list[Any]) -> list[dict[str, Any]]:
-        """Return the annotations that are objects and not canceled; count the other ones and the predictions."""
+        """Return the annotations of a task that were not canceled; count the others, and predictions, as left out."""
         objects = [annotation for annotation in annotations if isinstance(annotation, dict)]
         self._malformed += [
             self._unexpected_value_error(place, annotation, "an annotation is an object with completed_by and a result")

@@ -31,7 +31,7 @@ from crowdrank.judgments.columns import (
 from crowdrank.judgments.encode import EncodeOptions, encode_part, normalize_answer, parse_floats
 from crowdrank.judgments.formats import FormatLayout
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.inputs import RoleTable, TableLike, constant_column, join_columns, open_input, read_roles
+from crowdrank.judgments.inputs import RoleTable, TableLike, concat_tables, constant_column, open_input, read_roles
 from crowdrank.judgments.letor import LetorSource, feature_position, is_letor_feature
 from crowdrank.judgments.limits import BYTES_PER_FLOAT, numbered_lines, parse_bytes, too_large_error
 from crowdrank.judgments.merge import merge_parts
@@ -372,7 +372,7 @@ def _concat_features(parts: Sequence[Features], source_names: Sequence[str]) -> 
             problem = f"it has no column for the features {quote_names(missing)}, which other files have"
             raise InputError(problem, source=source, kind="no-column", fix="give every file the same columns")
     pairs = [{"query": pa.chunked_array([part.query]), "document": pa.chunked_array([part.document])} for part in parts]
-    id_columns = {role: column.combine_chunks() for role, column in join_columns(pairs, ("query", "document")).items()}
+    id_columns = {role: column.combine_chunks() for role, column in concat_tables(pairs, ("query", "document")).items()}
     grades = [np.full(len(part.matrix), np.nan) if part.grade is None else part.grade for part in parts]
     return Features(
         id_columns["query"],

@@ -52,7 +52,7 @@ class Origin:
         )
         return self.cell_error(row, "family", problem, "give each assessor one family", "another-family")
 
-    def named_grade_error(self, row: int, cell: object) -> InputError:
+    def grade_name_without_scale_error(self, row: int, cell: object) -> InputError:
         """Return the error for a named grade whose scale is not known."""
         problem = f"{shown(cell)} is the name of a grade, and the order of the grades is not known"
         return self.cell_error(row, "grade", problem, NAME_GRADES_FIX, "named-grades")

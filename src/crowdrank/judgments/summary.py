@@ -18,7 +18,7 @@ from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments
 
-MIN_JUDGMENTS_IF_CONSTANT = 20
+MIN_JUDGMENTS_TO_NOTE_CONSTANT = 20
 """Minimum number of judgments of an assessor with only one answer for which a note is made."""
 RARE_GRADE_SHARE = 0.001
 """Share of judgments below which a grade is reported as rare."""
@@ -250,12 +250,11 @@ def _assessor_notes(tally: Tally) -> Iterator[Message]:
     n_judgments = tally.answers_by_assessor.sum(axis=1)
     n_single = int((n_judgments == 1).sum())
     n_constant = int(
-        ((tally.answers_by_assessor.max(axis=1) == n_judgments) & (n_judgments >= MIN_JUDGMENTS_IF_CONSTANT)).sum()
+        ((tally.answers_by_assessor.max(axis=1) == n_judgments) & (n_judgments >= MIN_JUDGMENTS_TO_NOTE_CONSTANT)).sum()
     )
     if n_single:
         yield _note("assessors-with-one-judgment", f"{counted(n_single, 'assessor')} with a single judgment")
     if n_constant:
-        problem = (
-            f"{counted(n_constant, 'assessor')} with {MIN_JUDGMENTS_IF_CONSTANT} judgments or more and only one answer"
-        )
+        least = MIN_JUDGMENTS_TO_NOTE_CONSTANT
+        problem = f"{counted(n_constant, 'assessor')} with {least} judgments or more and only one answer"
         yield _note("constant-assessors", problem)

@@ -274,7 +274,7 @@ def check_unsorted_queries(ranker: Ranker) -> None:
     assert close, "predict must return scores in the order of the rows"
 
 
-def check_certain_probabilities_equal_grades(ranker: Ranker) -> None:
+def check_one_hot_probabilities_fit_like_grades(ranker: Ranker) -> None:
     """Check that labels that are grade probabilities of 0 and 1 give the same scores as the grades."""
     X, query, arguments = _feature_matrix(), _query_ids(), _fit_arguments(ranker)
     one, other = _fit_copy(ranker), _fit_copy(ranker, y=np.eye(5)[arguments["y"]])
@@ -342,7 +342,7 @@ CHECKS = (
     check_validation_queries,
     check_history_uses_validation_queries,
     check_unsorted_queries,
-    check_certain_probabilities_equal_grades,
+    check_one_hot_probabilities_fit_like_grades,
     check_missing_and_constant_features,
     check_invalid_arguments,
 )
