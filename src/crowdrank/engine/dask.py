@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +37,11 @@ Client = Any
 PENDING_PER_THREAD = 2
 """Number of pending tasks per thread of the cluster in `DaskEngine.each`."""
 TIMEOUT = 30.0
-"""Seconds to wait for a scheduler or for workers."""
+"""Seconds to wait for a scheduler, or for workers of an existing cluster."""
+START_TIMEOUT = 120.0
+"""Seconds to wait for workers that crowdrank starts; a busy machine starts processes slowly."""
+POLL_INTERVAL = 0.2
+"""Seconds between looks for workers."""
 
 
 class DaskEngine:
@@ -173,25 +178,39 @@ class DaskEngine:
     def require_same_version(self) -> None:
         """Raise ClusterError unless all workers run this version of crowdrank."""
         expected = crowdrank.__version__
-        for worker, version in self.client.run(locate, "crowdrank.__version__").items():
-            if version != expected:
-                installed = f"runs crowdrank {version}" if version else "has no crowdrank"
+        versions = self.client.run(locate, "crowdrank.__version__", on_error="return")
+        for worker, version in versions.items():
+            if version != expected and not isinstance(version, OSError):  # OSError: the worker died meanwhile
+                state = f"runs crowdrank {version}" if isinstance(version, str) else "cannot import crowdrank"
+                reason = f" ({version})" if isinstance(version, Exception) else ""
                 raise ClusterError(
-                    f"The worker at {worker} {installed}, the client {expected}",
+                    f"The worker at {worker} {state}{reason}, the client runs {expected}",
                     kind="version-mismatch",
                     fix="install the same version on all machines",
                 )
 
-    def wait_for_workers(self, n: int) -> None:
-        """Wait until the cluster has `n` workers; raise ClusterError if they do not come."""
-        try:
-            self.client.wait_for_workers(n, timeout=TIMEOUT)
-        except TimeoutError as problem:
+    def wait_for_workers(self, n: int) -> list[str]:
+        """Wait until the cluster has `n` workers; return their addresses, or fewer after a timeout.
+
+        Unlike `distributed.Client.wait_for_workers`, this asks the scheduler, and not the list of a `LocalCluster`,
+        which may contain dead workers.
+
+        Raises:
+            ClusterError: the cluster has no workers.
+
+        """
+        deadline = time.monotonic() + (TIMEOUT if self.is_remote else START_TIMEOUT)
+        while len(workers := sorted(self.client.nthreads())) < n and time.monotonic() < deadline:
+            if self._cluster is not None:  # a LocalCluster abandons workers that do not restart within 15 seconds
+                self._cluster.scale(len(self._cluster.worker_spec))
+            time.sleep(POLL_INTERVAL)
+        if not workers:
             raise ClusterError(
-                f"The Dask scheduler at {self.scheduler_address} has fewer than {counted(n, 'worker')}",
+                f"The Dask scheduler at {self.scheduler_address} has no workers",
                 kind="no-workers",
-                fix=f"start one with `dask worker {self.scheduler_address}`",
-            ) from problem
+                fix=f"start one with `dask worker {self.scheduler_address}`" if self.is_remote else (),
+            )
+        return workers
 
     @property
     def scheduler_address(self) -> str:

@@ -35,6 +35,8 @@ MAX_ATTEMPTS = 5
 """Maximum number of attempts at a pass if workers die."""
 PASSES_PER_SNAPSHOT = 16
 """Number of passes between snapshots of the local state that a model carries."""
+SEND_TIMEOUT = 5.0
+"""Seconds to wait for a worker to which data is sent, in case it died."""
 FANOUT = 4
 """Maximum number of workers that fetch the parameters from one worker."""
 
@@ -144,9 +146,8 @@ class DaskPasses(Generic[ShardT]):
         from distributed import wait
 
         # Our own cluster replaces dead workers; waiting for them is faster than two parts on one worker.
-        self.engine.wait_for_workers(1 if self.engine.is_remote else self._n_workers)
+        available = self.engine.wait_for_workers(1 if self.engine.is_remote else self._n_workers)
         self.engine.require_same_version()
-        available = sorted(self.client.nthreads())
         self._workers = [available[number % len(available)] for number in range(len(self._ranges))]
         thetas = [self._send(theta) for theta in self._thetas]
         parts = []
@@ -163,7 +164,8 @@ class DaskPasses(Generic[ShardT]):
     def _send(self, data: T, worker: str | None = None) -> Future[T]:
         """Send data to a worker."""
         future: Future[T]
-        (future,) = self.client.scatter([data], workers=None if worker is None else [worker], hash=False)
+        workers = None if worker is None else [worker]
+        (future,) = self.client.scatter([data], workers=workers, hash=False, timeout=SEND_TIMEOUT)
         return future
 
     def _broadcast(self, theta: Arrays | None) -> list[Future[Arrays | None]]:
