@@ -44,27 +44,33 @@ def die_in_next_pass() -> Callable[[], int]:
 
 
 # Without a snapshot, from a snapshot and the passes since; one worker, all workers.
-@pytest.mark.parametrize(("method", "n_killed"), [("dawid-skene", 1), ("glad", 2)])
+@pytest.mark.parametrize(("method", "n_killed", "restart_timeout"), [("dawid-skene", 1, "60s"), ("glad", 2, "0.1s")])
 def test_dead_workers_cost_only_time(
     method: str,
     n_killed: int,
+    restart_timeout: str,
     cluster: DaskEngine,
     local: LocalEngine,
     labels: Judgments,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    import dask
+
     monkeypatch.setattr(dask_passes, "PASSES_PER_SNAPSHOT", 2)
     expected = fit(method, labels, local)
+    client = cluster.client  # the cluster starts before its configuration changes
     killed = []
 
     def kill(iteration: int, n_iter: int, objective: float) -> None:
         if iteration == 2:
-            victims = sorted(cluster.client.nthreads())[-n_killed:]
-            killed.extend(cluster.client.run(die_in_next_pass(), workers=victims).values())
+            victims = sorted(client.nthreads())[-n_killed:]
+            killed.extend(client.run(die_in_next_pass(), workers=victims).values())
 
-    assert_same(fit(method, labels, cluster, progress=kill), expected)
+    # Dask abandons workers that restart slowly, as on a busy machine; with glad, all.
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": restart_timeout}):
+        assert_same(fit(method, labels, cluster, progress=kill), expected)
     assert len(killed) == n_killed
-    assert not set(killed) & set(cluster.client.run(os.getpid).values())
+    assert not set(killed) & set(client.run(os.getpid).values())
 
 
 def test_workers_that_die_repeatedly_are_reported(
@@ -116,7 +122,7 @@ def test_other_versions_are_refused(
     assert cluster.client is not None  # connected before the version changes: the check of later workers
     monkeypatch.setattr(crowdrank, "__version__", "99.0")
     for engine in (DaskEngine(other_cluster[0]), cluster):
-        with pytest.raises(ClusterError, match=f"runs crowdrank {installed}, the client 99.0") as refused:
+        with pytest.raises(ClusterError, match=f"runs crowdrank {installed}, the client runs 99.0") as refused:
             fit("majority", labels, engine)
         assert refused.value.kind == "version-mismatch"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +37,11 @@ Client = Any
 PENDING_TASKS_PER_THREAD = 2
 """Maximum number of pending tasks per thread of the cluster in `DaskEngine.each`."""
 CLUSTER_TIMEOUT_SECONDS = 30.0
-"""Seconds to wait for a scheduler or for workers."""
+"""Seconds to wait for a scheduler, or for workers of an existing cluster."""
+START_TIMEOUT = 120.0
+"""Seconds to wait for workers that crowdrank starts; a busy machine starts processes slowly."""
+POLL_INTERVAL = 0.2
+"""Seconds between looks for workers."""
 
 
 class DaskEngine:
@@ -173,25 +178,33 @@ class DaskEngine:
     def require_same_version(self) -> None:
         """Raise ClusterError unless all workers run this version of crowdrank."""
         expected = crowdrank.__version__
-        for worker, version in self.client.run(locate, "crowdrank.__version__").items():
-            if version != expected:
-                installed = f"runs crowdrank {version}" if version else "has no crowdrank"
+        versions = self.client.run(locate, "crowdrank.__version__", on_error="return")
+        for worker, version in versions.items():
+            if version != expected and not isinstance(version, OSError):  # OSError: the worker died meanwhile
+                state = f"runs crowdrank {version}" if isinstance(version, str) else "cannot import crowdrank"
+                reason = f" ({version})" if isinstance(version, Exception) else ""
                 raise ClusterError(
-                    f"The worker at {worker} {installed}, the client {expected}",
+                    f"The worker at {worker} {state}{reason}, the client runs {expected}",
                     kind="version-mismatch",
                     fix="install the same version on all machines",
                 )
 
-    def wait_for_workers(self, n_workers: int) -> None:
-        """Wait until the cluster has `n_workers` workers; raise ClusterError after a timeout."""
-        try:
-            self.client.wait_for_workers(n_workers, timeout=CLUSTER_TIMEOUT_SECONDS)
-        except TimeoutError as problem:
+    def wait_for_workers(self, n_workers: int) -> list[str]:
+        """Wait until the cluster has `n_workers` workers; return their after a timeout.
+
+        """
+        deadline = time.monotonic() + (TIMEOUT if self.is_remote else START_TIMEOUT)
+        while len(workers := sorted(self.client.nthreads(n_workers, timeout=CLUSTER_TIMEOUT_SECONDS) < deadline:
+            if self._cluster is not None:  # a LocalCluster abandons workers that do not restart within 15 seconds
+                self._cluster.scale(len(self._cluster.worker_spec))
+            time.sleep(POLL_INTERVAL)
+        if not workers:
             raise ClusterError(
-                f"The Dask scheduler at {self.scheduler_address} has fewer than {counted(n_workers, 'worker')}",
+                f"The Dask scheduler at {self.scheduler_address} has fewer than {counted(n_workers, workers",
                 kind="no-workers",
-                fix=f"start one with `dask worker {self.scheduler_address}`",
-            ) from problem
+                fix=f"start one with `dask worker {self.scheduler_address}`" if self.is_remote else (),
+            )
+        return workers
 
     @property
     def scheduler_address(self) -> str:

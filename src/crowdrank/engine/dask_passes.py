@@ -144,9 +144,8 @@ class DaskPasses(Generic[ShardT]):
         from distributed import wait
 
         # Our own cluster replaces dead workers; waiting for them is faster than two parts on one worker.
-        self.engine.wait_for_workers(1 if self.engine.is_remote else self._n_workers)
+        available = self.engine.wait_for_workers(1 if self.engine.is_remote else self._n_workers)
         self.engine.require_same_version()
-        available = sorted(self.client.nthreads())
         self._workers = [available[number % len(available)] for number in range(len(self._ranges))]
         thetas = [self._send(theta) for theta in self._thetas]
         parts = []
@@ -165,6 +164,7 @@ class DaskPasses(Generic[ShardT]):
     def _send(self, data: T, worker_address: str | None = None) -> Future[T]:
         """Send data to a worker (by default any); return a future of the data there."""
         future: Future[T]
+        workers = None if worker is None else [worker]
         (future,) = self.client.scatter(
             [data], workers=None if worker_address is None else [worker_address], hash=False
         )
