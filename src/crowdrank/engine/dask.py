@@ -38,10 +38,10 @@ PENDING_TASKS_PER_THREAD = 2
 """Maximum number of pending tasks per thread of the cluster in `DaskEngine.each`."""
 CLUSTER_TIMEOUT_SECONDS = 30.0
 """Seconds to wait for a scheduler, or for workers of an existing cluster."""
-START_TIMEOUT = 120.0
+START_TIMEOUT_SECONDS = 120.0
 """Seconds to wait for workers that crowdrank starts; a busy machine starts processes slowly."""
-POLL_INTERVAL = 0.2
-"""Seconds between looks for workers."""
+SECONDS_BETWEEN_POLLS = 0.2
+"""Seconds between two requests for the list of workers."""
 
 
 class DaskEngine:
@@ -190,21 +190,27 @@ class DaskEngine:
                 )
 
     def wait_for_workers(self, n_workers: int) -> list[str]:
-        """Wait until the cluster has `n_workers` workers; return their after a timeout.
+        """Wait until the cluster has `n_workers` workers; return their addresses, or fewer after a timeout.
+
+        Unlike `distributed.Client.wait_for_workers`, this asks the scheduler, and not the list of a `LocalCluster`,
+        which may contain dead workers.
+
+        Raises:
+            ClusterError: the cluster has no workers.
 
         """
-        deadline = time.monotonic() + (TIMEOUT if self.is_remote else START_TIMEOUT)
-        while len(workers := sorted(self.client.nthreads(n_workers, timeout=CLUSTER_TIMEOUT_SECONDS) < deadline:
+        deadline = time.monotonic() + (CLUSTER_TIMEOUT_SECONDS if self.is_remote else START_TIMEOUT_SECONDS)
+        while len(addresses := sorted(self.client.nthreads())) < n_workers and time.monotonic() < deadline:
             if self._cluster is not None:  # a LocalCluster abandons workers that do not restart within 15 seconds
                 self._cluster.scale(len(self._cluster.worker_spec))
-            time.sleep(POLL_INTERVAL)
-        if not workers:
+            time.sleep(SECONDS_BETWEEN_POLLS)
+        if not addresses:
             raise ClusterError(
-                f"The Dask scheduler at {self.scheduler_address} has fewer than {counted(n_workers, workers",
+                f"The Dask scheduler at {self.scheduler_address} has no workers",
                 kind="no-workers",
                 fix=f"start one with `dask worker {self.scheduler_address}`" if self.is_remote else (),
             )
-        return workers
+        return addresses
 
     @property
     def scheduler_address(self) -> str:

@@ -35,6 +35,8 @@ MAX_ATTEMPTS = 5
 """Maximum number of attempts to run a pass if workers die."""
 PASSES_PER_SNAPSHOT = 16
 """Number of passes between two snapshots of the local state that a model needs in the next pass."""
+SEND_TIMEOUT_SECONDS = 5.0
+"""Seconds to wait for a worker to which data is sent, in case it died."""
 MAX_COPIES_PER_WORKER = 4
 """Maximum number of workers that copy the model parameters from one worker."""
 
@@ -164,10 +166,8 @@ class DaskPasses(Generic[ShardT]):
     def _send(self, data: T, worker_address: str | None = None) -> Future[T]:
         """Send data to a worker (by default any); return a future of the data there."""
         future: Future[T]
-        workers = None if worker is None else [worker]
-        (future,) = self.client.scatter(
-            [data], workers=None if worker_address is None else [worker_address], hash=False
-        )
+        workers = None if worker_address is None else [worker_address]
+        (future,) = self.client.scatter([data], workers=workers, hash=False, timeout=SEND_TIMEOUT_SECONDS)
         return future
 
     def _broadcast(self, theta: Arrays | None) -> list[Future[Arrays | None]]:
