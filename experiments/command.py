@@ -15,6 +15,7 @@ from crowdrank._files import check_output_file, write_file
 from crowdrank._progress import SECONDS_BEFORE_BAR
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_json, print_line, print_status
+from crowdrank.cli.from_settings import complete_from
 from crowdrank.errors import OutputError, UsageError
 from experiments import EXPERIMENTS, KEEPING, PARTS, get_experiment
 
@@ -29,7 +30,7 @@ def experiment(
         typer.Argument(
             help="; ".join(f"{name}: {about}" for name, about in EXPERIMENTS.items()) + ".",
             show_default=False,
-            autocompletion=o.among(EXPERIMENTS),
+            autocompletion=complete_from(EXPERIMENTS),
         ),
     ],
     output: Annotated[

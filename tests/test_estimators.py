@@ -60,7 +60,7 @@ def test_an_invalid_value_names_the_parameter_the_alternatives_and_a_close_value
 
 
 def test_a_parsed_value_keeps_the_error_of_its_parser() -> None:
-    with pytest.raises(UsageError, match="fall"):
+    with pytest.raises(UsageError, match="decrease"):
         check_parameter("gains", (3, 1), [Parsed(parse_gains)])
     with pytest.raises(UsageError):
         check_parameter("gains", object(), [Parsed(parse_gains)])

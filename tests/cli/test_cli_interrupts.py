@@ -69,6 +69,6 @@ def test_a_fit_with_a_checkpoint_goes_on_to_the_same_bytes(number: signal.Signal
 
 def test_temporary_shards_are_removed(folder: Path) -> None:
     code, errors = interrupted(signal.SIGTERM, folder, "aggregate", "partitions", *LONG, "-o", "out")
-    assert (code, errors) == (143, "Interrupted.\n")
+    assert (code, without_columns(errors)) == (143, "Interrupted.\n")
     assert not list((folder / "tmp").iterdir())
     assert not (folder / "out").exists()

@@ -228,7 +228,7 @@ def test_the_command_line_tells_the_choice(tmp_path: Path) -> None:
     simulate(queries=10, random_state=1).judgments.to_csv(tmp_path / "labels.csv", index=False)
     words = ["aggregate", "labels.csv", "-m", "auto", "-s", 'candidates=["average", "gda"]']
     told = crowdrank(*words, cwd=tmp_path).stdout
-    assert "How well each predicts held-out judgments" in told
+    assert "Log score of held-out judgments" in told
     assert "predicts held-out judgments best" in told
     found = json.loads(crowdrank(*words, "--json", cwd=tmp_path).stdout)
     assert [row["method"] for row in found["choice"]] == ["average", "gda"]

@@ -29,7 +29,7 @@ class Reader:
             """Return nothing."""
 
 
-def parse(text, /):
+def parse(text: str, /):
     return text
 '''
 

@@ -26,6 +26,7 @@ from crowdrank.engine import dask_passes
 from crowdrank.engine.local import LocalPasses
 from crowdrank.engine.registry import get_engine
 from crowdrank.errors import ClusterError, InputError
+from terminal import without_columns
 
 from .fits import SHARD_SIZE, assert_same, fit
 
@@ -164,7 +165,7 @@ def test_an_interrupt_ends_the_cluster_and_writes_a_checkpoint(tmp_path: Path) -
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
         _, errors = process.communicate()
     assert process.returncode == 130, errors
-    first, second = errors.splitlines()
+    first, second = without_columns(errors).splitlines()
     assert first.startswith("Dask: 1 worker at tls://127.0.0.1:")
     assert second.startswith("Interrupted.")
     assert (tmp_path / "state" / "checkpoint.json").exists()

@@ -293,7 +293,7 @@ def test_a_comparison_of_evaluations_is_that_of_the_runs() -> None:
     again = compare_evaluations(whole.evaluations, baseline="a")
     assert again.to_dict() == whole.to_dict()
     few = evaluate(runs["b"], gold[gold["query"] < 5], ["AP", "nDCG@3"])
-    with pytest.raises(UsageError, match="The run 'few' was evaluated by other measures or on other queries"):
+    with pytest.raises(UsageError, match="the run 'few' was evaluated with other measures or on other queries"):
         compare_evaluations({"a": whole.evaluations["a"], "few": few})
 
 

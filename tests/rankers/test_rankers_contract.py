@@ -139,7 +139,7 @@ def test_few_rows_are_refused_in_one_sentence() -> None:
 
 
 def test_falling_gains_are_refused() -> None:
-    with pytest.raises(UsageError, match="fall from one grade"):
+    with pytest.raises(UsageError, match="must not decrease from one grade"):
         crowdrank.LambdaMART(gains=(15, 7, 3, 1, 0)).fit(np.eye(3), [0, 1, 2], query=[1, 1, 1])
 
 

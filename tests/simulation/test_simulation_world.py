@@ -169,11 +169,11 @@ def test_writing_again_replaces_the_files_and_leaves_others(tmp_path: Path) -> N
     simulate(**SMALL, random_state=1).write(folder)
     simulate(**SMALL, random_state=2).write(folder)
     assert {path.name for path in folder.iterdir()} == FILES
-    assert json.loads((folder / "world.json").read_text())["random_state"] == 2
+    assert json.loads((folder / "world.json").read_text())["seed"] == 2
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match=r"notes\.txt"):
         simulate(**SMALL, random_state=3).write(folder)
-    assert json.loads((folder / "world.json").read_text())["random_state"] == 2
+    assert json.loads((folder / "world.json").read_text())["seed"] == 2
 
 
 def test_a_write_that_fails_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
