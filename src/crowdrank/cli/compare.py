@@ -9,7 +9,7 @@ import typer
 
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_cells, print_json, print_line
+from crowdrank.cli.console import print_cells, print_columns, print_json, print_line
 from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,14 +47,17 @@ def compare(
 
     from crowdrank.evaluation.comparison import compare as compare_runs
     from crowdrank.evaluation.measures import parse_measures
-    from crowdrank.judgments.read import read_run
+    from crowdrank.judgments.read import read_run_and_columns
     from crowdrank.judgments.write import check_outputs, write_table
 
     files = parse_run_names(runs)
     measures = parse_measures(scoring.measures)
     check_outputs({"per_query": per_query}, [gold, *map(Path, files.values())])
     grades = o.read_gold_file(gold, gold_reading)
-    rankings = {name: read_run(path, scale=grades.scale) for name, path in files.items()}
+    rankings = {}
+    for name, path in files.items():
+        rankings[name], columns = read_run_and_columns(path, scale=grades.scale)
+        print_columns(columns, [Path(path)])
     comparison = compare_runs(
         rankings,
         grades.frame,

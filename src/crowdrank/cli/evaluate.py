@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_cells, print_json, print_line
+from crowdrank.cli.console import print_cells, print_columns, print_json, print_line
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.judgments.read_options import RunReadOptions
 
@@ -37,19 +37,20 @@ def evaluate(
     """
     from crowdrank.evaluation.evaluate import evaluate as score
     from crowdrank.evaluation.measures import parse_measures
-    from crowdrank.judgments.read import read_run
+    from crowdrank.judgments.read import read_run_and_columns
     from crowdrank.judgments.write import check_outputs, write_table
 
     measures = parse_measures(scoring.measures)
     check_outputs({"per_query": per_query}, [gold, run])
     grades = o.read_gold_file(gold, gold_reading)
-    ranking = read_run(run, format=reading.format, columns=reading.columns, scale=grades.scale)
+    ranking, columns = read_run_and_columns(run, reading.format, reading.columns, scale=grades.scale)
+    print_columns(columns, [run])
     scores = score(ranking, grades.frame, measures, **scoring.conventions)
     if per_query is not None:
         write_table(scores.per_query, per_query, csv_safe=csv_safe)
     if json:
-        columns = {"gold": dict(grades.report.columns)}
-        print_json({"run": str(run), "means": scores.means, "notes": scores.notes(), "columns": columns})
+        roles = {"gold": dict(grades.report.columns), "run": dict(columns)}
+        print_json({"run": str(run), "means": scores.means, "notes": scores.notes(), "columns": roles})
         return
     print_cells(["measure", "mean"], [[name, f"{mean:.4f}"] for name, mean in scores.means.items()], [True, False])
     for note in scores.notes():

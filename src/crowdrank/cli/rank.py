@@ -9,7 +9,7 @@ import typer
 
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_json, print_line, print_status, print_table
+from crowdrank.cli.console import print_columns, print_json, print_line, print_status, print_table
 
 
 def rank(
@@ -41,6 +41,7 @@ def rank(
         check_distinct({"output": output}, features)
     ranker = Ranker.load(model)
     table = join_features(features, reading.format, reading.columns)
+    print_columns(table.columns, features)
     padded_table = padded(table, ranker.features_)
     absent = [name for name in ranker.features_ if name not in set(table.names)]
     if absent and padded_table is not table:

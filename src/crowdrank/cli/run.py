@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_cells, print_json, print_line, print_read_report
+from crowdrank.cli.console import print_cells, print_columns, print_json, print_line, print_read_report
 from crowdrank.cli.from_settings import CommandLineOptions, FieldsOf
 from crowdrank.cli.model_settings import parse_settings
 from crowdrank.cli.report import write_run_report
@@ -102,6 +102,7 @@ def _read_inputs(run_config: RunConfig) -> tuple[Any, ...]:
     print_read_report(
         replace(inputs[0].report, skipped={}), run_config.files.judgments
     )  # the run notes rows that it skips
+    print_columns(inputs[1].columns, run_config.files.features)
     if inputs[2] is not None and run_config.files.expert is not None:
         print_read_report(inputs[2].report, [run_config.files.expert])
     return inputs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_cells, print_json, print_line
+from crowdrank.cli.console import print_cells, print_columns, print_json, print_line
 from crowdrank.cli.from_settings import FieldsOf, complete_from
 from crowdrank.cli.messages import render
 from crowdrank.cli.model_settings import parse_settings
@@ -118,6 +118,7 @@ def train(
         model.set_params(model=consensus)
     check_output_folder(output, RANKER)
     table = join_features(features, reading.format, reading.columns)
+    print_columns(table.columns, features)
     rows = _join_labels(table, consensus if labels.labels is None else labels.labels, labels)
     rows, held_out = _split_for_validation(rows, table, labels, validation, reading, ranker.random_state)
     _require_gains(model, rows, held_out)

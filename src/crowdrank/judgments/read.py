@@ -417,6 +417,19 @@ def read_run(
     0     q        d    1.5
 
     """
+    ranking, _ = read_run_and_columns(source, format, columns, separator, scale, max_bytes)
+    return ranking
+
+
+def read_run_and_columns(
+    source: TableLike,
+    format: Format | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    separator: str | None = None,
+    scale: Scale | None = None,
+    max_bytes: int | str | None = None,
+) -> tuple[Any, Mapping[str, str]]:
+    """Read a ranking as :func:`read_run` does; return it with the name of the column that was read for each role."""
     files = open_input(source, format, separator, max_bytes, allow_books=False)
     aliases = {**COLUMN_ALIASES, "grade": ()}
     table = read_roles(
@@ -436,7 +449,7 @@ def read_run(
     if "grade" in table.cells:
         grades = _grade_values(rows["grade"], table.source, table.columns["grade"], scale)
         output_columns |= {} if grades is None else {"grade": pa.array(grades)}
-    return frames.from_arrow(pa.table(output_columns), table.source.backend)
+    return frames.from_arrow(pa.table(output_columns), table.source.backend), table.columns
 
 
 def _grade_values(

@@ -113,6 +113,8 @@ def join_features(paths: list[Path], format: str | None = None, columns: str | N
         names,
         np.concatenate(grades) if len(grades) == len(parts) else None,
         zeros_omitted=all(part.zeros_omitted for part in parts),
+        columns=parts[0].columns,
+        notes=tuple(note for part in parts for note in part.notes),
     )
 
 
