@@ -332,6 +332,26 @@ def test_no_candidate_sees_what_it_is_judged_on(world: World) -> None:
     assert sorted(unseen) == [[], *([k] for k in range(len(folds)))], "each fold is hidden once, and none at the end"
 
 
+def test_progress_reaches_the_end_if_a_candidate_fails(world: World) -> None:
+    def fail(lesson: Any) -> Ranker:
+        raise UsageError("cannot be fitted here")
+
+    material, settings = material_of(world), Settings(trees=TREES)
+    steps: list[tuple[int, int]] = []
+    selection = trial_of(material, ["average"], settings, parted(material.graded_queries, settings))
+    selection.candidates.append(Candidate("failing", "", fail, ("average",)))
+    selection.report = lambda step, most, measure: steps.append((step, most))
+    assert set(selection.run().failed) == {"failing"}
+    assert steps[-1][0] == steps[-1][1]
+
+
+def test_judgments_are_stored_once_for_all_consensus_stages(world: World, tmp_path: Path) -> None:
+    run(world.judgments, world.features, world.gold, output=tmp_path / "out", candidates=FEW, trees=TREES)
+    saved = list((tmp_path / "out" / "stages").glob("consensus-*/judgments.parquet"))
+    assert len(saved) > 1
+    assert len({path.stat().st_ino for path in saved}) == 1
+
+
 def test_grades_of_test_queries_change_no_score_and_no_choice(world: World) -> None:
     settings = Settings(trees=TREES, linear={"n_iter": 3, "ridge": 0.1})
     names = ["majority", "gda", "linear-remap", "crowd-and-expert", "expert-only"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import warnings
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ from crowdrank.rankers.lambdamart import usual_threads
 
 MANY_LABELS = 10
 """From so many judgments of a document on, the pairwise model takes fewer partners of each."""
+JUDGMENTS_FILE = "judgments.parquet"
+"""Name of the judgments in a saved model."""
 WARNINGS_FILE = "warnings.json"
 """Name of the file with a fit's data warnings, in the folder of its stage."""
 
@@ -160,6 +163,20 @@ def _save(fitted: tuple[Aggregator, list[str]], place: Path) -> None:
     model, found = fitted
     model.save(place)
     (place / WARNINGS_FILE).write_text(json.dumps(found), encoding="utf-8")
+    _share_judgments(place / JUDGMENTS_FILE)
+
+
+def _share_judgments(saved: Path) -> None:
+    """Replace saved judgments by a hard link to equal ones of another stage, so that they are stored once."""
+    for other in saved.parent.parent.glob(f"consensus-*/{JUDGMENTS_FILE}"):
+        if other != saved and filecmp.cmp(other, saved, shallow=False):
+            link = saved.with_suffix(".link")
+            try:
+                link.hardlink_to(other)
+            except OSError:  # a file system without hard links keeps both
+                return
+            link.replace(saved)
+            return
 
 
 def _load(place: Path) -> tuple[Aggregator, list[str]]:

@@ -175,15 +175,17 @@ def _expert_grades(gold: Gold, known: Features) -> tuple[Floats, list[str]]:
 
 
 def _flat(grade: Floats, known: Features) -> list[str]:
-    """How many expert-graded queries cannot tell two rankings apart."""
+    """Return a note on expert-graded queries whose grades are all equal, which cannot compare rankings."""
     codes = ids.encode(pa.chunked_array([known.query]))[0][~np.isnan(grade)]
-    there = grade[~np.isnan(grade)]
-    lists = [there[codes == code] for code in np.unique(codes)]
-    flat = sum(bool((one == one[0]).all()) for one in lists)
+    order = np.argsort(codes, kind="stable")
+    grades, starts = grade[~np.isnan(grade)][order], np.unique(codes[order], return_index=True)[1]
+    if not len(starts):
+        return []
+    flat = int((np.minimum.reduceat(grades, starts) == np.maximum.reduceat(grades, starts)).sum())
     if not flat:
         return []
     return [
-        f"{counted(flat, 'expert-graded query')} of {len(lists):,} {'has' if flat == 1 else 'have'} one grade only, "
+        f"{counted(flat, 'expert-graded query')} of {len(starts):,} {'has' if flat == 1 else 'have'} one grade only, "
         "which tells no two rankings apart: left out, so that choice and test rest on the others. To use them, let "
         "experts grade more of their documents."
     ]

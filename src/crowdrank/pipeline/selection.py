@@ -275,6 +275,7 @@ class CandidateSelection:
 
     def _fold(self, candidate: Candidate, lesson: TrainingView, number: int) -> None:
         if candidate.name in self.outcome.failed:
+            self._count_fit()
             return
         with self._failing(candidate):
             found = np.full(len(self.material.query), np.nan)
@@ -289,6 +290,10 @@ class CandidateSelection:
             yield
         except CrowdrankError as problem:
             self.outcome.failed.setdefault(candidate.name, str(problem).rstrip("."))
+        self._count_fit()
+
+    def _count_fit(self) -> None:
+        """Count a fit that is finished or not needed, and report the progress."""
         self._done += 1
         self._tell(0.0)
 
