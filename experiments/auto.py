@@ -235,7 +235,7 @@ def elsewhere(sets: Sequence[Setting]) -> dict[str, Callable[[int], Setting]]:
         f"{one.name}, {LABELS} labels": partial(_with_few_labels, one) for one in (crowd, web)
     }
     found |= {f"dl20, {n} of each family": partial(_with_few_judges, judges, n) for n in dl20.PER_FAMILY}
-    return found | {name: partial(_simulated, name) for name in SIMULATED}
+    return found | {name: partial(simulated, name) for name in SIMULATED}
 
 
 def _with_few_labels(one: Setting, seed: int) -> Setting:
@@ -252,6 +252,7 @@ def _part(one: Setting, part: Judgments) -> Setting:
     return Setting(f"part of {one.name}", part, one.gold[there], one.measures, one.variants)
 
 
-def _simulated(name: str, seed: int) -> Setting:
+def simulated(name: str, seed: int) -> Setting:
+    """Return a simulated crowd and its true grades."""
     world = simulate(**SIMULATED[name], random_state=100 + seed)  # type: ignore[arg-type]
     return Setting(name, read_judgments(world.judgments), world.gold, SIMULATED_MEASURES, {})
