@@ -181,18 +181,18 @@ def _regret_row(name: str, measure: str, found: Outcome) -> Row:
 
 
 def _chosen(auto: Auto, what: str) -> str:
-    return next(str(row["method"]) for row in auto.choice_table.to_pylist() if what in row["chosen_for"])
+    return next(str(row["method"]) for row in auto.choice_table_.to_pylist() if what in row["chosen_for"])
 
 
 def scores_table(one: Setting, found: Outcome) -> Table:
     """The candidates with auto's scores beside their figures."""
     rows = []
-    for row in found.auto.choice_table.to_pylist():
+    for row in found.auto.choice_table_.to_pylist():
         if row["ranking"] is None or row["method"] not in found.runs:
             continue
         run: Row = {"run": row["method"], "score by rank": row["ranking"], "score by grade": row["grades"]}
         rows.append({**run, **found.runs[row["method"]]})
-    notes = (found.auto.reason_, "Scores are mean log probabilities of held-out judgments and know no gold.")
+    notes = (str(found.auto.reason_), "Scores are mean log probabilities of held-out judgments and know no gold.")
     return Table(
         f"scores-{one.name}", f"Candidates on {one.name}: scores without gold, figures with", tuple(rows), notes
     )

@@ -131,7 +131,7 @@ def _arrow(column: Any) -> pa.Array:
 
 def _states_of(model: Aggregator, table: Judgments) -> States | None:
     """The model's states with a row per assessor of the table; one it has not met answers as the crowd does."""
-    states = model._states(model.theta_)
+    states = model.answer_states()
     if states is None:
         return None
     prior, likelihood = states

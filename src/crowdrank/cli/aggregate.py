@@ -215,7 +215,7 @@ def _model_choice(model: Aggregator) -> dict[str, Any]:
     """Return the models that `auto` compared, their scores and the reason for its choice; {} for other models."""
     from crowdrank.consensus.auto import Auto
 
-    return {"choice": model.choice_table.to_pylist(), "reason": model.reason_} if isinstance(model, Auto) else {}
+    return {"choice": model.choice_table_.to_pylist(), "reason": asdict(model.reason_)} if isinstance(model, Auto) else {}
 
 
 def _print_model_choice(summary: dict[str, Any]) -> None:

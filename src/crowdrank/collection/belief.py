@@ -52,12 +52,13 @@ def tells(model: Aggregator) -> bool:
     >>> tells(crowdrank.DawidSkene().fit(votes)), tells(crowdrank.MajorityVote().fit(votes))
     (True, False)
     """
-    states = model._states(model.theta_)
+    model = model.assessor_estimator_
+    states = model.answer_states()
     return states is not None and (_on_line(model) or states[1].shape[2] == len(model.consensus_.scale))
 
 
 def _on_line(model: Aggregator) -> bool:
-    states = model._states(model.theta_)
+    states = model.answer_states()
     return bool(model.on_a_line) and states is not None and states[1].shape[2] >= N_NODES
 
 
@@ -85,7 +86,8 @@ class Belief:
     @classmethod
     def of(cls, state: State, model: Aggregator) -> Belief:
         """What `model` knows; it has to be one of how assessors answer."""
-        states = model._states(model.theta_)
+        model = model.assessor_estimator_
+        states = model.answer_states()
         if states is None or not tells(model):
             name = type(model).__name__
             raise UsageError(f"{name} does not say how assessors answer; use one of {', '.join(TELLING)}.")

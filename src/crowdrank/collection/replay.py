@@ -150,7 +150,7 @@ def refitted(model: Make, known: Judgments, before: Aggregator | None) -> Aggreg
     if before is not None and before.judgments_ is known:
         return before
     fresh = model()
-    if before is None or before._prepare(before.judgments_).scales != fresh._prepare(known).scales:
+    if before is None or before.judgments_.scales != known.scales:
         return fresh.fit(known)
     if "n_iter" in fresh.get_params():
         fresh.set_params(n_iter=min(int(fresh.n_iter), ROUNDS))
@@ -167,7 +167,7 @@ def ranked(model: Aggregator, pool: Pool) -> pd.DataFrame:
     table = model.consensus_.document_table
     relevance = table["relevance"].to_numpy()
     row = model.judgments_.positions(pool.query, pool.document)
-    middle = 0.0 if model.on_a_line else float(relevance.mean())
+    middle = float(relevance.mean()) if model.in_grades else 0.0
     return pd.DataFrame(
         {
             "query": pool.query.to_pandas(),

@@ -12,7 +12,8 @@ from crowdrank._numba import njit
 from crowdrank._saved import LARGEST, PROBABILITY
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._base import EMAggregator
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.result import discrete_rows
 from crowdrank.consensus.votes import count_votes
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
@@ -84,7 +85,7 @@ def _dirichlet_sums(
     return total["seen"], total["asked"]
 
 
-class DawidSkene(Aggregator):
+class DawidSkene(EMAggregator):
     """Expectation-maximization over true grades and the assessors' confusion matrices.
 
     Args:
@@ -97,6 +98,7 @@ class DawidSkene(Aggregator):
             1e-10 and each assessor's rows normalized over the grades that assessor used, as in crowd-kit.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: the level of `lower` and `upper`.
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"task": ["a", "a", "a", "b", "b", "b"], "worker": ["x", "y", "z"] * 2,
@@ -125,12 +127,14 @@ class DawidSkene(Aggregator):
         prior: str | float | tuple[float, float] = "learned",
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
+        grade_by: str = DEFAULT_RULE,
     ) -> None:
         self.n_iter = n_iter
         self.tol = tol
         self.prior = prior
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
+        self.grade_by = grade_by
 
     def _start(self, shard: Shard) -> Arrays:
         """The shares of the votes; an expert grade is certain."""

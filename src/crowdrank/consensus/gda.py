@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,11 @@ from crowdrank._saved import LARGEST, PROBABILITY, require_range
 from crowdrank._typing import Arrays
 from crowdrank.consensus import curves as curves_of
 from crowdrank.consensus import kernels
-from crowdrank.consensus._base import Aggregator, Table
+from crowdrank.consensus._base import EMAggregator, Table
 from crowdrank.consensus.curves import answer_curves, careful_curves
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
 from crowdrank.consensus.families import family_weights, find_families
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import (
     DIFFICULTIES,
     N_NODES,
@@ -44,7 +45,7 @@ GOLD_STEPS = 20
 """Newton steps on the gold documents alone, where the rest starts from: a crowd in reverse is seen in time."""
 
 
-class GDA(Aggregator):
+class GDA(EMAggregator):
     """P(grade g | relevance r) is proportional to alpha_g N(r; mu_g, w_g eps): Gaussians per assessor and grade.
 
     This is the paper's likelihood of single documents (eq. 1), as a softmax of lines (or parabolas) in r. Relevance is
@@ -74,6 +75,7 @@ class GDA(Aggregator):
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`), left out (`drop`), or as an answer of its
             own (`model`): a document is then either on the line or one that cannot be judged, and these sink.
         interval: the level of `lower` and `upper`.
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "a", "b", "b", "b"], "assessor": ["x", "y", "z"] * 2,
@@ -118,6 +120,7 @@ class GDA(Aggregator):
         family_correlation: float = 1.0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
+        grade_by: str = DEFAULT_RULE,
     ) -> None:
         self.n_iter = n_iter
         self.tol = tol
@@ -129,14 +132,16 @@ class GDA(Aggregator):
         self.family_correlation = family_correlation
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
+        self.grade_by = grade_by
 
-    def _fit(self, table: Any, *rest: Any) -> Self:
-        if self.families == "auto":
-            # On disk they are looked for in a sample of whole queries.
-            seen = table.sample() if isinstance(table, ShardedJudgments) else table
-            found = find_families(self._prepare(seen.with_families(None, None)))
-            table = _in_families(table, seen.assessors, found)
-        return super()._fit(table, *rest)
+    def _annotate(self, table: Table) -> Table:
+        """Return the judgments with families estimated from them, if `families` is `auto`."""
+        if self.families != "auto":
+            return table
+        # On disk, families are estimated from a sample of whole queries.
+        sample = table.sample() if isinstance(table, ShardedJudgments) else table
+        family = find_families(self._prepare(sample.with_families(None, None)))
+        return _in_families(table, sample.assessors, family)
 
     def _prepare(self, table: Table) -> Table:
         """The families as told, found or none; as an answer of its own, 'cannot judge' comes after the grades."""
@@ -346,7 +351,6 @@ class GDA(Aggregator):
             rows["lower"] = np.minimum(rows["lower"], rows["relevance"])
             rows["upper"] = np.maximum(rows["upper"], rows["relevance"])
         known = shard.gold >= 0
-        rows["grade"][known] = shard.gold[known]
         rows["p"][known] = np.eye(shard.n_grades)[shard.gold[known]]
         if self._models_unjudgeable:
             rows["unjudgeable"] = local["posterior"][:, -1]

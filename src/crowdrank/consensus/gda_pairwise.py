@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from crowdrank._saved import LARGEST, POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays
 from crowdrank.consensus import pairwise_kernels
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._base import EMAggregator
 from crowdrank.consensus.curves import careful_curves
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.information import pair_information
 from crowdrank.consensus.latent import NODES, PRIOR, softmax, use_of_answers
-from crowdrank.consensus.result import modal_grades
 from crowdrank.constraints import MAX_INTEGER, Constraints, Flag, Number, OneOf
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments.table import Judgments
@@ -49,7 +49,7 @@ CHUNK = 4096
 """So many assessors at a time where each takes much room."""
 
 
-class GDAPairwise(Aggregator):
+class GDAPairwise(EMAggregator):
     """The chance of a grade given another document's grade and the difference in relevance, for pairs within a query.
 
     p(g | g', r - r') is proportional to alpha_g N(r - r'; mu_g - mu'_g', sqrt(w w' eps eps')), with one alpha and mu
@@ -116,6 +116,7 @@ class GDAPairwise(Aggregator):
         random_state: int = 0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
+        grade_by: str = DEFAULT_RULE,
     ) -> None:
         self.n_iter = n_iter
         self.tol = tol
@@ -125,6 +126,7 @@ class GDAPairwise(Aggregator):
         self.random_state = random_state
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
+        self.grade_by = grade_by
 
     def _start(self, shard: Shard) -> Arrays:
         """Relevance from the mean grades within the query; who may be paired with whom."""
@@ -261,12 +263,11 @@ class GDAPairwise(Aggregator):
         reach = NormalDist().inv_cdf((1 + self.interval) / 2) * sd
         place = relevance + query_levels(shard, local, params)
         shares = np.stack([np.interp(place, NODES, curve) for curve in theta["typical"]], axis=1)
-        grade, known = modal_grades(shares), shard.gold >= 0
-        grade[known] = shard.gold[known]
+        known = shard.gold >= 0
         shares[known] = np.eye(shard.n_grades)[shard.gold[known]]
         rows = {"relevance": relevance, "sd": sd, "lower": relevance - reach, "upper": relevance + reach}
-        rows |= {"grade": grade, "p": shares}
-        return {**rows, "difficulty": np.exp(local["hardness"])} if self.difficulty else rows
+        rows |= {"p": shares, **({"difficulty": np.exp(local["hardness"])} if self.difficulty else {})}
+        return rows
 
     def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Points of the latent line, for documents of middling difficulty."""
@@ -295,7 +296,7 @@ class GDAPairwise(Aggregator):
         n_grades = theta["of_scale"][scale_of]
         return n_grades if name == "n_grades" else prior(n_grades, theta["params"].shape[1] // 2)[0]
 
-    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def _adopt(self, init: EMAggregator, table: Judgments) -> Arrays | None:
         """Other judgments have another posterior: the search begins anew from the parameters."""
         theta = super()._adopt(init, table)
         return None if theta is None else {**theta, **search_from(theta["params"])}

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._base import EMAggregator
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.result import discrete_rows
 from crowdrank.constraints import Constraints, Number
 from crowdrank.engine.shards import Shard
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class GLAD(Aggregator):
+class GLAD(EMAggregator):
     """P(right) = sigma(ability * exp(beta)), wrong answers alike; ability and beta have normal priors of mean 1.
 
     The maximization climbs a quadratic bound of the logistic terms, in closed form for the abilities: no iteration
@@ -30,6 +31,7 @@ class GLAD(Aggregator):
         ability_sd: the standard deviation of the abilities' prior; infinite for none.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: the level of `lower` and `upper`.
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"task": ["a", "a", "a", "b", "b", "b"], "worker": ["x", "y", "z"] * 2,
@@ -51,12 +53,14 @@ class GLAD(Aggregator):
         ability_sd: float = 1.0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
+        grade_by: str = DEFAULT_RULE,
     ) -> None:
         self.n_iter = n_iter
         self.tol = tol
         self.ability_sd = ability_sd
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
+        self.grade_by = grade_by
 
     def _start(self, shard: Shard) -> Arrays:
         """Nothing is known."""

@@ -1,4 +1,4 @@
-"""Tables that show what a fitted model believes: posteriors of documents, and answers of assessors by relevance."""
+"""Tables of a fitted model: posteriors of documents, and probabilities of assessors' grades by relevance."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
 
 if TYPE_CHECKING:
-    from crowdrank.consensus._base import Aggregator
+    from crowdrank.consensus._base import EMAggregator
 
 
-def posterior_table(model: Aggregator, judgments: Any = None) -> pa.Table:
+def posterior_table(model: EMAggregator, judgments: Any = None) -> pa.Table:
     """Return one row per document with P(node) on the latent scale, or P(grade)."""
     if not model.on_nodes:
         consensus = model.infer(judgments)
@@ -30,7 +30,7 @@ def posterior_table(model: Aggregator, judgments: Any = None) -> pa.Table:
     return pa.table({**item_ids(prepared), **columns})
 
 
-def grade_curves(model: Aggregator, assessor: Any = None) -> pa.Table:
+def grade_curves(model: EMAggregator, assessor: Any = None) -> pa.Table:
     """Return one row per assessor and state of a document, with the probability of each grade.
 
     Raises:

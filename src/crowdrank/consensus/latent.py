@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
-from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.shards import Shard
 
 N_NODES = 21
@@ -140,7 +139,6 @@ def rows_on_nodes(posterior: NDArray[np.float64], typical: NDArray[np.float64], 
         "sd": np.sqrt(spread),
         "lower": np.minimum(lower, relevance),
         "upper": np.maximum(upper, relevance),
-        "grade": modal_grades(shares),
         "p": shares,
     }
 

@@ -22,13 +22,13 @@ from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
-    from crowdrank.consensus._base import Aggregator
+    from crowdrank.consensus._base import EMAggregator
 
 EXAMPLE_ASSESSORS = 509
 """Number of assessors of the example that saved parameters are compared with; no other axis is as long."""
 
 
-def write_model(model: Aggregator, folder: Path) -> None:
+def write_model(model: EMAggregator, folder: Path) -> None:
     """Write the parameters, results and data of a fitted model; judgments on disk are refused."""
     judgments = as_judgments(model.judgments_)
     pq.write_table(model.consensus_.document_table, folder / "documents.parquet")
@@ -39,7 +39,7 @@ def write_model(model: Aggregator, folder: Path) -> None:
         storage.save(model.gold_.as_judgments(), folder / "gold.parquet")
 
 
-def read_data(model: Aggregator, folder: Path, fields: Fields, files: Iterable[str]) -> None:
+def read_data(model: EMAggregator, folder: Path, fields: Fields, files: Iterable[str]) -> None:
     """Read the history, the judgments and the expert grades of a saved model."""
     model.history_, model.converged_ = fields.numbers("history"), fields.flag("converged")
     model.n_iter_ = len(model.history_)
@@ -53,7 +53,7 @@ def _read_gold(path: Path) -> Gold:
     return Gold.of(judged)
 
 
-def read_results(model: Aggregator, folder: Path) -> None:
+def read_results(model: EMAggregator, folder: Path) -> None:
     """Read the parameters and the consensus of a saved model, and check them against its judgments."""
     prepared = model._prepare(model.judgments_)
     model.theta_, (theta, statistics) = read_arrays(folder / "theta.parquet"), example(model, prepared.scales)
@@ -68,7 +68,7 @@ def read_results(model: Aggregator, folder: Path) -> None:
     require(not missing, f"assessors.parquet has no column {min(missing, default='')}")
 
 
-def check_theta(model: Aggregator, theta: Arrays, made: Arrays, n_assessors: int) -> None:
+def check_theta(model: EMAggregator, theta: Arrays, made: Arrays, n_assessors: int) -> None:
     """Raise ValueError unless parameters have the names, types and shapes of an example and values in range."""
     require(set(theta) == set(made), "the parameters are not those of the model")
     for name, known in made.items():
@@ -77,7 +77,7 @@ def check_theta(model: Aggregator, theta: Arrays, made: Arrays, n_assessors: int
         require_range(name, theta[name], *model.theta_ranges.get(name, (-LARGEST, LARGEST)))
 
 
-def example(model: Aggregator, scales: tuple[Scale, ...]) -> tuple[Arrays, Arrays]:
+def example(model: EMAggregator, scales: tuple[Scale, ...]) -> tuple[Arrays, Arrays]:
     """Return parameters and statistics of a model on a few synthetic judgments with these scales.
 
     The number of assessors differs from every other size, so that shapes show which axes are the assessors.

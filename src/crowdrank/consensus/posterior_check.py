@@ -54,6 +54,7 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
     >>> found.log_score > found.chance_log_score
     True
     """
+    model = model.assessor_estimator_
     if model._states(model.theta_) is None:
         raise UsageError(f"{type(model).__name__} says nothing of single answers, so nothing can be checked.")
     prepared = model._prepare(judgments)

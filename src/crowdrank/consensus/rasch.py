@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from crowdrank._numba import njit
 from crowdrank._saved import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._base import EMAggregator
 from crowdrank.consensus.curves import careful_curves
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.kernels import SMALL
 from crowdrank.consensus.latent import (
     DIFFICULTIES,
@@ -40,7 +41,7 @@ UNREACHED = 1e3
 """The threshold of a grade that an assessor's scale does not have."""
 
 
-class Rasch(Aggregator):
+class Rasch(EMAggregator):
     """P(grade g | relevance r) is proportional to exp(sum of (r - threshold_h) over h = 1..g), thresholds per assessor.
 
     Slopes are 1, so assessors differ in how strict they are but not in how reliable: what one answer tells is the
@@ -55,6 +56,7 @@ class Rasch(Aggregator):
             the column `difficulty` then shows its mean, and higher is harder.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: the level of `lower` and `upper`.
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "a", "b", "b", "b"], "assessor": ["x", "y", "z"] * 2,
@@ -88,12 +90,14 @@ class Rasch(Aggregator):
         difficulty: bool = False,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
+        grade_by: str = DEFAULT_RULE,
     ) -> None:
         self.n_iter = n_iter
         self.tol = tol
         self.difficulty = difficulty
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
+        self.grade_by = grade_by
 
     def _difficulties(self) -> NDArray[np.float64]:
         return DIFFICULTIES if self.difficulty else np.ones(1)
@@ -185,7 +189,6 @@ class Rasch(Aggregator):
         """Relevance and its spread on the latent line; grades as a typical careful assessor would give them."""
         rows = rows_on_nodes(self._line_posterior(local), theta["typical"], self.interval)
         known = shard.gold >= 0
-        rows["grade"][known] = shard.gold[known]
         rows["p"][known] = np.eye(shard.n_grades)[shard.gold[known]]
         return (
             {**rows, "difficulty": self._split(local).sum(axis=2) @ self._difficulties()} if self.difficulty else rows
@@ -223,7 +226,7 @@ class Rasch(Aggregator):
         """What the prior says."""
         return scale_of if name == "scale_of" else theta["mean"][scale_of]
 
-    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def _adopt(self, init: EMAggregator, table: Judgments) -> Arrays | None:
         """The curves are drawn anew: the other model may have been without difficulties."""
         theta = super()._adopt(init, table)
         if theta is not None:

@@ -13,16 +13,16 @@ from scipy.stats import norm
 from crowdrank._numba import njit
 from crowdrank._saved import PROBABILITY
 from crowdrank._typing import Arrays
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._base import EMAggregator
 from crowdrank.consensus.gold_accuracy import count_gold_agreements
-from crowdrank.consensus.result import modal_grades
+from crowdrank.consensus.grade_rules import DEFAULT_RULE, choose_grades
 from crowdrank.engine.shards import Shard
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class _Vote(Aggregator):
+class _Vote(EMAggregator):
     """What votes share: the counts of grades per item, and how often each assessor agrees with the outcome.
 
     `sd` is the standard error of the item's mean grade, its votes smoothed by one vote spread as the whole crowd
@@ -43,8 +43,8 @@ class _Vote(Aggregator):
         """The relevance of each item from its votes (n_items, n_grades) and the values of the grades."""
 
     def voted(self, votes: NDArray[np.float64]) -> NDArray[np.int8]:
-        """The grade of each item, as a code."""
-        return modal_grades(votes / votes.sum(axis=1, keepdims=True))
+        """Return the grade of each item, as a code."""
+        return choose_grades(votes / votes.sum(axis=1, keepdims=True), self.grade_by)
 
     def _start(self, shard: Shard) -> Arrays:
         """Count the votes; an expert grade overrules them."""
@@ -84,7 +84,6 @@ class _Vote(Aggregator):
             "sd": sd,
             "lower": np.maximum(relevance - reach, values[0]),
             "upper": np.minimum(relevance + reach, values[-1]),
-            "grade": self.voted(votes),
             "p": votes / votes.sum(axis=1, keepdims=True),
         }
 
@@ -102,6 +101,8 @@ class MajorityVote(_Vote):
     {'a': 1, 'b': 0}
     """
 
+    grade_by: ClassVar[str] = "mode"  # type: ignore[misc]
+
     @property
     def skills_(self) -> pd.Series[Any]:
         """How often each assessor agrees with the majority, by crowd-kit's name."""
@@ -113,7 +114,7 @@ class MajorityVote(_Vote):
 
 
 class Average(_Vote):
-    """The mean grade. Its `grade` is the grade nearest to the mean.
+    """The mean grade.
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a"], "assessor": ["x", "y"], "grade": [0, 1]})
@@ -121,11 +122,11 @@ class Average(_Vote):
     [0.5]
     """
 
-    def voted(self, votes: NDArray[np.float64]) -> NDArray[np.int8]:
-        """The grade nearest to the mean, in places; half-way the higher."""
-        places = np.arange(votes.shape[1])
-        nearest: NDArray[np.int8] = np.floor(votes @ places / votes.sum(axis=1) + 0.5).astype(np.int8)
-        return nearest
+    _label_rule: ClassVar[str] = "mean"
+
+    def __init__(self, *, unjudgeable_as: str = "lowest", interval: float = 0.95, grade_by: str = DEFAULT_RULE) -> None:
+        super().__init__(unjudgeable_as=unjudgeable_as, interval=interval)
+        self.grade_by = grade_by
 
     def relevance(self, votes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean of the values."""
@@ -163,10 +164,8 @@ class Highest(_Vote):
     [2]
     """
 
-    def voted(self, votes: NDArray[np.float64]) -> NDArray[np.int8]:
-        """The highest grade with a vote."""
-        highest: NDArray[np.int8] = (votes.shape[1] - 1 - (votes[:, ::-1] > 0).argmax(axis=1)).astype(np.int8)
-        return highest
+    grade_by: ClassVar[str] = "highest"  # type: ignore[misc]
+    _label_rule: ClassVar[str] = "highest"
 
     def relevance(self, votes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The value of the highest grade."""

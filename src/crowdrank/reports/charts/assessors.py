@@ -174,7 +174,7 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
         parts.append(long.assign(assessor=name, grade=long["grade"].str[1:]))
     told = pd.concat(parts)
     grades = list(dict.fromkeys(told["grade"]))
-    on_a_line = model.assessing.on_a_line
+    on_a_line = model.assessor_estimator_.on_a_line
     x_title = "relevance (standard deviations)" if on_a_line else "grade of the document"
     lines = (
         alt.Chart(told)
