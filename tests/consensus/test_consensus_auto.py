@@ -104,9 +104,7 @@ def test_results_are_those_of_the_chosen_models() -> None:
     world = simulate(queries=30, documents=10, random_state=5)
     model = Auto(candidates=FAST, interval=0.5).fit(world.judgments)
     documents = model.consensus_.documents
-    by_rank, by_grade = (
-        one.consensus_.documents for one in (model.ranking_estimator_, model.grade_estimator_)
-    )
+    by_rank, by_grade = (one.consensus_.documents for one in (model.ranking_estimator_, model.grade_estimator_))
     assert documents[["relevance", "sd", "lower", "upper"]].equals(by_rank[["relevance", "sd", "lower", "upper"]])
     assert documents[["grade", "p0", "p4"]].equals(by_grade[["grade", "p0", "p4"]])
     assert model.ranking_estimator_.interval == 0.5

@@ -1,4 +1,4 @@
-"""What models are given: judgments and experts' grades in any form that is taken."""
+"""Convert judgments and expert grades from any accepted form to the form that models use."""
 
 from __future__ import annotations
 
@@ -16,22 +16,29 @@ from crowdrank.judgments.table import Judgments
 
 
 def as_judgments(judgments: Any, known: Judgments | None = None) -> Judgments:
-    """`Judgments` as they are; a path or a DataFrame is read, its labels as those `known` before."""
+    """Return judgments as `Judgments`; read a path or a DataFrame, on the scale of the `known` judgments if given."""
     if isinstance(judgments, Judgments):
         return judgments
     if isinstance(judgments, ShardedJudgments):
-        raise UsageError("These judgments are on disk, in shards; this needs judgments in memory: see read_judgments.")
+        problem = "These judgments are on disk, and this needs judgments in memory"
+        raise UsageError(problem, fix="read them with read_judgments", kind="on-disk")
     if crowdkit.is_task_frame(judgments):
         return crowdkit.read_tasks(judgments, known)
-    if known is None or len(known.scales) > 1:
-        return read_judgments(judgments)
-    # Names have no order of their own; whole numbers may grow the scale.
-    grades = None if known.scale.numeric else known.scale.names
-    return read_judgments(judgments, grades=grades, unjudgeable=known.unjudgeable or None)
+    return read_judgments(judgments, **({} if known is None else scale_options(known)))
+
+
+def scale_options(known: Judgments) -> dict[str, Any]:
+    """Return options of `read_judgments` for further judgments on the scale of known ones.
+
+    Named grades keep their order; a scale of whole numbers may grow.
+    """
+    if len(known.scales) > 1:
+        return {}
+    return {"grades": None if known.scale.numeric else known.scale.names, "unjudgeable": known.unjudgeable or None}
 
 
 def as_gold(gold: Any, judgments: Judgments) -> Gold | None:
-    """`Gold` as it is; a path, a DataFrame or a Series of labels indexed by task is read."""
+    """Return expert grades as `Gold`; read a path, a DataFrame or a Series of labels indexed by task."""
     if gold is None or isinstance(gold, Gold):
         return gold
     if hasattr(gold, "index") and hasattr(gold, "to_frame"):
@@ -40,7 +47,7 @@ def as_gold(gold: Any, judgments: Judgments) -> Gold | None:
 
 
 def gold_of(gold: Gold, judgments: Judgments | ShardedJudgments) -> NDArray[np.int8] | ShardGold:
-    """The expert grades of the judgments' items, as codes; there must be one."""
+    """Return the codes of the expert grades of the judgments' items; raise InputError if there are none."""
     found: NDArray[np.int8] | ShardGold
     if isinstance(judgments, ShardedJudgments):
         found = gold.for_shards(judgments)
@@ -50,6 +57,8 @@ def gold_of(gold: Gold, judgments: Judgments | ShardedJudgments) -> NDArray[np.i
         none = bool((found < 0).all())
     if none:
         raise InputError(
-            "no expert grade is of a judged document", fix="check that both name queries and documents alike"
+            "no judged document has an expert grade",
+            fix="check that both use the same ids of queries and documents",
+            kind="no-expert-grades",
         )
     return found
