@@ -52,7 +52,7 @@ def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = S
 
 def summary_table(tables: Sequence[Table]) -> Table:
     """Return one row per data set: each rule's mean absolute error averaged over methods, and its excess."""
-    rows = [{"run": table.name.removeprefix("rules-"), **_mean_errors(table)} for table in tables]
+    rows: list[Row] = [{"run": table.name.removeprefix("rules-"), **_mean_errors(table)} for table in tables]
     excess = {rule: max(row[rule] - row["best"] for row in rows) for rule in GRADE_RULES}
     near = [rule for rule, largest in excess.items() if largest <= NEAR]
     last: Row = {"run": "largest excess over the best", **excess, "best": float("nan")}

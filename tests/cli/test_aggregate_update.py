@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from crowdrank import Aggregator, simulate
+from crowdrank.consensus._base import ROUNDS
 from terminal import crowdrank
 
 
@@ -28,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("rounds", [(), ("--rounds", 0), ("--rounds", 2)])
 def test_the_model_is_updated_in_place(folder: Path, rounds: tuple[object, ...]) -> None:
     expected = Aggregator.load(folder / "model")
-    expected.add(folder / "new.csv", **({"rounds": int(str(rounds[1]))} if rounds else {}))
+    expected.add(folder / "new.csv", rounds=int(str(rounds[1])) if rounds else ROUNDS)
     words = ("aggregate", "--update", "model", "new.csv", *rounds, "-o", "out.csv", "--json")
     done = crowdrank(*words, cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ def test_the_last_step_is_what_the_fit_says(method: str) -> None:
     world = simulate(queries=8, documents=6, labels=5, random_state=2)
     judgments = read_judgments(world.judgments)
     model = get_aggregator(method).fit(judgments)
-    if model.locality == "query":
+    if model.assessor_estimator_.locality == "query":
         pytest.skip("a model of pairs knows a document only among others")
     steps = trace(model, judgments, "1-2")
     fitted = model.consensus_.documents.set_index("document").loc["1-2"]

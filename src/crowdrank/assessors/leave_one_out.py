@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._typing import Floats
-from crowdrank.consensus.result import modal_grades
+from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
 States = tuple[Floats, Floats]  # prior (n_states,), likelihood (n_assessors, n_answers, n_states)
@@ -76,7 +76,7 @@ def leave_one_out_consensus(judgments: Judgments, states: States | None = None) 
         shares = beliefs @ typical.T
         alone = count == 0
         expected[rows] = np.where(alone, np.nan, shares @ np.arange(n_grades))
-        grade[rows] = np.where(alone, UNJUDGEABLE, modal_grades(shares))
+        grade[rows] = np.where(alone, UNJUDGEABLE, choose_grades(shares, "mode"))
     return LeaveOneOutConsensus(expected, grade)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from crowdrank.collection.schemes import Scheme, good_labels
-from crowdrank.consensus.result import modal_grades
+from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.judgments.table import Judgments
 
 
@@ -93,4 +93,4 @@ def _learned(scheme: Scheme, sampled: Judgments) -> tuple[Any, Any]:
         return values[np.maximum.reduceat(table.grade, table.offsets[:-1])], np.ones(table.n_items)
     votes = np.zeros((table.n_items, len(values)))
     np.add.at(votes, (item, table.grade), 1.0)
-    return values[modal_grades(votes / votes.sum(axis=1, keepdims=True))], np.ones(table.n_items)
+    return values[choose_grades(votes / votes.sum(axis=1, keepdims=True), "mode")], np.ones(table.n_items)

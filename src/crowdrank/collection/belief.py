@@ -19,7 +19,7 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.collection import kernels
 from crowdrank.collection.base import State
 from crowdrank.collection.pool import Roster, find_pairs
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._base import Aggregator, EMAggregator
 from crowdrank.consensus.information import entropy
 from crowdrank.consensus.latent import N_NODES, NODES, gold_curves
 from crowdrank.errors import UsageError
@@ -52,12 +52,13 @@ def tells(model: Aggregator) -> bool:
     >>> tells(crowdrank.DawidSkene().fit(votes)), tells(crowdrank.MajorityVote().fit(votes))
     (True, False)
     """
-    model = model.assessor_estimator_
     states = model.answer_states()
-    return states is not None and (_on_line(model) or states[1].shape[2] == len(model.consensus_.scale))
+    return states is not None and (
+        _on_line(model.assessor_estimator_) or states[1].shape[2] == len(model.consensus_.scale)
+    )
 
 
-def _on_line(model: Aggregator) -> bool:
+def _on_line(model: EMAggregator) -> bool:
     states = model.answer_states()
     return bool(model.on_a_line) and states is not None and states[1].shape[2] >= N_NODES
 
@@ -77,7 +78,7 @@ class Belief:
     """
 
     state: State
-    model: Aggregator
+    model: EMAggregator
     row: Integers  # (n_pairs,) in the consensus' table of documents, or -1
     prior: Floats  # (n_states,)
     likelihood: Floats  # (n_assessors, n_answers, n_states), of the model's assessors
@@ -86,12 +87,12 @@ class Belief:
     @classmethod
     def of(cls, state: State, model: Aggregator) -> Belief:
         """What `model` knows; it has to be one of how assessors answer."""
-        model = model.assessor_estimator_
-        states = model.answer_states()
+        estimator = model.assessor_estimator_
+        states = estimator.answer_states()
         if states is None or not tells(model):
             name = type(model).__name__
             raise UsageError(f"{name} does not say how assessors answer; use one of {', '.join(TELLING)}.")
-        return cls(state, model, _rows(state, model), states[0], states[1], _on_line(model))
+        return cls(state, estimator, _rows(state, estimator), states[0], states[1], _on_line(estimator))
 
     def posterior(self, pair: Integers) -> Floats:
         """The probability of each state: (n, n_states)."""

@@ -152,8 +152,8 @@ def refitted(model: Make, known: Judgments, before: Aggregator | None) -> Aggreg
     fresh = model()
     if before is None or before.judgments_.scales != known.scales:
         return fresh.fit(known)
-    if "n_iter" in fresh.get_params():
-        fresh.set_params(n_iter=min(int(fresh.n_iter), ROUNDS))
+    if "n_iter" in (parameters := fresh.get_params()):
+        fresh.set_params(n_iter=min(int(parameters["n_iter"]), ROUNDS))
     return fresh.fit(known, init=before)
 
 

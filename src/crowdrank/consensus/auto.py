@@ -283,12 +283,14 @@ class Auto(Aggregator):
         if options.checkpoint is not None:
             fix = "fit the method of your choice with a checkpoint"
             raise UsageError("is not available for Auto, which makes many short fits", parameter="checkpoint", fix=fix)
-        on_disk = isinstance(judgments, ShardedJudgments)
-        sample: Any = (judgments.sample() if on_disk else judgments).on_one_scale()  # of whole queries
+        table: Any = judgments
+        sample: Any = judgments
+        if isinstance(judgments, ShardedJudgments):
+            table, sample = replace(judgments, output=None), judgments.sample()
+        sample = sample.on_one_scale()
         sample = sample.with_unjudgeable("drop") if self.unjudgeable_as == "drop" else sample
         with reporting(options.progress, type(self).__name__) as report:
             choice, usable = self._choose(sample, options.engine, report)
-        table = replace(judgments, output=None) if on_disk else judgments
         bar = replace(options, progress=options.progress is True)
         chosen = {
             name: self._build(usable[name])._fit(table, gold, self._start_of(init, name, usable), bar)

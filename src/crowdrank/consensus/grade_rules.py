@@ -25,7 +25,8 @@ def choose_grades(shares: NDArray[np.float64], rule: str) -> NDArray[np.int8]:
     {'median': [1, 1], 'mode': [0, 1], 'mean': [2, 1]}
     """
     if rule == "highest":
-        return (shares.shape[1] - 1 - (shares[:, ::-1] > 0).argmax(axis=1)).astype(np.int8)
+        highest: NDArray[np.int8] = (shares.shape[1] - 1 - (shares[:, ::-1] > 0).argmax(axis=1)).astype(np.int8)
+        return highest
     codes = np.arange(shares.shape[1])
     distance = np.abs(codes[:, None] - codes)
     loss = {"mode": distance > 0, "median": distance, "mean": distance**2}[rule]
