@@ -204,7 +204,7 @@ def test_the_average_is_used_if_no_document_was_judged_twice(keep: Any) -> None:
     frame = keep(simulate(queries=10, random_state=2).judgments[["query", "document", "assessor", "grade"]])
     model = Auto().fit(frame)
     assert chosen(model) == {"average": "ranking and grades"}
-    assert model.reason_ == ChoiceReason("average", "average", n_folds=0)
+    assert model.reason_ == ChoiceReason("average", "average")
 
 
 def test_without_pairs_of_documents_grades_decide() -> None:
@@ -214,7 +214,7 @@ def test_without_pairs_of_documents_grades_decide() -> None:
     assert list(chosen(model).values()) == ["ranking and grades"]
     assert not model.reason_.ranked
     assert model.choice_["ranking"].isna().all()
-    assert "too few pairs of documents to compare rankings" in str(model.reason_)
+    assert "too few queries or pairs of documents to compare rankings" in str(model.reason_)
 
 
 def test_folds_are_compared_if_assessors_have_one_document_per_query() -> None:
@@ -325,7 +325,9 @@ def test_pairs_are_scored_by_the_other_folds() -> None:
     right = [(2 * 4 + 9 + 0.5) / (2 * 7 + 9 + 1), (5 + 0.5) / (6 + 1)]  # learned from fold 1, from fold 0
     gained = 5 * np.log(right[0]) + np.log(1 - right[0]) + 2 * np.log(0.5)
     gained += (2 * 4 + 9) * np.log(right[1]) + 2 * 3 * np.log(1 - right[1]) + (2 * 1 + 1) * np.log(0.5)
-    assert scoring.score_pairs(pairs, fold, weight) == pytest.approx(gained / (8 + 2 * 8 + 10))
+    score, by_fold = scoring.score_pairs(pairs, fold, weight)
+    assert score == pytest.approx(gained / (8 + 2 * 8 + 10))
+    assert by_fold @ [8, 2 * 8 + 10] == pytest.approx(gained)
 
 
 def test_grades_are_taken_by_their_word() -> None:
@@ -334,7 +336,9 @@ def test_grades_are_taken_by_their_word() -> None:
     answer = np.where(rng.random(2000) < 0.7, truth, rng.integers(0, 4, 2000))
     shifted, noisy = np.minimum(truth + 1, 3), np.where(rng.random(2000) < 0.2, rng.integers(0, 4, 2000), truth)
     score = {
-        name: scoring.score_grades(scoring.answer_counts(assessor, answer, grade, 20, 4), np.ones(20))
+        name: scoring.score_grades(
+            scoring.answer_counts(assessor, answer, grade, 20, 4), np.arange(20) % 2, np.ones(20)
+        )[0]
         for name, grade in {"true": truth, "noisy": noisy, "a step too high": shifted, "none": 0 * truth}.items()
     }
     assert score["true"] > score["noisy"] > score["a step too high"]

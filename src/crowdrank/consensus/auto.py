@@ -21,7 +21,7 @@ from crowdrank.consensus._base import Aggregator, EMAggregator
 from crowdrank.consensus.assembly import join_consensus
 from crowdrank.consensus.em_loop import FitOptions
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
-from crowdrank.consensus.held_out import MIN_JUDGMENTS, HeldOutFolds, Scores
+from crowdrank.consensus.held_out import MIN_JUDGMENTS, HeldOutFolds, Score, Scores
 from crowdrank.consensus.result import Consensus
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.engine.base import Engine
@@ -35,6 +35,7 @@ DEFAULT_WITHOUT_OVERLAP = "average"
 """Method for judgments without a document that was judged twice."""
 TOLERANCE = 1e-9
 """Scores closer than this are tied, and the simpler candidate is chosen."""
+PURPOSES = ("ranking", "grades")
 
 
 @dataclass(frozen=True)
@@ -98,30 +99,35 @@ class ChoiceReason:
     Attributes:
         ranking: candidate chosen for the ranking.
         grades: candidate chosen for the grades.
-        next_ranking: candidate with the second best ranking, if candidates were compared by it.
-        next_grades: candidate with the second best grades, if candidates were compared.
+        other_ranking: the candidate with the best score of its ranking among the others, if rankings were compared.
+        other_grades: the candidate with the best score of its grades among the others, if candidates were compared.
+        best_ranking: whether the chosen ranking has the best score; otherwise it is the default, and no other is
+            significantly better.
+        best_grades: the same for the grades.
         n_candidates: number of candidates that were compared; 0 if there were too few judgments to compare.
         n_judgments: number of held-out judgments on documents that others judged too.
         n_folds: number of folds.
         unit: unit that was held out as a whole: `assessor` or `family`.
-        ranked: whether there were enough pairs of documents to compare rankings.
+        ranked: whether there were enough queries and pairs of documents to compare rankings.
 
-    >>> print(ChoiceReason("gda", "dawid-skene", "rasch", "gda", 9, 1200, 5, "assessor", True))
-    gda predicts best which documents held-out assessors prefer (next: rasch), and dawid-skene which grades they give
-    (next: gda). The comparison of 9 candidates used 1,200 judgments in 5 folds of whole assessors, and no expert
-    grades.
+    >>> print(ChoiceReason("gda", "dawid-skene", "rasch", "gda", n_candidates=9, n_judgments=1200, n_folds=5))
+    gda predicts best which documents held-out assessors prefer (next: rasch), and dawid-skene predicts best which
+    grades they give (next: gda). The comparison of 9 candidates used 1,200 judgments in 5 folds of whole assessors, and
+    no expert grades.
 
     """
 
     ranking: str
     grades: str
-    next_ranking: str = ""
-    next_grades: str = ""
+    other_ranking: str = ""
+    other_grades: str = ""
+    best_ranking: bool = True
+    best_grades: bool = True
     n_candidates: int = 0
     n_judgments: int = 0
     n_folds: int = 0
     unit: str = "assessor"
-    ranked: bool = False
+    ranked: bool = True
 
     def __str__(self) -> str:
         units = {"assessor": "assessors", "family": "families"}[self.unit]
@@ -130,18 +136,24 @@ class ChoiceReason:
                 f"{self.ranking} is the default for these judgments. Candidates are compared from {MIN_JUDGMENTS} "
                 f"judgments on documents that other {units} judged too, and there are {self.n_judgments:,}."
             )
-        by_rank, by_grade = (f" (next: {name})" if name else "" for name in (self.next_ranking, self.next_grades))
+        prefer, give = "which documents held-out assessors prefer", "which grades they give"
+        if not self.ranked:
+            give = "which grades held-out assessors give"
+        by_grade = self._clause(self.grades, self.other_grades, self.best_grades, give)
         if self.ranked:
-            winner = "" if self.ranking == self.grades else f", and {self.grades}"
-            won = f"{self.ranking} predicts best which documents held-out assessors prefer{by_rank}"
-            won += f"{winner or ' and'} which grades they give{by_grade}"
+            clauses = f"{self._clause(self.ranking, self.other_ranking, self.best_ranking, prefer)}, and {by_grade}"
         else:
-            won = f"{self.grades} predicts best which grades held-out assessors give{by_grade}, and there are too few "
-            won += "pairs of documents to compare rankings"
+            clauses = f"{by_grade}, and there are too few queries or pairs of documents to compare rankings"
         return (
-            f"{won}. The comparison of {counted(self.n_candidates, 'candidate')} used "
+            f"{clauses}. The comparison of {counted(self.n_candidates, 'candidate')} used "
             f"{counted(self.n_judgments, 'judgment')} in {self.n_folds} folds of whole {units}, and no expert grades."
         )
+
+    @staticmethod
+    def _clause(chosen: str, other: str, is_best: bool, what: str) -> str:
+        if is_best:
+            return f"{chosen} predicts best {what}{f' (next: {other})' if other else ''}"
+        return f"{chosen} is the default and {other} does not predict significantly better {what}"
 
 
 class Auto(Aggregator):
@@ -151,7 +163,9 @@ class Auto(Aggregator):
     copies of an assessor cannot predict each other. Each candidate is fitted to the other folds. Its ranking is scored
     by the log probability of which of two documents of a query a held-out assessor prefers, given how far apart they
     are ranked; its grades by that of an assessor's answer, given the grade of the document (`scoring.py`). All
-    families have the same weight.
+    families have the same weight. The candidate with the best score is chosen, unless `gda`, the default, is a
+    candidate and the best one is not significantly better (two standard errors of the difference over folds). If the
+    judgments have one query only, the model for the grades is used for the ranking too.
 
     The chosen models are then fitted to all judgments: relevance, sd, lower and upper come from one, grade and P(grade)
     from the other. Parameters of assessors come from the model for the ranking, or, if that has none, from the model
@@ -247,7 +261,7 @@ class Auto(Aggregator):
             except (InputError, UsageError) as problem:
                 notes[candidate.name] = f"left out: {problem}"
                 continue
-            report(len(scores), len(usable), scores[candidate.name].ranking)
+            report(len(scores), len(usable), scores[candidate.name].ranking.mean)
         if not folds.is_sufficient:
             default = self._first_that_fits(usable, notes, judgments, engine)
             report(1, 1, float("nan"))
@@ -391,26 +405,35 @@ class Choice:
 
     def history(self) -> list[float]:
         """Return the score of each candidate's ranking."""
-        return [one.ranking for one in self.scores.values()] or [float("nan")]
+        return [one.ranking.mean for one in self.scores.values()] or [float("nan")]
 
     def table(self) -> pa.Table:
         """Return one row per candidate: its scores and what it was chosen for, or why it was left out."""
         rows = []
         for name, note in self.notes.items():
-            purposes = {"ranking": self.by_rank[0], "grades": self.by_grade[0]}
+            purposes = dict(zip(PURPOSES, (self.by_rank[0], self.by_grade[0]), strict=True))
             chosen_for = " and ".join(purpose for purpose, chosen in purposes.items() if chosen == name)
-            scores = asdict(self.scores[name]) if name in self.scores else {}
-            rows.append({"method": name, **scores, "chosen_for": chosen_for, "note": note})
+            row: dict[str, Any] = {"method": name, "chosen_for": chosen_for, "note": note}
+            if name in self.scores:
+                row |= {"ranking": self.scores[name].ranking.mean, "grades": self.scores[name].grades.mean}
+            rows.append(row)
         return pa.Table.from_pylist(rows, schema=CHOICE_SCHEMA)
 
     def reason(self) -> ChoiceReason:
         """Return why the first candidates were chosen."""
-        ranked = bool(self.scores) and self.folds.has_pairs
+        if not self.scores:
+            return ChoiceReason(
+                self.by_rank[0], self.by_grade[0], n_judgments=self.folds.n_judgments, unit=self.folds.unit
+            )
+        ranking, grades = ({name: getattr(one, kind).mean for name, one in self.scores.items()} for kind in PURPOSES)
+        ranked = self.folds.has_pairs
         return ChoiceReason(
             self.by_rank[0],
             self.by_grade[0],
             self.by_rank[1] if ranked and len(self.by_rank) > 1 else "",
             self.by_grade[1] if len(self.by_grade) > 1 else "",
+            not ranked or ranking[self.by_rank[0]] >= max(ranking.values()) - TOLERANCE,
+            grades[self.by_grade[0]] >= max(grades.values()) - TOLERANCE,
             len(self.scores),
             self.folds.n_judgments,
             len(self.folds.folds),
@@ -419,17 +442,22 @@ class Choice:
         )
 
 
-def best_first(scores: Mapping[str, float]) -> list[str]:
-    """Return the names by falling score; tied names keep their order.
+def best_first(scores: Mapping[str, Score]) -> list[str]:
+    """Return the names by falling score, tied names in their order.
 
-    >>> best_first({"a": -2.0, "b": -1.0, "c": -1.0 + 1e-12})
-    ['b', 'c', 'a']
+    The default method is first if no other is significantly better.
+
+    >>> scores = {name: Score(mean, mean + np.array([-0.1, 0.1])) for name, mean in (("bwa", -2.0), ("rasch", -1.0))}
+    >>> best_first(scores), best_first({**scores, "gda": Score(-1.1, np.array([-1.0, -1.2]))})
+    (['rasch', 'bwa'], ['gda', 'rasch', 'bwa'])
     """
     order, remaining = [], list(scores)
     while remaining:
-        best = max(scores[name] for name in remaining)
-        order.append(next(name for name in remaining if scores[name] >= best - TOLERANCE))
+        best = max(scores[name].mean for name in remaining)
+        order.append(next(name for name in remaining if scores[name].mean >= best - TOLERANCE))
         remaining.remove(order[-1])
+    if DEFAULT_METHOD in scores and not scores[order[0]].is_significantly_above(scores[DEFAULT_METHOD]):
+        order.sort(key=lambda name: name != DEFAULT_METHOD)
     return order
 
 

@@ -23,14 +23,30 @@ if TYPE_CHECKING:
 
 MIN_JUDGMENTS = 50
 """Minimum number of held-out judgments, and of pairs of them, for a choice."""
+N_STANDARD_ERRORS = 2.0
+"""Number of standard errors from which a difference between candidates is significant."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean log score of held-out judgments, and that of each fold, (n_folds,); NaN if it cannot be measured."""
+
+    mean: float
+    by_fold: NDArray[np.float64]
+
+    def is_significantly_above(self, other: Score) -> bool:
+        """Return whether the mean difference over folds is more than two standard errors above 0."""
+        difference = self.by_fold - other.by_fold
+        error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.inf
+        return bool(difference.mean() > N_STANDARD_ERRORS * error)
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Mean log scores of held-out judgments by the ranking and by the grades of a candidate; NaN if not measurable."""
+    """Scores of a candidate: of its ranking and of its grades."""
 
-    ranking: float
-    grades: float
+    ranking: Score
+    grades: Score
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +114,8 @@ class HeldOutFolds:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether there are enough pairs of held-out judgments to score a ranking."""
-        return bool(self.group[0] >= 0)
+        """Whether there are several queries, and enough pairs of held-out judgments in them to score a ranking."""
+        return self.judgments.n_queries > 1 and bool(self.group[0] >= 0)
 
     def score(self, make_model: Callable[[], Aggregator], engine: Engine | None) -> Scores:
         """Return the scores of a candidate that is fitted without each fold in turn."""
@@ -117,12 +133,15 @@ class HeldOutFolds:
             families.append(family[assessor[first]])
         n_answered = answers.sum(axis=(1, 2))
         active = n_answered > 0
-        by_grade = scoring.score_grades(answers[active], family_weights(family[active], n_answered[active]))
+        fold_of = np.zeros(judgments.n_assessors, np.int64)
+        fold_of[judgments.assessor] = self.fold
+        weights = family_weights(family[active], n_answered[active])
+        grades = Score(*scoring.score_grades(answers[active], fold_of[active], weights))
         if not self.has_pairs:
-            return Scores(float("nan"), by_grade)
+            return Scores(Score(float("nan"), np.full(len(self.folds), np.nan)), grades)
         all_pairs = np.concatenate(pairs)
         weights = family_weights(np.concatenate(families), all_pairs.sum(axis=1))
-        return Scores(scoring.score_pairs(all_pairs, np.concatenate(folds), weights), by_grade)
+        return Scores(Score(*scoring.score_pairs(all_pairs, np.concatenate(folds), weights)), grades)
 
     def _predict(
         self, model: Aggregator, fold: int, engine: Engine | None
