@@ -78,7 +78,7 @@ def rank_shares(relevance: Numbers, query: Codes, n_bins: int = N_BINS) -> Numbe
 
 
 def pair_counts(group: Codes, item: Codes, answer: Codes, shares: Numbers, n_answers: int) -> Numbers:
-    """Return the pairs of different answers in each group, by how many parts the higher answer is ranked above the lower.
+    """Return the pairs of different answers per group, by how many parts the higher answer is ranked above the lower.
 
     The columns go from -(n_bins - 1) to n_bins - 1. A pair has two documents. All judgments have the same weight,
     however many are in their group.
@@ -178,7 +178,7 @@ def score_grades(counts: Numbers, fold: Codes, weight: Numbers) -> tuple[float, 
 
 
 def _knowledge(counts: Numbers, judged: Numbers, known: Numbers, unknown: Numbers) -> Numbers:
-    """Return how often the assessor of an answer knows, by their other answers; shrunk towards the mean of the crowd."""
+    """Return how often the assessor of an answer knows, by their other answers; shrunk towards the crowd's mean."""
     # (n_assessors, n_answers, n_grades), (n_assessors, 1, 1), (n_answers, n_grades), (n_assessors, n_answers, 1)
     mean = 0.5
     for _ in range(N_PASSES):
