@@ -53,6 +53,8 @@ def test_unknown_and_ambiguous_documents_are_refused() -> None:
     model = DawidSkene(n_iter=200).fit(judgments)
     with pytest.raises(InputError, match="there is no judgment of the document 'nothing'; check the ids"):
         trace(model, judgments, "nothing")
-    with pytest.raises(InputError, match=r"stands under \d queries; say which with --query"):
+    with pytest.raises(InputError) as caught:
         trace(model, judgments, str(frame["document"].mode()[0]))
+    assert caught.value.fix is not None
+    assert (caught.value.kind, caught.value.fix.parameter) == ("several-queries", "query")
     assert len(trace(model, judgments, str(frame["document"].mode()[0]), "1")) > 0

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank.consensus._base import Aggregator
-from crowdrank.errors import InputError, shown
+from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments
 
@@ -54,9 +54,8 @@ def _item(judgments: Judgments, document: Any, query: Any) -> int:
         of_query = "" if query is None else f" of query {shown(query)}"
         raise InputError(f"there is no judgment of the document {shown(document)}{of_query}", fix="check the ids")
     if len(items) > 1:
-        raise InputError(
-            f"the document {shown(document)} stands under {len(items)} queries", fix="say which with --query"
-        )
+        problem = f"the document {shown(document)} was judged for {len(items)} queries"
+        raise InputError(problem, fix=Fix("name one with {}", "query"), kind="several-queries")
     return int(items[0])
 
 
