@@ -26,7 +26,17 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_features
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.linear import GLS
-from experiments.base import GAINS, Experiment, Row, Table, Tell, comparison_table, quiet, seeds_told, testing_protocol
+from experiments.base import (
+    UNJUDGED,
+    Experiment,
+    Row,
+    Table,
+    Tell,
+    comparison_table,
+    quiet,
+    seeds_told,
+    testing_protocol,
+)
 from experiments.dl20 import COVERED, sizes_told, thorough
 from experiments.lessons import over_repeats, within_query
 from experiments.rankers import against, query_numbers
@@ -302,7 +312,7 @@ def experts_table(judges: Judgments, money: int, seeds: Sequence[int], *, tell: 
         keep = pd.Series(np.isin(np.arange(judges.n_items), scored))[_places(table)].to_numpy()
         for run, values in found.items():
             frame = _frame(table.crowd.pool, values)
-            evaluation = evaluate(frame, table.gold[keep], [MAIN, "AP(rel=2)", "Tau"], gains=GAINS)
+            evaluation = evaluate(frame, table.gold[keep], [MAIN, "AP(rel=2)", "Tau"], unjudged=UNJUDGED)
             runs.setdefault(run, []).append(evaluation)
     runs = _same_queries(runs)
     compared = compare_evaluations({run: over_repeats(found) for run, found in runs.items()}, baseline="llm")

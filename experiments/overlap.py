@@ -26,7 +26,17 @@ from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
 from crowdrank.rankers.network import LambdaRankNet
 from crowdrank.simulation.world import simulate
-from experiments.base import GAINS, Experiment, Row, Table, Tell, comparison_table, quiet, seeds_told, testing_protocol
+from experiments.base import (
+    UNJUDGED,
+    Experiment,
+    Row,
+    Table,
+    Tell,
+    comparison_table,
+    quiet,
+    seeds_told,
+    testing_protocol,
+)
 from experiments.lessons import over_repeats
 from experiments.rankers import against, query_numbers
 
@@ -95,7 +105,7 @@ class Lessons:
         """A ranker on the test queries, against the experts' grades."""
         frame = {"query": self.test.query.to_pandas(), "document": self.test.document.to_pandas()}
         run = pd.DataFrame({**frame, "score": ranker.predict(self.test, self.test.query)})
-        return evaluate(run, self.gold, list(MEASURES), gains=GAINS)
+        return evaluate(run, self.gold, list(MEASURES), unjudged=UNJUDGED)
 
     def part(self, queries: int) -> Judgments:
         """The judgments of the first so many queries."""

@@ -161,14 +161,14 @@ class ScoringOptions:
 
     measures: str = option(
         "nDCG@10,nDCG,AP,Tau",
-        "Measures: nDCG@10, AP(rel=2), ERR@20, P@5, RR, DCG@10, Tau, TauB, Spearman, GradeAccuracy, GradeMAE.",
+        "Measures: nDCG@10, nDCG(dcg='log2')@10 (linear gains), AP(rel=2), ERR@20, P@5, RR, DCG@10, Judged@10, Tau, "
+        "TauB, Spearman, GradeAccuracy, GradeMAE.",
     )
-    gains: str = option("exponential", "Gain of each grade: exponential, linear, or a list such as 0,1,3,7,15.")
     ties: Literal["expected", "document", "given"] = option(
         "expected", "Equal scores: expected value over random orders, by document id (as trec_eval), or as given."
     )
-    unjudged: Literal["skip", "nonrelevant"] = option(
-        "skip", "Documents without an expert grade: skip them, or count them as not relevant (as trec_eval)."
+    unjudged: Literal["nonrelevant", "skip"] = option(
+        "nonrelevant", "Documents without an expert grade: count them as not relevant (as trec_eval), or skip them."
     )
     no_relevant: Literal["skip", "zero", "one"] = option(
         "skip", "Queries without a relevant document: skip them, or score them 0 or 1."

@@ -98,7 +98,6 @@ def replay(
     rounds: int = 10,
     model: Make = GDA,
     start: Booleans | None = None,
-    gains: str = "exponential",
     tell: Callable[[str], None] = lambda doing: None,
 ) -> Curve:
     """Ask a crowd as a policy says, in rounds of equal money, and score what is known after each.
@@ -112,7 +111,6 @@ def replay(
         rounds: in how many it is spent.
         model: makes the model of what is known; it is fitted anew after each round from where it was.
         start: labels that are there at the start and cost nothing, where there are any.
-        gains: what a grade gains.
         tell: is called with what is about to run.
 
     """
@@ -139,7 +137,7 @@ def replay(
             bought[crowd.rows(asked)] = True
             known = crowd.judgments.where(bought)
             after = fitted = refitted(model, known, fitted)
-            points.append(Point(int(bought.sum()), spent, score(after, crowd.pool, gold, measures, gains)))
+            points.append(Point(int(bought.sum()), spent, score(after, crowd.pool, gold, measures)))
     if not points:
         raise UsageError(f"The budget {budget:g} in {rounds} rounds buys no label; raise it.")
     return Curve(policy, tuple(points), bought)
@@ -157,9 +155,9 @@ def refitted(model: Make, known: Judgments, before: Aggregator | None) -> Aggreg
     return fresh.fit(known, init=before)
 
 
-def score(model: Aggregator, pool: Pool, gold: Any, measures: Sequence[str], gains: str = "exponential") -> Evaluation:
+def score(model: Aggregator, pool: Pool, gold: Any, measures: Sequence[str]) -> Evaluation:
     """The consensus against gold; a pair of the pool of which nothing is known has the middle of what is expected."""
-    return evaluate(ranked(model, pool), gold, list(measures), gains=gains)
+    return evaluate(ranked(model, pool), gold, list(measures), unjudged="skip")
 
 
 def ranked(model: Aggregator, pool: Pool) -> pd.DataFrame:

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -130,7 +130,7 @@ class Comparison:
             "means": {run: _without_nan(evaluation.means) for run, evaluation in self.evaluations.items()},
             "judged": {run: _without_nan(evaluation.judged) for run, evaluation in self.evaluations.items()},
             "details": [_without_nan(row) for row in self.rows.to_pylist()],
-            "warnings": [str(warning) for warning in self.warnings],
+            "warnings": [{"kind": warning.kind, "problem": warning.problem} for warning in self.warnings],
             "protocol": self.protocol(),
         }
 
@@ -169,7 +169,7 @@ def compare(
     measures: str | Measure | Iterable[str | Measure],
     *,
     baseline: str | None = None,
-    test: Literal["fisher", "t"] = "fisher",
+    test: str = "fisher",
     alpha: float = 0.05,
     random_state: int = 0,
     ties: Ties = "expected",
@@ -209,18 +209,20 @@ def compare(
     parsed, conventions = parse_measures(measures), Conventions(ties, unjudged, no_relevant)
     other_conventions = replace(conventions, unjudged="nonrelevant" if unjudged == "skip" else "skip")
     gold = as_gold(gold)
-    evaluations, others, all_judged = {}, {}, True
-    for name, run in runs.items():
-        frame = as_run(run)
-        aligned, library = align_for(frame, gold, parsed, ties), frame_library(frame)
-        evaluations[str(name)] = evaluate_alignment(aligned, parsed, conventions, library)
-        others[str(name)] = evaluate_alignment(aligned, parsed, other_conventions, library)
-        all_judged &= bool(aligned.ranking.judged.all())
-    comparison = compare_evaluations(evaluations, baseline=baseline, test=test, alpha=alpha, random_state=random_state)
-    if all_judged:
+    frames = {str(name): as_run(run) for name, run in runs.items()}
+    aligned = {name: align_for(frame, gold, parsed, ties) for name, frame in frames.items()}
+
+    def compare_with(chosen: Conventions) -> Comparison:
+        evaluations = {
+            name: evaluate_alignment(one, parsed, chosen, frame_library(frames[name])) for name, one in aligned.items()
+        }
+        return compare_evaluations(evaluations, baseline=baseline, test=test, alpha=alpha, random_state=random_state)
+
+    comparison = compare_with(conventions)
+    if all(one.ranking.judged.all() for one in aligned.values()):
         return comparison
-    other = compare_evaluations(others, baseline=baseline, test=test, alpha=alpha, random_state=random_state)
-    comparison = _with_unjudged_check(comparison, other.rows, other_conventions.unjudged)
+    other_rows = compare_with(other_conventions).rows
+    comparison = _with_unjudged_check(comparison, other_rows, other_conventions.unjudged)
     for message in comparison.warnings:
         warnings.warn(DataWarning(message), stacklevel=2)
     return comparison
@@ -230,7 +232,7 @@ def compare_evaluations(
     evaluations: Mapping[str, Evaluation],
     *,
     baseline: str | None = None,
-    test: Literal["fisher", "t"] = "fisher",
+    test: str = "fisher",
     alpha: float = 0.05,
     random_state: int = 0,
 ) -> Comparison:

@@ -116,8 +116,8 @@ class Measure:
         >>> str(Measure("nDCG").with_gains("linear")), str(Measure("AP").with_gains("linear"))
         ("nDCG(dcg='log2')", 'AP')
         """
-        has_default = self.name in GAIN_MEASURES and self.gains == "exponential"
-        return replace(self, gains=parse_gains(gains)) if has_default else self
+        chosen = effective_gains(self, gains)
+        return replace(self, gains=chosen) if self.name in GAIN_MEASURES else self
 
     def __str__(self) -> str:
         options = []
@@ -195,6 +195,16 @@ def parse_gains(gains: str | Sequence[float]) -> Gains:
         problem = f"must not decrease from one grade to the next, as {gains!r} do"
         raise UsageError(problem, parameter="gains", fix="begin with the gain of the lowest grade")
     return table
+
+
+def effective_gains(measure: str | Measure | None, gains: str | Sequence[float]) -> Gains:
+    """Return the gains that the name of a measure states, or else `gains`.
+
+    >>> effective_gains("nDCG(dcg='log2')", [0, 1]), effective_gains("nDCG", [0, 1]), effective_gains(None, "linear")
+    ('linear', (0.0, 1.0), 'linear')
+    """
+    parsed = None if measure is None else parse_measure(measure)
+    return parse_gains(gains) if parsed is None or parsed.gains == "exponential" else parsed.gains
 
 
 def _parse_options(kind: str, name: str, text: str) -> dict[str, Any]:
