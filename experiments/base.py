@@ -20,7 +20,7 @@ from crowdrank.judgments.table import Judgments
 if TYPE_CHECKING:
     import pandas as pd
 
-    from crowdrank.consensus.base import Aggregator
+    from crowdrank.consensus._base import Aggregator
 
 UNJUDGED: Unjudged = "skip"
 """Rankings are scored on the documents that experts graded, as in the papers."""
