@@ -130,9 +130,9 @@ def test_the_protocol_says_how() -> None:
         "Runs are paired query by query; a query that a run lacks counts 0.",
         "Equal scores count as the exact expectation over all orders of the tied documents.",
         "Documents without gold count as grade 0, except in rank correlations and grade measures.",
-        "Queries without a relevant document count 1.",
+        "Queries without a relevant document count 1 in the mean.",
         "Queries whose gold grades are all equal are left out of rank correlations.",
-        "The gain of a document in nDCG(gains='0,5')@10 is 0, 5 for grades 0 to 1.",
+        "The gain of a grade in DCG and nDCG is 2^grade - 1, unless the measure names other gains.",
         "p is the p-value of the paired t-test, two-sided.",
         "p_holm is p adjusted by Holm's method over the runs of each measure; a difference with p_holm of at most 0.05 "
         "is significant.",

@@ -142,23 +142,23 @@ def test_the_notes_tell_what_was_left_out() -> None:
     assert evaluate(run, gold, "nDCG@2 Tau ERR@3", unjudged="skip").notes() == [
         "3 queries and 2 documents were scored.",
         "Equal scores count as the exact expectation over all orders of the tied documents (2 tied documents).",
-        "Documents of the run without gold, left out: 2.",
-        "Queries of the run without gold, left out: 1.",
-        "Documents with gold that the run does not rank (not retrieved; ignored by rank correlations and grade "
-        "measures): 3.",
-        "Queries with gold without a scored document in the run (0; left out by grade measures): 2.",
-        "Queries without a relevant document are left out of the mean: 1 in nDCG@2, ERR@3.",
-        "Queries without different gold grades are left out of the mean: 2 in Tau.",
-        "The gain of a document in nDCG@2 is 2^grade - 1.",
-        "ERR@3 uses 4 as the highest grade (gdeval: 4).",
+        "Documents without gold that are left out: 2.",
+        "Queries of the run without gold that are left out: 1.",
+        "Gold documents that the run does not rank (rank correlations and grade measures ignore them): 3.",
+        "Gold queries without a scored document, which count 0: 2.",
+        "Queries without a relevant document that are left out of the mean of nDCG@2: 1.",
+        "Queries with equal gold grades that are left out of the mean of Tau: 2.",
+        "Queries without a relevant document that are left out of the mean of ERR@3: 1.",
+        "The gain of a grade in DCG and nDCG is 2^grade - 1, unless the measure names other gains.",
+        "The highest grade in ERR is 4 (as in gdeval), unless the measure names another.",
     ]
     as_trec = evaluate(run, gold, "AP", ties="document", no_relevant="zero").notes()
     assert as_trec[1:4] == [
         "Equal scores are ordered by document id, descending as text, as trec_eval does (2 tied documents).",
-        "Documents of the run without gold that count as grade 0, except in rank correlations and grade measures: 1.",
-        "Documents of the run without gold, left out: 1.",
+        "Documents without gold that count as grade 0, except in rank correlations and grade measures: 1.",
+        "Documents without gold that are left out: 1.",
     ]
-    assert as_trec[-1] == "Queries without a relevant document count 0: 1 in AP."
+    assert as_trec[-1] == "Queries without a relevant document that count 0 in the mean of AP: 1."
 
 
 @pytest.mark.parametrize(("measures", "cutoffs"), [("AP Tau", [10]), ("nDCG@5 P@1 RR nDCG@5", [1, 5])])

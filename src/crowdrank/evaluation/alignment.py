@@ -43,7 +43,7 @@ class Ranking:
     @property
     def n_tied(self) -> int:
         """Number of documents with the score of another document of the query."""
-        sizes = np.bincount(_score_groups(self.query, self.scores))
+        sizes = np.bincount(tie_groups(self.query, self.scores))
         return int(sizes[sizes > 1].sum())
 
     def only_judged(self) -> Ranking:
@@ -115,7 +115,7 @@ def align(run: Any, gold: Any, *, ties: str, with_grades: bool) -> Alignment:
         gold=np.where(judged, gold_grades[gold_row], 0.0)[order],
         judged=judged[order],
         grades=None if grades is None else grades[order],
-        tie_group=_score_groups(query, scores[order]) if ties == "expected" else np.arange(order.size),
+        tie_group=tie_groups(query, scores[order]) if ties == "expected" else np.arange(order.size),
         n_queries=n_queries,
     )
     return Alignment(
@@ -136,6 +136,13 @@ def gold_pool(query: Integers, grades: Floats, n_queries: int) -> Pool:
 def query_offsets(sorted_query: Integers, n_queries: int) -> Integers:
     """Return the positions at which the queries begin, (n_queries + 1,)."""
     return np.searchsorted(sorted_query, np.arange(n_queries + 1)).astype(np.int64)
+
+
+def tie_groups(query: Integers, scores: Floats) -> Integers:
+    """Return the number of the group of each document; documents of a query with the same score share it."""
+    new = np.ones(query.size, dtype=np.bool_)
+    new[1:] = (query[1:] != query[:-1]) | (scores[1:] != scores[:-1])
+    return np.cumsum(new) - 1
 
 
 def _require_columns(run: Any, gold: Any) -> str:
@@ -227,10 +234,3 @@ def _nothing_in_common(queries: pa.Array, documents: pa.Array, run_key: Integers
 def _pair(queries: pa.Array, documents: pa.Array, key: Any) -> str:
     query, document = divmod(int(key), len(documents))
     return f"document {shown(documents[document].as_py())} of query {shown(queries[query].as_py())}"
-
-
-def _score_groups(query: Integers, scores: Floats) -> Integers:
-    """Return the number of the group of each document; documents of a query with the same score share it."""
-    new = np.ones(query.size, dtype=np.bool_)
-    new[1:] = (query[1:] != query[:-1]) | (scores[1:] != scores[:-1])
-    return np.cumsum(new) - 1

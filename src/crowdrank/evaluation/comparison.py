@@ -274,45 +274,34 @@ def _details(
     evaluations: dict[str, Evaluation], baseline: str, *, test: str, alpha: float, random_state: int
 ) -> list[dict[str, Any]]:
     base = evaluations[baseline]
-    others = [run for run in evaluations if run != baseline]
-    pairs = [(measure, run) for measure in base.measures for run in others]
-    differences = np.empty((base.per_query.num_rows, len(pairs)))
-    for column, (measure, run) in enumerate(pairs):
-        differences[:, column] = evaluations[run].values(measure) - base.values(measure)
+    pairs = [(measure, run) for measure in base.measures for run in evaluations]
+    differences = np.column_stack([evaluations[run].values(measure) - base.values(measure) for measure, run in pairs])
     p, intervals = _tests(differences, test, 1 - alpha, random_state)
-    adjusted = np.concatenate([holm(part) for part in p.reshape(len(base.measures), len(others))]) if pairs else p
-
+    is_baseline = np.array([run == baseline for _, run in pairs])
+    p[is_baseline], intervals[is_baseline] = np.nan, np.nan
+    adjusted = np.concatenate([holm(part) for part in np.split(p, len(base.measures))])
     rows = []
-    for measure in base.measures:
-        best = _best_runs(measure, evaluations)
-        for run, evaluation in evaluations.items():
-            row = {"measure": str(measure), "run": run, "mean": evaluation.means[str(measure)]}
-            if run == baseline:
-                row |= _baseline_row(evaluation.values(measure))
-            else:
-                column = pairs.index((measure, run))
-                row |= _tested_row(differences[:, column], intervals[column], p[column], adjusted[column], alpha)
-            rows.append(row | {"best": run in best, "depends_on_unjudged": False})
+    for column, (measure, run) in enumerate(pairs):
+        paired = differences[~np.isnan(differences[:, column]), column]
+        lower, upper = intervals[column].tolist()
+        rows.append(
+            {
+                "measure": str(measure),
+                "run": run,
+                "mean": evaluations[run].means[str(measure)],
+                "queries": paired.size,
+                "difference": float(paired.mean()) if paired.size else float("nan"),
+                "lower": lower,
+                "upper": upper,
+                "p": float(p[column]),
+                "p_holm": float(adjusted[column]),
+                "effect_size": float("nan") if run == baseline else effect_size(paired, np.zeros(paired.size)),
+                "significant": bool(adjusted[column] <= alpha),
+                "best": run in _best_runs(measure, evaluations),
+                "depends_on_unjudged": False,
+            }
+        )
     return rows
-
-
-def _baseline_row(values: Floats) -> dict[str, Any]:
-    undefined = dict.fromkeys(("lower", "upper", "p", "p_holm", "effect_size"), float("nan"))
-    return {"queries": int((~np.isnan(values)).sum()), "difference": 0.0, **undefined, "significant": False}
-
-
-def _tested_row(differences: Floats, interval: Floats, p: float, adjusted: float, alpha: float) -> dict[str, Any]:
-    paired = differences[~np.isnan(differences)]
-    return {
-        "queries": paired.size,
-        "difference": float(paired.mean()) if paired.size else float("nan"),
-        "lower": float(interval[0]),
-        "upper": float(interval[1]),
-        "p": float(p),
-        "p_holm": float(adjusted),
-        "effect_size": effect_size(paired, np.zeros(paired.size)),
-        "significant": bool(adjusted <= alpha),
-    }
 
 
 def _best_runs(measure: Measure, evaluations: dict[str, Evaluation]) -> set[str]:

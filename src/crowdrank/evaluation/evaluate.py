@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,6 @@ from crowdrank.evaluation.measures import (
     CORRELATIONS,
     GAIN_MEASURES,
     GRADE_MEASURES,
-    Gains,
     Measure,
     parse_measure,
     parse_measures,
@@ -45,7 +44,7 @@ _UNJUDGED = {
     "nonrelevant": f"Documents without gold count as grade 0, except in {_JUDGED_ONLY}",
     "skip": "Documents without gold are left out of the ranking",
 }
-_NO_RELEVANT = {"skip": "are left out of the mean", "zero": "count 0", "one": "count 1"}
+_NO_RELEVANT = {"skip": "are left out of the mean", "zero": "count 0 in the mean", "one": "count 1 in the mean"}
 _NO_RELEVANT_VALUES = {"skip": np.nan, "zero": 0.0, "one": 1.0}
 
 
@@ -69,25 +68,28 @@ class Conventions:
         """Return the treatment of queries without a relevant document, or with only one gold grade in correlations."""
         return "skip" if measure.name in CORRELATIONS and self.no_relevant == "one" else self.no_relevant
 
-    def sentences(self, measures: Iterable[str | Measure] = ()) -> list[str]:
+    def sentences(self, measures: Iterable[Measure] = ()) -> list[str]:
         """Describe the conventions in sentences, including those that concern the given measures only.
 
-        >>> Conventions().sentences(["nDCG@10"])[-1]
-        'The gain of a document in nDCG@10 is 2^grade - 1.'
+        >>> Conventions().sentences([Measure("nDCG")])[-1]
+        'The gain of a grade in DCG and nDCG is 2^grade - 1, unless the measure names other gains.'
         """
-        general = [_TIES[self.ties], _UNJUDGED[self.unjudged]]
-        general.append(f"Queries without a relevant document {_NO_RELEVANT[self.no_relevant]}")
-        return [f"{sentence}." for sentence in general] + self.measure_sentences(measures)
+        no_relevant = f"Queries without a relevant document {_NO_RELEVANT[self.no_relevant]}."
+        return [f"{_TIES[self.ties]}.", f"{_UNJUDGED[self.unjudged]}.", no_relevant, *self.measure_sentences(measures)]
 
-    def measure_sentences(self, measures: Iterable[str | Measure]) -> list[str]:
+    def measure_sentences(self, measures: Iterable[Measure]) -> list[str]:
         """Describe the conventions that concern some of the given measures only."""
-        sentences, parsed = [], [parse_measure(measure) for measure in measures]
-        if self.no_relevant == "one" and any(measure.name in CORRELATIONS for measure in parsed):
+        names = {measure.name for measure in measures}
+        sentences = []
+        if self.no_relevant == "one" and names.intersection(CORRELATIONS):
             sentences.append("Queries whose gold grades are all equal are left out of rank correlations.")
-        gains = {str(m): _gain_text(m.gains) for m in parsed if m.name in GAIN_MEASURES}
-        sentences += [f"The gain of a document in {names} is {gain}." for gain, names in _group_by_text(gains)]
-        max_grades = {str(m): f"{m.max_grade} as the highest grade (gdeval: 4)" for m in parsed if m.name == "ERR"}
-        return sentences + [f"{names} uses {grade}." for grade, names in _group_by_text(max_grades)]
+        if names.intersection(GAIN_MEASURES):
+            sentences.append(
+                "The gain of a grade in DCG and nDCG is 2^grade - 1, unless the measure names other gains."
+            )
+        if "ERR" in names:
+            sentences.append("The highest grade in ERR is 4 (as in gdeval), unless the measure names another.")
+        return sentences
 
 
 @dataclass(frozen=True)
@@ -177,40 +179,32 @@ class Evaluation:
         ...     print(note)
         1 query and 3 documents were scored.
         Equal scores count as the exact expectation over all orders of the tied documents (2 tied documents).
-        Documents of the run without gold that count as grade 0, except in rank correlations and grade measures: 1.
+        Documents without gold that count as grade 0, except in rank correlations and grade measures: 1.
         """
         counts = self.counts
-        numbers = {
-            f"Documents of the run without gold that count as grade 0, except in {_JUDGED_ONLY}": (
-                counts.documents_as_nonrelevant
+        left_out = counts.documents_without_gold - counts.documents_as_nonrelevant
+        numbers = [
+            (
+                f"Documents without gold that count as grade 0, except in {_JUDGED_ONLY}",
+                counts.documents_as_nonrelevant,
             ),
-            "Documents of the run without gold, left out": (
-                counts.documents_without_gold - counts.documents_as_nonrelevant
-            ),
-            "Queries of the run without gold, left out": counts.run_queries_without_gold,
-            f"Documents with gold that the run does not rank (not retrieved; ignored by {_JUDGED_ONLY})": (
-                counts.gold_documents_missing
-            ),
-            "Queries with gold without a scored document in the run (0; left out by grade measures)": (
-                counts.gold_queries_missing
-            ),
-        }
+            ("Documents without gold that are left out", left_out),
+            ("Queries of the run without gold that are left out", counts.run_queries_without_gold),
+            (f"Gold documents that the run does not rank ({_JUDGED_ONLY} ignore them)", counts.gold_documents_missing),
+            ("Gold queries without a scored document, which count 0", counts.gold_queries_missing),
+        ]
         return [
             f"{counted(counts.queries, 'query')} and {counted(counts.documents_scored, 'document')} were scored.",
             f"{_TIES[self.conventions.ties]} ({counted(counts.documents_tied, 'tied document')}).",
-            *(f"{text}: {number:,}." for text, number in numbers.items() if number),
-            *self._without_relevant_notes(),
+            *(f"{text}: {number:,}." for text, number in numbers if number),
+            *(
+                f"Queries {'with equal gold grades' if measure.name in CORRELATIONS else 'without a relevant document'} "
+                f"that {_NO_RELEVANT[self.conventions.without_relevant(measure)]} of {measure}: {number:,}."
+                for measure in self.measures
+                if (number := self.without_relevant[str(measure)])
+            ),
             *self.conventions.measure_sentences(self.measures),
         ]
-
-    def _without_relevant_notes(self) -> list[str]:
-        notes = {}
-        for measure in self.measures:
-            if number := self.without_relevant[str(measure)]:
-                lack = "different gold grades" if measure.name in CORRELATIONS else "a relevant document"
-                treatment = _NO_RELEVANT[self.conventions.without_relevant(measure)]
-                notes[str(measure)] = f"Queries without {lack} {treatment}: {number:,}"
-        return [f"{note} in {names}." for note, names in _group_by_text(notes)]
 
 
 def evaluate(
@@ -323,17 +317,3 @@ def as_gold(gold: Any) -> Any:
 def _mean(values: Floats) -> float:
     defined = values[~np.isnan(values)]
     return float(defined.mean()) if defined.size else float("nan")
-
-
-def _gain_text(gains: Gains) -> str:
-    if isinstance(gains, str):
-        return {"linear": "the grade", "exponential": "2^grade - 1"}[gains]
-    return f"{', '.join(f'{gain:g}' for gain in gains)} for grades 0 to {len(gains) - 1}"
-
-
-def _group_by_text(texts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return each distinct text with the names of the measures that have it."""
-    measures: dict[str, list[str]] = {}
-    for measure, text in texts.items():
-        measures.setdefault(text, []).append(measure)
-    return [(text, ", ".join(names)) for text, names in measures.items()]

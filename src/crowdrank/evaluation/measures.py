@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from crowdrank.errors import UsageError, near
 
@@ -20,37 +20,25 @@ Gains = str | tuple[float, ...]
 """Gain of a grade: 'linear' (the grade), 'exponential' (2^grade - 1), or the gains of grades 0, 1, 2, ..."""
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """Options that a measure accepts, and whether it has a cutoff."""
+CORRELATIONS = ("Tau", "TauB", "Spearman")
+GRADE_MEASURES = ("GradeAccuracy", "GradeMAE")
+GAIN_MEASURES = ("DCG", "nDCG")
 
-    options: tuple[str, ...] = ()
-    cutoff: Literal["optional", "required", "none"] = "none"
-
-
-_KINDS = {
-    "DCG": _Kind(("dcg", "gains"), "optional"),
-    "nDCG": _Kind(("dcg", "gains"), "optional"),
-    "AP": _Kind(("rel",), "optional"),
-    "ERR": _Kind(("max_grade",), "optional"),
-    "P": _Kind(("rel",), "required"),
-    "RR": _Kind(("rel",), "optional"),
-    "Judged": _Kind(cutoff="required"),
-    "Tau": _Kind(),
-    "TauB": _Kind(),
-    "Spearman": _Kind(),
-    "GradeAccuracy": _Kind(),
-    "GradeMAE": _Kind(),
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(GAIN_MEASURES, ("dcg", "gains")),
+    "AP": ("rel",),
+    "ERR": ("max_grade",),
+    "P": ("rel",),
+    "RR": ("rel",),
+    **dict.fromkeys(("Judged", *CORRELATIONS, *GRADE_MEASURES), ()),
 }
+_WITH_CUTOFF = ("P", "Judged")
+_WITHOUT_CUTOFF = (*CORRELATIONS, *GRADE_MEASURES)
 _ALIASES = {"NDCG": "nDCG", "MAP": "AP", "MRR": "RR", "Precision": "P"}  # as in ir_measures
 _DCG_NAMES = {"linear": "log2", "exponential": "exp-log2"}
 _NAME = re.compile(r"(?P<name>\w+)(?:\((?P<options>.*)\))?(?:@(?P<cutoff>\d+))?")
 _SEPARATOR = re.compile(r"[\s,]+(?![^(]*\))")
 _EXAMPLE = "write name, options and cutoff as in AP(rel=2)@100"
-
-CORRELATIONS = ("Tau", "TauB", "Spearman")
-GRADE_MEASURES = ("GradeAccuracy", "GradeMAE")
-GAIN_MEASURES = ("DCG", "nDCG")
 
 
 @dataclass(frozen=True)
@@ -84,12 +72,11 @@ class Measure:
     max_grade: int = 4
 
     def __post_init__(self) -> None:
-        if self.name not in _KINDS:
+        if self.name not in _OPTIONS:
             raise _unknown(self.name)
-        kind = _KINDS[self.name]
-        if kind.cutoff == "required" and self.cutoff is None:
+        if self.name in _WITH_CUTOFF and self.cutoff is None:
             raise UsageError(f"{self.name} needs a cutoff", kind="no-cutoff", fix=f"write {self.name}@10, for example")
-        if kind.cutoff == "none" and self.cutoff is not None:
+        if self.name in _WITHOUT_CUTOFF and self.cutoff is not None:
             fix = f"write {self.name} without @{self.cutoff}"
             raise UsageError(f"{self.name} has no cutoff", kind="unknown-option", fix=fix)
         for option in ("cutoff", "rel", "max_grade"):
@@ -98,7 +85,7 @@ class Measure:
                 problem = f"the {option} of {self.name} must be a whole number of at least 1, not {value!r}"
                 raise UsageError(problem, kind="invalid-measure")
         for field in fields(self)[2:]:
-            if getattr(self, field.name) != field.default and field.name not in kind.options:
+            if getattr(self, field.name) != field.default and field.name not in _OPTIONS[self.name]:
                 raise _unknown_option(self.name, field.name)
 
     @property
@@ -151,7 +138,7 @@ def parse_measure(name: str | Measure) -> Measure:
     if match is None:
         raise UsageError(f"{name!r} is not a measure", kind="invalid-measure", fix=_EXAMPLE)
     kind = _ALIASES.get(match["name"], match["name"])
-    if kind not in _KINDS:
+    if kind not in _OPTIONS:
         raise _unknown(kind)
     cutoff = int(match["cutoff"]) if match["cutoff"] else None
     return Measure(kind, cutoff=cutoff, **_parse_options(kind, name, match["options"] or ""))
@@ -169,7 +156,7 @@ def parse_measures(measures: str | Measure | Iterable[str | Measure]) -> tuple[M
         measures = [name for name in _SEPARATOR.split(measures) if name]
     parsed = tuple(dict.fromkeys(parse_measure(measure) for measure in measures))
     if not parsed:
-        raise UsageError(f"must not be empty; the measures are {', '.join(_KINDS)}", parameter="measures")
+        raise UsageError(f"must not be empty; the measures are {', '.join(_OPTIONS)}", parameter="measures")
     return parsed
 
 
@@ -216,7 +203,7 @@ def _parse_options(kind: str, name: str, text: str) -> dict[str, Any]:
     except (SyntaxError, ValueError) as problem:
         raise UsageError(f"{name!r} has invalid options", kind="invalid-measure", fix=_EXAMPLE) from problem
     for option in options:
-        if option not in _KINDS[kind].options:
+        if option not in _OPTIONS[kind]:
             raise _unknown_option(kind, option)
     if "dcg" in options and "gains" in options:
         raise UsageError(f"{name!r} has both dcg and gains", kind="invalid-measure", fix="use one of them")
@@ -236,10 +223,10 @@ def _format_gain(gain: float) -> str:
 
 
 def _unknown(name: str) -> UsageError:
-    problem = f"there is no measure {name!r}{near(name, _KINDS)}; the measures are {', '.join(_KINDS)}"
+    problem = f"there is no measure {name!r}{near(name, _OPTIONS)}; the measures are {', '.join(_OPTIONS)}"
     return UsageError(problem, kind="unknown-measure")
 
 
 def _unknown_option(kind: str, option: str) -> UsageError:
-    known, similar = ", ".join(_KINDS[kind].options) or "none", near(option, _KINDS[kind].options)
+    known, similar = ", ".join(_OPTIONS[kind]) or "none", near(option, _OPTIONS[kind])
     return UsageError(f"{kind} has no option {option!r}{similar}; its options: {known}", kind="unknown-option")

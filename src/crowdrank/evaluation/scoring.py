@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import kernels
-from crowdrank.evaluation.alignment import Alignment, Pool, Ranking, gold_pool
+from crowdrank.evaluation.alignment import Alignment, Pool, Ranking, gold_pool, tie_groups
 from crowdrank.evaluation.measures import CORRELATIONS, GAIN_MEASURES, GRADE_MEASURES, Gains, Measure
 
 _ALL_RANKS = int(np.iinfo(np.int32).max)
@@ -86,8 +86,7 @@ class Scoring:
 
     def _ideal_dcg(self, measure: Measure) -> Floats:
         gains = self._gains(self.pool.grades, measure)
-        ideal: Floats = kernels.ideal_gain(gains, self.pool.offsets, self._discounts, measure.cutoff or _ALL_RANKS)
-        return ideal
+        return ideal_dcg(gains, self.pool.query, self.pool.offsets, self._discounts, measure.cutoff)
 
     def _stop_probabilities(self, measure: Measure) -> Floats:
         highest = self.gold.grades.max()
@@ -107,8 +106,9 @@ class Scoring:
     def _correlation(self, name: str) -> Floats:
         ranking = self.judged_ranking
         if name == "Spearman":
-            values: Floats = kernels.spearman(ranking.scores, ranking.gold, ranking.offsets)
-            return values
+            by_score, by_grade = (self._centered_ranks(values) for values in (ranking.scores, ranking.gold))
+            spread = self._sum(by_score**2, ranking.query) * self._sum(by_grade**2, ranking.query)
+            return _ratio(self._sum(by_score * by_grade, ranking.query), np.sqrt(spread))
         net, pairs, same_score, same_grade = self._pair_counts
         different = pairs - same_grade
         return _ratio(net, different if name == "Tau" else np.sqrt((pairs - same_score) * different))
@@ -121,6 +121,15 @@ class Scoring:
         n_documents = np.diff(ranking.offsets)
         # The value of a query without a document to compare is unknown.
         return np.where(n_documents > 0, _ratio(total, n_documents), np.nan)
+
+    def _centered_ranks(self, values: Floats) -> Floats:
+        """Return the rank of each judged document within its query, minus the mean rank; ties have their mean rank."""
+        query = self.judged_ranking.query
+        order = np.lexsort((values, query))
+        group = tie_groups(query[order], values[order])
+        ranks = np.empty(len(values))
+        ranks[order] = (np.bincount(group, weights=np.arange(len(values))) / np.bincount(group))[group]
+        return ranks - _ratio(self._sum(ranks, query), np.diff(self.judged_ranking.offsets))[query]
 
     @cached_property
     def _discounts(self) -> Floats:
@@ -151,6 +160,15 @@ def cumulative_discounts(n_ranks: int) -> Floats:
     array([0.        , 1.        , 1.63092975, 2.13092975])
     """
     return np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(n_ranks) + 2))])
+
+
+def ideal_dcg(gains: Floats, query: Integers, offsets: Integers, cumulative: Floats, cutoff: int | None) -> Floats:
+    """Return the DCG of the best order of each query's documents, (n_queries,)."""
+    best = gains[np.lexsort((-gains, query))]
+    ideal: Floats = kernels.discounted_gain(
+        best, np.ones(best.size, dtype=np.bool_), offsets, cumulative, cutoff or _ALL_RANKS
+    )
+    return ideal
 
 
 def grade_gains(grades: Floats, gains: Gains, measure: str) -> Floats:
