@@ -198,8 +198,8 @@ class Evaluation:
             f"{_TIES[self.conventions.ties]} ({counted(counts.documents_tied, 'tied document')}).",
             *(f"{text}: {number:,}." for text, number in numbers if number),
             *(
-                f"Queries {'with equal gold grades' if measure.name in CORRELATIONS else 'without a relevant document'} "
-                f"that {_NO_RELEVANT[self.conventions.without_relevant(measure)]} of {measure}: {number:,}."
+                f"Queries {'with equal gold grades' if measure.name in CORRELATIONS else 'without a relevant document'}"
+                f" that {_NO_RELEVANT[self.conventions.without_relevant(measure)]} of {measure}: {number:,}."
                 for measure in self.measures
                 if (number := self.without_relevant[str(measure)])
             ),
