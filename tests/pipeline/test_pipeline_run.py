@@ -432,7 +432,7 @@ def test_the_judge_measures_as_evaluate_does(world: World) -> None:
     frame = world.features[["query", "document"]].assign(score=score)
     planted = world.documents.loc[world.documents["honeypot"], "document"]
     gold = world.gold[~world.gold["document"].isin(planted)]
-    found = crowdrank.evaluate(frame, gold, "nDCG@10").means["nDCG@10"]
+    found = crowdrank.evaluate(frame, gold, "nDCG@10", unjudged="skip").means["nDCG@10"]
     judge = ExpertScorer(material, material.graded_queries, Settings())
     assert judge.values(score).mean() == pytest.approx(found)
 
