@@ -12,6 +12,7 @@ import scipy.stats
 from evaluation_reference import REFERENCES, random_world, tau
 
 from crowdrank.evaluation import evaluate
+from crowdrank.evaluation.evaluate import Ties, Unjudged
 
 LINEAR = ["nDCG(dcg='log2')", *(f"nDCG(dcg='log2')@{k}" for k in (1, 5, 10))]
 TREC = [*LINEAR, "AP", "AP(rel=2)", "AP(rel=2)@5", "P@1", "P@5", "P(rel=3)@10"]
@@ -36,14 +37,14 @@ def peer_values(run: pd.DataFrame, gold: pd.DataFrame, names: list[str], provide
     )
 
 
-def our_values(run: pd.DataFrame, gold: pd.DataFrame, names: list[str], ties: str) -> pd.DataFrame:
+def our_values(run: pd.DataFrame, gold: pd.DataFrame, names: list[str], ties: Ties) -> pd.DataFrame:
     frame = evaluate(run, gold, names, ties=ties, unjudged="nonrelevant", no_relevant="zero").frame
     return pd.DataFrame(frame).set_index("query")
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("ties", ["expected", "document"])
-def test_equal_to_trec_eval(seed: int, ties: str) -> None:
+def test_equal_to_trec_eval(seed: int, ties: Ties) -> None:
     run, gold = random_world(seed, ties=ties == "document")
     ours = our_values(run, gold, TREC, ties)
     theirs = peer_values(run, gold, TREC, "pytrec_eval")
@@ -66,7 +67,7 @@ def test_means_are_those_of_ir_measures() -> None:
 
 @pytest.mark.skipif(shutil.which("perl") is None, reason="gdeval is a Perl program")
 @pytest.mark.parametrize("ties", ["expected", "document"])
-def test_equal_to_gdeval_which_prints_five_decimals(ties: str) -> None:
+def test_equal_to_gdeval_which_prints_five_decimals(ties: Ties) -> None:
     run, gold = (
         frame.assign(query=frame["query"].str.removeprefix("q"))  # gdeval wants numbers for queries
         for frame in random_world(3, ties=ties == "document")
@@ -79,7 +80,7 @@ def test_equal_to_gdeval_which_prints_five_decimals(ties: str) -> None:
 
 
 @pytest.mark.parametrize("unjudged", ["skip", "nonrelevant"])
-def test_judged_equals_ir_measures(unjudged: str) -> None:
+def test_judged_equals_ir_measures(unjudged: Unjudged) -> None:
     run, gold = random_world(7, ties=False)
     names = ["Judged@1", "Judged@5", "Judged@30"]
     theirs = peer_values(run, gold, names, "judged")
@@ -114,7 +115,7 @@ def test_equal_to_the_obvious_computation(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("unjudged", ["skip", "nonrelevant"])
-def test_correlations_equal_scipy(seed: int, unjudged: str) -> None:
+def test_correlations_equal_scipy(seed: int, unjudged: Unjudged) -> None:
     run, gold = random_world(seed, ties=True)
     names = ["Tau", "TauB", "Spearman"]
     ours = evaluate(run, gold, names, unjudged=unjudged).frame.set_index("query")

@@ -13,6 +13,7 @@ from evaluation_reference import random_world
 
 from crowdrank.errors import InputError, Location, UsageError
 from crowdrank.evaluation import Measure, evaluate
+from crowdrank.evaluation.evaluate import NoRelevant
 from crowdrank.judgments.read import read_gold
 
 RUN = pd.DataFrame({"query": ["q", "q", "q"], "document": ["a", "b", "c"], "score": [3.0, 2.0, 1.0]})
@@ -65,7 +66,7 @@ def test_gold_that_the_run_lacks_counts_as_not_found() -> None:
 
 
 @pytest.mark.parametrize(("no_relevant", "value"), [("skip", np.nan), ("zero", 0.0), ("one", 1.0)])
-def test_queries_without_a_relevant_document(no_relevant: str, value: float) -> None:
+def test_queries_without_a_relevant_document(no_relevant: NoRelevant, value: float) -> None:
     gold = GOLD.assign(grade=[1, 1, 1])
     evaluation = evaluate(RUN, gold, "nDCG AP AP(rel=2) RR(rel=2) Tau", no_relevant=no_relevant)
     tau = np.nan if no_relevant == "one" else value

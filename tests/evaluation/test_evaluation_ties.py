@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank.evaluation import evaluate
+from crowdrank.evaluation.evaluate import Ties
 
 NAMES = [*REFERENCES, "Tau", "TauB", "Spearman"]
 LISTS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=6)
@@ -44,7 +45,7 @@ def test_tau_is_the_average_over_all_orders_too(documents: list[tuple[int, int]]
         assert value == pytest.approx(average, abs=1e-12)
 
 
-def values(run: pd.DataFrame, gold: pd.DataFrame, ties: str = "expected") -> pd.DataFrame:
+def values(run: pd.DataFrame, gold: pd.DataFrame, ties: Ties = "expected") -> pd.DataFrame:
     frame = pd.DataFrame(evaluate(run, gold, NAMES, ties=ties, unjudged="nonrelevant").frame)
     return frame.set_index("query").sort_index()
 
@@ -64,7 +65,7 @@ def test_names_and_the_order_of_rows_do_not_matter(seed: int) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), ties=st.sampled_from(["expected", "document", "given"]))
-def test_only_the_order_of_scores_matters(seed: int, ties: str) -> None:
+def test_only_the_order_of_scores_matters(seed: int, ties: Ties) -> None:
     run, gold = random_world(seed, ties=True, n_queries=8, highest=3)
     mapped = run.assign(score=np.exp(run["score"]) * 3 - 100)
     pd.testing.assert_frame_equal(values(mapped, gold, ties), values(run, gold, ties))

@@ -38,7 +38,7 @@ class Ranking:
     @cached_property
     def new_group(self) -> Booleans:
         """Whether a tie group begins at the document, (n_documents,)."""
-        return np.diff(self.tie_group, prepend=-1) != 0
+        return np.asarray(np.diff(self.tie_group, prepend=-1) != 0)
 
     @property
     def n_tied(self) -> int:

@@ -324,7 +324,7 @@ def _tests(differences: Floats, test: str, level: float, random_state: int) -> t
     for column in range(differences.shape[1]):
         groups.setdefault(present[:, column].tobytes(), []).append(column)
     for columns in groups.values():
-        part = differences[np.ix_(present[:, columns[0]], columns)]
+        part = differences[present[:, columns[0]]][:, columns]
         intervals[columns] = bootstrap_intervals(part, level=level, n=_RESAMPLES, random_state=random_state)
         if test == "fisher":
             p[columns] = fisher_p_values(part, n=_RESAMPLES, random_state=random_state)

@@ -200,8 +200,8 @@ def _parse_options(kind: str, name: str, text: str) -> dict[str, Any]:
         if not isinstance(call, ast.Call) or call.args:
             raise ValueError
         options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    except (SyntaxError, ValueError) as problem:
-        raise UsageError(f"{name!r} has invalid options", kind="invalid-measure", fix=_EXAMPLE) from problem
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"{name!r} has invalid options", kind="invalid-measure", fix=_EXAMPLE) from error
     for option in options:
         if option not in _OPTIONS[kind]:
             raise _unknown_option(kind, option)

@@ -34,8 +34,10 @@ _CONSTRAINTS = {
     **dict.fromkeys(("price", "expert_price"), Number(0)),
 }
 _DOCUMENT_SETTINGS = ("queries", "documents", "features", "grades", "honeypots")
-_ASSESSOR_SETTINGS = ("spammers", "adversaries", "grades", "label_grades", "noise")
-_ASSESSOR_SETTINGS += ("families", "family_error", "copies", "price")
+_ASSESSOR_SETTINGS = (
+    *("spammers", "adversaries", "grades", "label_grades", "noise"),
+    *("families", "family_error", "copies", "price"),
+)
 
 
 @dataclass(frozen=True)
