@@ -27,6 +27,8 @@ FLOOR = 1e-10
 """No count is smaller: without a prior, what was never seen must not become impossible (crowd-kit's floor too)."""
 
 
+SMALLEST = 1e-300
+"""Smallest probability whose logarithm is taken."""
 WEAK = (1.0, 0.1)
 """Pseudo-counts on and off the diagonal from which a prior is learned: an assessor is rather right than wrong."""
 
@@ -148,20 +150,25 @@ class DawidSkene(Aggregator):
             kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
             return local, {"counts": counts, "classes": posterior.sum(axis=0), "log_likelihood": np.zeros(1)}
         classes = np.zeros(shard.n_grades)
-        # The old posterior is not read: it is written over.
-        log_likelihood = kernels.expect_states(shard.n_grades)(
-            shard.offsets,
-            shard.assessor,
-            shard.grade,
-            shard.gold,
-            shard.n_grades,
-            theta["shares"],
-            theta["likelihood"].ravel(),
-            np.eye(shard.n_grades).ravel(),
-            posterior.ravel(),
-            counts.ravel(),
-            classes,
-        )
+        judgments = shard.offsets, shard.assessor, shard.grade, shard.gold
+        certain = np.eye(shard.n_grades)
+        # The posterior of the previous pass is overwritten.
+        if "weight" in local:
+            logs = np.log(np.maximum(theta["likelihood"], SMALLEST))
+            log_likelihood = kernels.expect_weighted(
+                *judgments, local["weight"], theta["shares"], logs, certain, posterior, counts, classes
+            )
+        else:
+            log_likelihood = kernels.expect_states(shard.n_grades)(
+                *judgments,
+                shard.n_grades,
+                theta["shares"],
+                theta["likelihood"].ravel(),
+                certain.ravel(),
+                posterior.ravel(),
+                counts.ravel(),
+                classes,
+            )
         return local, {"counts": counts, "classes": classes, "log_likelihood": np.array([log_likelihood])}
 
     def _restart(self, shard: Shard) -> Arrays:
