@@ -16,7 +16,6 @@ from crowdrank.consensus.family_model import FamilyModel
 from crowdrank.consensus.latent import softmax
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.engine.local import map_in_order
-from crowdrank.engine.shards import Shard
 
 INITIAL_LOG_ODDS = 1.0
 """Initial prior mean of the log odds of a right answer at a threshold."""
@@ -80,12 +79,6 @@ class ThresholdDawidSkene(FamilyModel, DawidSkene):
         self.grade_prior = grade_prior
         self.families = families
         self.family_correlation = family_correlation
-
-    def _start(self, shard: Shard) -> Arrays:
-        return {**super()._start(shard), **self._shard_weights(shard)}
-
-    def _restart(self, shard: Shard) -> Arrays:
-        return {**super()._restart(shard), **self._shard_weights(shard)}
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Update coefficients by a Newton step, then the prior and the shares of grades."""
