@@ -35,7 +35,7 @@ def paper_features(grades: int) -> NDArray[np.float64]:
     reaches = np.arange(grades)[:, None] >= np.arange(1, grades)
     both = [np.stack([reaches == b for b in (False, True)], axis=2)] * 2
     features = both[0][:, None, :, :, None] & both[1][None, :, :, None, :]
-    return features.reshape(grades, grades, -1).astype(float)
+    return np.asarray(features.reshape(grades, grades, -1), np.float64)
 
 
 def reference_fit(frame: pd.DataFrame, grades: int, penalty: float, rounds: int) -> NDArray[np.float64]:
@@ -48,7 +48,7 @@ def reference_fit(frame: pd.DataFrame, grades: int, penalty: float, rounds: int)
     sigma = np.zeros(n * features.shape[2])
     for _ in range(rounds):
         counts = np.zeros((n, grades, grades))
-        np.add.at(counts, (assessor, slice(None), grade), posterior[item])
+        np.add.at(counts.transpose(0, 2, 1), (assessor, grade), posterior[item])
 
         def loss(flat: NDArray[np.float64], counts: NDArray[np.float64] = counts) -> tuple[float, NDArray[np.float64]]:
             scores = np.einsum("tgk,ak->atg", features, flat.reshape(n, -1))
@@ -133,7 +133,7 @@ def test_copies_in_a_family_count_as_one_assessor() -> None:
     frame = labels().assign(family=None)
     copied = [frame[frame["assessor"] == 0].assign(assessor=100 + copy) for copy in range(4)]
     family = pd.concat([frame, *copied])
-    family["family"] = np.where(family["assessor"].isin([0, 100, 101, 102, 103]), "copies", None)
+    family.loc[family["assessor"].isin([0, 100, 101, 102, 103]), "family"] = "copies"
     alone, together = (fit(table, prior=1.0, n_iter=200, tol=0) for table in (frame, family))
     assert np.abs(probabilities(alone) - probabilities(together)).max() < 1e-9
     independent = fit(family, prior=1.0, families="none")

@@ -271,7 +271,7 @@ class OneCoinDawidSkene(DawidSkene):
         counts = counts + pseudo
         skill = (np.trace(counts, axis1=1, axis2=2) / counts.sum(axis=(1, 2)))[:, None, None]
         likelihood = np.where(np.eye(n_grades, dtype=bool), skill, (1 - skill) / (n_grades - 1))
-        return likelihood.clip(FLOOR, 1 - FLOOR)
+        return np.asarray(likelihood.clip(FLOOR, 1 - FLOOR), np.float64)
 
     def _log_prior(self, theta: Arrays) -> float:
         if self.prior == "learned":
