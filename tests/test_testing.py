@@ -63,8 +63,8 @@ def test_a_ranker_that_breaks_a_rule_fails_its_check(cls: type[GLS], check: str,
 
 
 class DependsOnOrder(MajorityVote):
-    def relevance(self, votes: Any, values: Any) -> Any:
-        return super().relevance(votes, values) + np.linspace(0, 0.1, len(votes))
+    def _relevance(self, votes: Any, values: Any) -> Any:
+        return super()._relevance(votes, values) + np.linspace(0, 0.1, len(votes))
 
 
 class AsksAgain(Single):

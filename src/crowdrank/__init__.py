@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from crowdrank.consensus.glad import GLAD as GLAD
     from crowdrank.consensus.rasch import Rasch as Rasch
     from crowdrank.consensus.result import Consensus as Consensus
+    from crowdrank.consensus.threshold import ThresholdDawidSkene as ThresholdDawidSkene
     from crowdrank.consensus.votes import Average as Average
     from crowdrank.consensus.votes import FamilyMean as FamilyMean
     from crowdrank.consensus.votes import Highest as Highest
@@ -112,6 +113,7 @@ _LOCATIONS = {
     "Remapped": "label_learning.remapped_labels",
     "Remapper": "label_learning.remapper",
     "ShardedJudgments": "judgments.sharded",
+    "ThresholdDawidSkene": "consensus.threshold",
     "TreeFeatures": "rankers.tree_features",
     "assess": "assessors.report",
     "compare": "evaluation.comparison",
