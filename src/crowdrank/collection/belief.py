@@ -18,7 +18,7 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.collection import kernels
 from crowdrank.collection.pool import Roster, find_pairs
 from crowdrank.collection.state import PoolState
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.information import entropy
 from crowdrank.consensus.latent import N_NODES, NODES, gold_curves
 from crowdrank.errors import Fix, UsageError
@@ -50,12 +50,12 @@ def describes_answers(model: Aggregator) -> bool:
     >>> describes_answers(crowdrank.DawidSkene().fit(votes)), describes_answers(crowdrank.MajorityVote().fit(votes))
     (True, False)
     """
-    states = model.states(model.theta_)
+    states = model._states(model.theta_)
     return states is not None and (_is_latent(model) or states[1].shape[2] == len(model.consensus_.scale))
 
 
 def _is_latent(model: Aggregator) -> bool:
-    states = model.states(model.theta_)
+    states = model._states(model.theta_)
     return bool(model.on_a_line) and states is not None and states[1].shape[2] >= N_NODES
 
 
@@ -84,7 +84,7 @@ class Belief:
     @classmethod
     def of(cls, state: PoolState, model: Aggregator) -> Belief:
         """Return the belief of a fitted model; raise UsageError if it does not describe answers."""
-        states = model.states(model.theta_)
+        states = model._states(model.theta_)
         if states is None or not describes_answers(model):
             problem = f"The policy needs a model of how assessors answer, which {type(model).__name__} is not"
             fix = Fix(f"set {{}} (or {', '.join(MODELS[1:])})", "method", MODELS[0])

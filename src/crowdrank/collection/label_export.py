@@ -11,7 +11,7 @@ import pyarrow as pa
 from crowdrank._files import check_output_file
 from crowdrank._text import counted
 from crowdrank.collection.platforms import write_json
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.result import Consensus
 from crowdrank.consensus.votes import MajorityVote
 from crowdrank.judgments.table import Judgments

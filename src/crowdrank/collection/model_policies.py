@@ -14,7 +14,7 @@ from crowdrank.collection.base import NO_LABEL, Policy, shuffled
 from crowdrank.collection.belief import Belief
 from crowdrank.collection.requests import RankedRequests
 from crowdrank.collection.state import PoolState
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.constraints import Constraints, Number
 from crowdrank.judgments import ids
 

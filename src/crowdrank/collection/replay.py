@@ -16,7 +16,7 @@ from crowdrank.collection.base import Policy
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.requests import Budget, Requests
 from crowdrank.collection.schemes import Scheme
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.gda import GDA
 from crowdrank.errors import ConvergenceWarning, DataWarning, UsageError
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
@@ -156,7 +156,7 @@ def refit(model: Callable[[], Aggregator], judgments: Judgments, previous: Aggre
     if previous is not None and previous.judgments_ is judgments:
         return previous
     new = model()
-    if previous is None or previous.prepared(previous.judgments_).scales != new.prepared(judgments).scales:
+    if previous is None or previous._prepare(previous.judgments_).scales != new._prepare(judgments).scales:
         return new.fit(judgments)
     if "n_iter" in new.get_params():
         new.set_params(n_iter=min(int(new.n_iter), MAX_ITER))

@@ -10,7 +10,7 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.collection.belief import Belief, describes_answers
 from crowdrank.collection.pool import Pool
 from crowdrank.collection.state import PoolState
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.constraints import Number, check_parameter
 from crowdrank.judgments.table import Judgments
 
