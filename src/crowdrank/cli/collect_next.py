@@ -137,7 +137,9 @@ def collect_next(
         print_line(f"Template of the labeling interface written to {template}.")
     elif output is not None and grades is None and requests.to in TEMPLATE_SUFFIXES:
         fix = Fix("give the scale with {}", "grades", "0-4")
-        print_note(Message("no template was written, because the grades are not known", "no-template", "note", fixes=(fix,)))
+        print_note(
+            Message("no template was written, because the grades are not known", "no-template", "note", fixes=(fix,))
+        )
 
 
 def _summary(requests: Requests, outstanding: OutstandingRequests) -> dict[str, Any]:
@@ -163,9 +165,7 @@ def _print_requests(requests: Requests, outstanding: OutstandingRequests, output
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in requests.reasons().items())
     written = "" if output is None else f"; written to {output}"
     unmet = f"; {counted(requests.unmet, 'more label')} cannot be assigned to anybody" if requests.unmet else ""
-    print_line(
-        f"{counted(len(requests), 'label')} requested: {_cost_text(requests)} ({reasons}){unmet}{written}."
-    )
+    print_line(f"{counted(len(requests), 'label')} requested: {_cost_text(requests)} ({reasons}){unmet}{written}.")
     if len(outstanding):
         fix = Fix("request them again with {}", "again")
         print_note(Message(c.outstanding_text(outstanding), "outstanding-requests", "note", fixes=(fix,)))

@@ -17,8 +17,8 @@ from crowdrank.collection.pool import as_pool
 from crowdrank.collection.request_ledger import OutstandingRequests
 from crowdrank.collection.requests import Budget, RankedRequests, Requests
 from crowdrank.collection.state import PoolState
-from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._coerce import as_judgments
 from crowdrank.constraints import Constraints, Number
 from crowdrank.errors import DataWarning, Message, UsageError
 from crowdrank.judgments.table import Judgments

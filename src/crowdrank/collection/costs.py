@@ -103,7 +103,7 @@ def formula_overhead(scheme: Scheme, good_share: float) -> float:
     >>> formula_overhead(Scheme("if-good", 3), 0.2)
     1.4
     """
-    return 1 - good_share + good_share * scheme.max_labels if scheme.is_selective else float(scheme.max_labels)
+    return 1 + good_share * (scheme.max_labels - 1) if scheme.is_selective else float(scheme.max_labels)
 
 
 def counted_cost(
@@ -145,11 +145,11 @@ def counted_cost(
 def expected_cost(scheme: Scheme, documents: int, rates: LabelRates, price: float = 1.0, name: str = "") -> SchemeCost:
     """Return the expected cost of a scheme for documents with given rates of good labels.
 
-    The number of good labels of a document is beta-binomial. Figures that depend on an unknown repeat agreement are NaN.
+    The number of good labels of a document is beta-binomial. Figures that need an unknown repeat agreement are NaN.
 
     >>> cost = expected_cost(Scheme("if-good", 3), 1000, LabelRates(0.212, 0.526), price=0.05)
     >>> round(cost.labeling_overhead, 2), round(cost.rest_to_good, 2), round(cost.money, 1)
-    (1.42, 2.28, 71.2)
+    (1.42, 2.27, 71.2)
     """
     p_good, k = rates.good_share, scheme.max_labels
     counts = rates.good_counts(k)
@@ -240,7 +240,9 @@ def scheme_costs(
 def _get_scheme(name: str, good: float) -> Scheme:
     policy = get_policy(name)
     if not isinstance(policy, Scheme):
-        raise UsageError(f"{name} is not a labeling scheme, so its cost does not follow from rates", kind="not-a-scheme")
+        raise UsageError(
+            f"{name} is not a labeling scheme, so its cost does not follow from rates", kind="not-a-scheme"
+        )
     return policy.set_params(good=good)
 
 

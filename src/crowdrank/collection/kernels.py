@@ -101,7 +101,7 @@ def top_gains(
     """Compute the expected relative increase of a query's DCG@k if the gain of each document became known.
 
     The gain of a document becomes one of its outcomes, each with its `chance`, instead of their mean, and the query is
-    ranked again. Only the k + 1 best documents matter for the new rank. A table with one column holds for all documents.
+    ranked again. Only the k + 1 best documents matter for the new rank. A table of one column holds for all documents.
     """
     # chance and outcome (n_outcomes, 1 or n), documents ordered by query -> increase (n,)
     n, n_outcomes = len(increase), len(chance)

@@ -181,7 +181,7 @@ class Pool:
             extras: keep further columns, such as texts and URLs.
 
         """
-        opened, _ = open_source(source, format, separator)
+        opened, _ = open_source(source, format, separator, allow_books=False)
         found = resolve_columns(
             opened.names,
             source=opened.name,

@@ -11,8 +11,8 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection.base import NO_LABEL, Policy, shuffled
 from crowdrank.collection.requests import RankedRequests
 from crowdrank.collection.state import PoolState
-from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.result import modal_grades
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.errors import Fix, UsageError

@@ -25,9 +25,7 @@ class PoolState:
     outstanding: OutstandingRequests
 
     @classmethod
-    def of(
-        cls, pool: Pool, judgments: Judgments | None, outstanding: OutstandingRequests | None = None
-    ) -> PoolState:
+    def of(cls, pool: Pool, judgments: Judgments | None, outstanding: OutstandingRequests | None = None) -> PoolState:
         """Return the state of a pool after these judgments and requests."""
         requests = OutstandingRequests.none() if outstanding is None else outstanding
         if judgments is None:
