@@ -15,7 +15,7 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.collection import get_policy
 from crowdrank.collection.base import Policy
 from crowdrank.collection.pool import Pool, Roster
-from crowdrank.collection.replay import Crowd, Curve, ranked, replay, score
+from crowdrank.collection.replay import Crowd, Curve, model_ranking, replay
 from crowdrank.collection.requests import Budget
 from crowdrank.consensus.gda import GDA
 from crowdrank.errors import UsageError
@@ -167,14 +167,14 @@ def setting_tables(
             tell(f"{name} on {setting}, seed {one.seed}")
             policy = policy_for(name, setting, one.seed)
             money = budget * one.full.n_items
-            curve = replay(policy, one.crowd, one.gold, measures, budget=money, rounds=ROUNDS)
+            curve = replay(policy, one.crowd, one.gold, measures, budget=money, rounds=ROUNDS, scheme_labels=False)
             curves.setdefault(name, []).append(curve)
-    full = over_repeats([score(GDA().fit(one.five), one.crowd.pool, one.gold, measures) for one in crowds])
+    full = over_repeats([full_evaluation(one, measures) for one in crowds])
     grid = [budget * crowds[0].full.n_items * (number + 1) / ROUNDS for number in range(ROUNDS)]
     areas = {
-        name: over_repeats([at(curve, money) for curve in found for money in grid]) for name, found in curves.items()
+        name: over_repeats([curve.at(money) for curve in found for money in grid]) for name, found in curves.items()
     }
-    ends = {name: over_repeats([at(curve, grid[-1]) for curve in found]) for name, found in curves.items()}
+    ends = {name: over_repeats([curve.at(grid[-1]) for curve in found]) for name, found in curves.items()}
     return [
         area_table(setting, areas),
         end_table(setting, {FULL: full, **ends}),
@@ -182,10 +182,9 @@ def setting_tables(
     ]
 
 
-def at(curve: Curve, money: float) -> Evaluation:
-    """What was known when so much was spent."""
-    within = [point for point in curve.points if point.money <= money + 1e-6]
-    return (within[-1] if within else curve.points[0]).evaluation
+def full_evaluation(one: Replayed, measures: Sequence[str]) -> Evaluation:
+    """Evaluate the consensus of five labels of every document."""
+    return evaluate(model_ranking(GDA().fit(one.five), one.crowd.pool), one.gold, list(measures), gains=GAINS)
 
 
 def area_table(setting: str, areas: Mapping[str, Evaluation]) -> Table:
@@ -232,7 +231,7 @@ def curve_table(
     """The main measure after each round."""
     rows: list[Row] = []
     for name, found in curves.items():
-        means = [np.mean([at(curve, money).means[MAIN] for curve in found]) for money in grid]
+        means = [np.mean([curve.at(money).means[MAIN] for curve in found]) for money in grid]
         steps = {f"{money / documents:.2f}": float(mean) for money, mean in zip(grid, means, strict=True)}
         bought = float(np.mean([curve.points[-1].labels / documents for curve in found]))
         rows.append({"run": name, "labels a document": bought, **steps})
@@ -322,7 +321,7 @@ def strategies(table: Desk, money: int, seed: int) -> tuple[dict[str, Floats], i
     model, half = GDA().fit(alone), GDA().fit(first)
     number = int(money / 2 * n / EXPERT)
     drawn = np.random.default_rng(seed).choice(n, 2 * number, replace=False)
-    consensus, first_consensus = (ranked(one, table.crowd.pool)["score"].to_numpy() for one in (model, half))
+    consensus, first_consensus = (model_ranking(one, table.crowd.pool)["score"].to_numpy() for one in (model, half))
     found = {
         "llm": consensus,
         "llm, ranker": table.learned(np.column_stack([table.features, consensus]), np.arange(n), consensus),

@@ -43,6 +43,7 @@ class Settings:
     assessors: int = 60
     features: int = 20
     grades: int = 5
+    grade_ratio: float = 0.5
     label_grades: int | None = None
     spammers: float = 0.15
     adversaries: float = 0.03
@@ -67,7 +68,7 @@ class Settings:
         self._set_default("gold_queries", self.queries)
         self._check_integer("gold_queries", 0, self.queries)
         self._check_integer("random_state", 0)
-        for name in ("spammers", "adversaries", "copies"):
+        for name in ("grade_ratio", "spammers", "adversaries", "copies"):
             self._check_number(name, 1)
         self._check_number("honeypots", 0.5)
         self._check_number("noise", 100)
@@ -166,6 +167,7 @@ def simulate(
     assessors: int = 60,
     features: int | None = None,
     grades: int | None = None,
+    grade_ratio: float | None = None,
     label_grades: int | None = None,
     spammers: float = 0.15,
     adversaries: float = 0.03,
@@ -191,7 +193,8 @@ def simulate(
         assessors: number of assessors; a few of them do most of the work.
         features: number of features, by default 20. The first 60 % depend on relevance (not linearly), the others are
             noise.
-        grades: number of expert grades, by default 5; each is half as frequent as the next lower one.
+        grades: number of expert grades, by default 5.
+        grade_ratio: frequency of each grade relative to the next lower one, by default 0.5.
         label_grades: number of grades of the crowd, by default that of the experts. With 2, a label is positive if and
             only if the perceived grade exceeds the assessor's rigor.
         spammers: share of assessors whose labels do not depend on the document.
@@ -226,6 +229,7 @@ def simulate(
 
     """
     sizes: dict[str, Any] = {"queries": queries, "documents": documents, "features": features, "grades": grades}
+    sizes["grade_ratio"] = grade_ratio
     crowd: dict[str, Any] = {
         "labels": labels,
         "assessors": assessors,
@@ -249,7 +253,7 @@ def simulate(
     return _world(Settings(**_sizes(graded), **crowd, gold_queries=gold_queries, source=graded.source), graded)
 
 
-def _read_graded(source: Any, queries: int | None, **synthetic: int | None) -> Graded:
+def _read_graded(source: Any, queries: int | None, **synthetic: float | None) -> Graded:
     """Read the real documents; raise UsageError if a size is set that comes from the data."""
     for name, value in synthetic.items():
         if value is not None:
@@ -302,6 +306,7 @@ def _documents(rng: np.random.Generator, settings: Settings, graded: Graded | No
         documents=settings.documents,
         features=settings.features,
         grades=settings.grades,
+        grade_ratio=settings.grade_ratio,
         honeypots=settings.honeypots,
     )
 
