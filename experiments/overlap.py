@@ -132,8 +132,8 @@ def simulated_set(name: str, train: int = TRAIN, test: int = TEST) -> LabelSet:
     if name == "plus":
         labels = get_scheme(CLAIMED).sample(labels)
     gold = world.gold[~world.gold["query"].isin(queries)]
-    sides = (features.take(np.flatnonzero(mask)) for mask in (is_train, ~is_train))
-    return LabelSet(name, labels, *sides, gold, in_order=name == "plus")
+    train_side, test_side = (features.take(np.flatnonzero(mask)) for mask in (is_train, ~is_train))
+    return LabelSet(name, labels, train_side, test_side, gold, in_order=name == "plus")
 
 
 def mslr(seed: int = 0) -> LabelSet:

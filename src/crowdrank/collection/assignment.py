@@ -138,10 +138,11 @@ class _Assigner:
     def assign(self, ranked: RankedRequests, money: float, assessor_scores: AssessorScores) -> Assigned:
         """Assign requests by priority until the money is spent."""
         judgments, roster = self.state.judgments, self.roster
-        offsets, judged_by = np.zeros(1, np.int64), np.zeros(0, np.int32)
+        judged = np.zeros(1, np.int64), np.zeros(0, np.int32), self.roster_index
         if judgments is not None:
-            offsets, judged_by = judgments.offsets.astype(np.int64), judgments.assessor
-        allowed_offsets, allowed = self.state.pool.allowed or (NO_INDICES, np.empty(0, np.int32))
+            judged = judgments.offsets.astype(np.int64), judgments.assessor, self.roster_index
+        allowed = self.state.pool.allowed or (NO_INDICES, np.empty(0, np.int32))
+        limits = roster.price, self.load, self.max_load
         lowest_price = float(roster.price.min())
         n = len(ranked) if lowest_price == 0 else int(min(money / lowest_price + 1, len(ranked)))
         last, previous, assignee, done = self._linked_requests(len(ranked))
@@ -149,26 +150,9 @@ class _Assigner:
         for block in ranked.blocks(n):
             pair, chosen = ranked.pair[block], np.empty(len(block), np.int64)
             scores = assessor_scores(pair)
-            money = kernels.assign_requests(
-                pair,
-                self.state.item[pair],
-                offsets,
-                judged_by,
-                self.roster_index,
-                allowed_offsets,
-                allowed,
-                np.zeros((1, len(roster))) if scores is None else scores,
-                roster.price,
-                self.load,
-                self.max_load,
-                money,
-                self.tie_rank,
-                last,
-                previous,
-                assignee,
-                done,
-                chosen,
-            )
+            scores = np.zeros((1, len(roster))) if scores is None else scores
+            data = pair, self.state.item[pair], *judged, *allowed, scores, *limits
+            money = kernels.assign_requests(*data, money, self.tie_rank, last, previous, assignee, done, chosen)
             done += len(block)
             unmet += int((chosen == kernels.NO_ASSESSOR).sum())
             blocks.append((block[chosen >= 0], chosen[chosen >= 0]))

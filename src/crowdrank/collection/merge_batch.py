@@ -71,7 +71,7 @@ def merge_batch(
         _raise_if_any(is_outside, batch, source, "is not in the pool", [Fix("check {}", "pairs"), SKIP_FIX])
         _raise_if_any(is_excluded, batch, source, "was judged by the excluded assessor {assessor}", [SKIP_FIX])
     is_valid = ~(is_outside | is_excluded)
-    counts = {"unknown": int(is_outside.sum()), "excluded": int(is_excluded.sum())}
+    counts: dict[str, Any] = {"unknown": int(is_outside.sum()), "excluded": int(is_excluded.sum())}
     if not is_valid.any():
         if old is None:
             fixes = [Fix("check {}", "pairs"), Fix("check {}", "exclude")]

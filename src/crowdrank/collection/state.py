@@ -44,7 +44,8 @@ class PoolState:
     @cached_property
     def open_pairs(self) -> Booleans:
         """Whether each pair is neither a honeypot nor requested already (n_pairs,)."""
-        return ~self.pool.is_honeypot & (self.n_requested == 0)
+        is_open: Booleans = ~self.pool.is_honeypot & (self.n_requested == 0)
+        return is_open
 
     @cached_property
     def _outstanding_pairs(self) -> tuple[Integers, Integers]:
