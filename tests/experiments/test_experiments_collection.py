@@ -153,7 +153,7 @@ def test_how_many_labels_are_to_be_had_informs_no_policy() -> None:
 def test_experts_are_scored_on_documents_that_nobody_bought(data_folder: Any) -> None:
     judges = next_label.dl20_crowds([0])[0].full
     few = judges.where(judges.item_query[np.repeat(np.arange(judges.n_items), np.diff(judges.offsets))] < 6)
-    table = next_label.desk(few)
+    table = next_label.expert_setting(few)
     found, number, scored = next_label.strategies(table, 5, 0)
     assert number == int(2.5 * few.n_items / 50)
     assert len(scored) >= few.n_items - 4 * number
