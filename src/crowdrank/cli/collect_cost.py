@@ -80,7 +80,8 @@ def collect_cost(
         price=price,
     )
     if json:
-        print_json({"costs": [asdict(cost) for cost in costs], "columns": dict(table.report.columns) if table else {}})
+        rows = [{"labels": cost.labels, **asdict(cost)} for cost in costs]
+        print_json({"costs": rows, "columns": dict(table.report.columns) if table else {}})
         return
     n_documents = costs[0].documents
     print_cells(COLUMNS, [_cells(cost) for cost in costs], [True, *[False] * 6, True], f"{n_documents:,} documents")

@@ -92,7 +92,7 @@ def collect_next(
     """
     from crowdrank._files import check_output_file, locked, recover, write_together
     from crowdrank.collection.merge_batch import read_existing
-    from crowdrank.collection.platforms import TEMPLATE_SUFFIXES, check_requests_output, write_requests
+    from crowdrank.collection.platforms import TEMPLATES, check_requests_output, write_requests
     from crowdrank.collection.request_ledger import OutstandingRequests, ledger_path
     from crowdrank.judgments.write import check_distinct
 
@@ -135,7 +135,7 @@ def collect_next(
     _print_requests(wanted, outstanding, output)
     if template is not None:
         print_line(f"Template of the labeling interface written to {template}.")
-    elif output is not None and grades is None and requests.to in TEMPLATE_SUFFIXES:
+    elif output is not None and grades is None and requests.to in TEMPLATES:
         fix = Fix("give the scale with {}", "grades", "0-4")
         print_note(
             Message("no template was written, because the grades are not known", "no-template", "note", fixes=(fix,))

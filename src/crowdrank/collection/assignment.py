@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._text import counted
-from crowdrank._typing import Floats, Integers
+from crowdrank._typing import Codes, Floats, Integers
 from crowdrank.collection import kernels
 from crowdrank.collection.pool import ANYONE, Roster
 from crowdrank.collection.requests import Budget, RankedRequests, Requests
@@ -118,32 +118,31 @@ class _Assigner:
 
     state: PoolState
     roster: Roster
-    roster_index: Integers  # roster index of each assessor of the judgments, or -1
-    load: Integers  # (n_assessors,) number of judgments and requests so far
     max_load: int
     tie_rank: Integers  # (n_assessors,) order of equally preferred assessors
+    load: Integers  # (n_assessors,) number of judgments and requests so far
 
     @classmethod
     def of(cls, state: PoolState, roster: Roster, max_load: int | None, random_state: int | None) -> _Assigner:
-        n, judgments = len(roster), state.judgments
+        n = len(roster)
         if not n:
-            raise InputError(
-                "there are no assessors", kind="nobody-left", fix=Fix("name assessors with {}", "assessors")
-            )
-        index = np.array([-1]) if judgments is None else ids.match(roster.assessors, judgments.assessors)
+            fix = Fix("name assessors with {}", "assessors")
+            raise InputError("there are no assessors", kind="nobody-left", fix=fix)
         tie_rank = np.arange(n) if random_state is None else np.random.default_rng(random_state).permutation(n)
-        limit = np.iinfo(np.int64).max if max_load is None else int(max_load)
-        return cls(state, roster, index, state.load.copy(), limit, tie_rank)
+        return cls(state, roster, max_load or np.iinfo(np.int64).max, tie_rank, state.load.copy())
+
+    def _judged_by(self) -> tuple[Integers, Codes, Integers]:
+        """Return the offsets of items, the assessor of each judgment, and the roster index of each assessor."""
+        judgments = self.state.judgments
+        if judgments is None:
+            return np.zeros(1, np.int64), np.zeros(0, np.int32), np.array([-1])
+        index = ids.match(self.roster.assessors, judgments.assessors)
+        return judgments.offsets.astype(np.int64), judgments.assessor, index
 
     def assign(self, ranked: RankedRequests, money: float, assessor_scores: AssessorScores) -> Assigned:
         """Assign requests by priority until the money is spent."""
-        judgments, roster = self.state.judgments, self.roster
-        judged = np.zeros(1, np.int64), np.zeros(0, np.int32), self.roster_index
-        if judgments is not None:
-            judged = judgments.offsets.astype(np.int64), judgments.assessor, self.roster_index
+        roster, judged, lowest_price = self.roster, self._judged_by(), float(self.roster.price.min())
         allowed = self.state.pool.allowed or (NO_INDICES, np.empty(0, np.int32))
-        limits = roster.price, self.load, self.max_load
-        lowest_price = float(roster.price.min())
         n = len(ranked) if lowest_price == 0 else int(min(money / lowest_price + 1, len(ranked)))
         last, previous, assignee, done = self._linked_requests(len(ranked))
         blocks, unmet = [(NO_INDICES, NO_INDICES)], 0
@@ -151,7 +150,7 @@ class _Assigner:
             pair, chosen = ranked.pair[block], np.empty(len(block), np.int64)
             scores = assessor_scores(pair)
             scores = np.zeros((1, len(roster))) if scores is None else scores
-            data = pair, self.state.item[pair], *judged, *allowed, scores, *limits
+            data = pair, self.state.item[pair], *judged, *allowed, scores, roster.price, self.load, self.max_load
             money = kernels.assign_requests(*data, money, self.tie_rank, last, previous, assignee, done, chosen)
             done += len(block)
             unmet += int((chosen == kernels.NO_ASSESSOR).sum())

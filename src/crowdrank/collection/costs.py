@@ -29,9 +29,8 @@ class SchemeCost:
     Attributes:
         scheme: name of the scheme.
         documents: number of documents.
-        labels: number of labels bought.
-        labeling_overhead: labels per document.
-        formula: labels per document by the formula; an upper bound for good-till-bad.
+        labeling_overhead: labels bought per document.
+        formula: the same by the formula; an upper bound for good-till-bad.
         training_overhead: total weight of the training instances per document.
         rest_to_good: ratio of other to good labels among the training instances, by weight.
         money: price of the labels.
@@ -41,13 +40,17 @@ class SchemeCost:
 
     scheme: str
     documents: int
-    labels: float
     labeling_overhead: float
     formula: float
     training_overhead: float
     rest_to_good: float
     money: float
     counted: bool
+
+    @property
+    def labels(self) -> float:
+        """Number of labels bought."""
+        return self.documents * self.labeling_overhead
 
 
 @dataclass(frozen=True)
@@ -124,22 +127,14 @@ def counted_cost(
     2.0
 
     """
-    rates = LabelRates.of(judgments, scheme.good, random_state)
+    share = LabelRates.of(judgments, scheme.good, random_state).good_share
     bought = scheme.sample(judgments, random_state)
     _, grade, weight = scheme.training_labels(bought)
-    good_weight = float(weight[grade >= scheme.good].sum())
-    money = bought.extras["cost"] if price is None and "cost" in bought.extras else np.full(len(bought), np.nan)
-    return SchemeCost(
-        scheme=name,
-        documents=bought.n_items,
-        labels=len(bought),
-        labeling_overhead=len(bought) / bought.n_items,
-        formula=formula_overhead(scheme, rates.good_share),
-        training_overhead=float(weight.sum()) / bought.n_items,
-        rest_to_good=_ratio(float(weight.sum()) - good_weight, good_weight),
-        money=float(np.where(np.isnan(money), 1.0 if price is None else price, money).sum()),
-        counted=True,
-    )
+    total, good = float(weight.sum()), float(weight[grade >= scheme.good].sum())
+    cost = bought.extras["cost"] if price is None and "cost" in bought.extras else np.full(len(bought), np.nan)
+    money = float(np.where(np.isnan(cost), 1.0 if price is None else price, cost).sum())
+    n, formula = bought.n_items, formula_overhead(scheme, share)
+    return SchemeCost(name, n, len(bought) / n, formula, total / n, _ratio(total - good, good), money, True)
 
 
 def expected_cost(scheme: Scheme, documents: int, rates: LabelRates, price: float = 1.0, name: str = "") -> SchemeCost:
@@ -165,17 +160,8 @@ def expected_cost(scheme: Scheme, documents: int, rates: LabelRates, price: floa
         labels = instances = 1 + sum(all_good[:-1])
         good = sum(all_good)
     training = instances if scheme.good_weight == 1 else instances + good * (scheme.good_weight - 1)
-    return SchemeCost(
-        scheme=name,
-        documents=documents,
-        labels=documents * labels,
-        labeling_overhead=labels,
-        formula=formula_overhead(scheme, p_good),
-        training_overhead=training,
-        rest_to_good=_ratio(instances - good, good * scheme.good_weight),
-        money=documents * labels * price,
-        counted=False,
-    )
+    ratio, money = _ratio(instances - good, good * scheme.good_weight), documents * labels * price
+    return SchemeCost(name, documents, labels, formula_overhead(scheme, p_good), training, ratio, money, False)
 
 
 def _ratio(rest: float, good: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,46 @@ from crowdrank.judgments.write import check_output, write_table
 
 TASK_SUFFIXES = {"label-studio": ".json", "toloka": ".tsv", "mturk": ".csv", "quepid": ".csv"}
 """Suffix of the tasks of each platform."""
-TEMPLATE_SUFFIXES = {"label-studio": ".xml", "toloka": ".html", "mturk": ".html"}
-"""Suffix of the template of each platform that takes one."""
 PLATFORMS = ("csv", *TASK_SUFFIXES)
 """Formats of requests; csv is a table with all columns, in the format of the file name."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """Lines of a labeling interface; NAME stands for a field of the tasks, GRADE for a grade."""
+
+    text: str
+    link: str
+    choice: str
+    head: str = ""
+    middle: str = ""  # between fields and choices
+    tail: str = ""
+
+
+TEMPLATES = {
+    "label-studio": Template(
+        text='  <Text name="NAME" value="$NAME"/>',
+        link='  <HyperText name="NAME" inline="true" clickableLinks="true" '
+        'value="&lt;a href=&quot;$NAME&quot; target=&quot;_blank&quot;&gt;$NAME&lt;/a&gt;"/>',
+        choice='    <Choice value="GRADE"/>',
+        head="<View>",
+        middle='  <Choices name="grade" toName="NAME" choice="single-radio" required="true">',
+        tail="  </Choices>\n</View>",
+    ),
+    "toloka": Template(
+        text="<p>{{NAME}}</p>",
+        link='<p><a href="{{NAME}}" target="_blank">{{NAME}}</a></p>',
+        choice='{{field type="radio" name="grade" value="GRADE" label="GRADE"}}',
+    ),
+    "mturk": Template(
+        text="<p>${NAME}</p>",
+        link='<p><a href="${NAME}" target="_blank">${NAME}</a></p>',
+        choice='<p><label><input type="radio" name="grade" value="GRADE" required> GRADE</label></p>',
+        head='<script src="https://assets.crowd.aws/crowd-html-elements.js"></script>\n<crowd-form>',
+        tail="</crowd-form>",
+    ),
+}
+"""Labeling interface of each platform that takes one."""
 TASK_COLUMNS = ("labels", "assessors", "honeypot")
 """Columns of tasks besides ids and texts."""
 
@@ -97,11 +134,11 @@ def write_requests(
             write_table(tasks.select(fields).append_column("assignments", tasks["labels"]), path)
         case _:
             write_table(pa.table({"query": tasks[fields[0]], "docid": tasks[fields[1]]}), path)
-    template = Path(path).with_suffix(TEMPLATE_SUFFIXES.get(platform, ""))
-    if grades is None or platform not in TEMPLATE_SUFFIXES or template.exists():
+    template_path = Path(path).with_suffix(".xml" if platform == "label-studio" else ".html")
+    if grades is None or platform not in TEMPLATES or template_path.exists():
         return None
-    _write_text(_TEMPLATES[platform](_shown_fields(tasks), grades), template)
-    return template
+    _write_text(_fill_template(TEMPLATES[platform], _shown_fields(tasks), grades), template_path)
+    return template_path
 
 
 def _tasks(requests: Requests) -> pa.Table:
@@ -140,46 +177,14 @@ def _is_url(column: pa.ChunkedArray) -> bool:
     return len(cells) > 0 and bool(pc.all(pc.match_substring_regex(cells, "^https?://")).as_py())
 
 
-def _label_studio_template(fields: Mapping[str, bool], grades: Sequence[str]) -> str:
-    def show(name: str, is_url: bool) -> str:
-        if not is_url:
-            return f'<Text name="{name}" value="${name}"/>'
-        link = escape(f'<a href="${name}" target="_blank">${name}</a>')
-        return f'<HyperText name="{name}" value="{link}" inline="true" clickableLinks="true"/>'
-
-    choices = [f'    <Choice value="{escape(grade)}"/>' for grade in grades]
-    last = list(fields)[-1]
-    head = f'  <Choices name="grade" toName="{last}" choice="single-radio" required="true">'
-    return "\n".join(
-        ["<View>", *(f"  {show(*field)}" for field in fields.items()), head, *choices, "  </Choices>", "</View>\n"]
-    )
-
-
-def _html_fields(fields: Mapping[str, bool], variable: str) -> list[str]:
-    values = {name: variable.replace("NAME", name) for name in fields}
-    return [
-        f'<p><a href="{values[name]}" target="_blank">{values[name]}</a></p>' if is_url else f"<p>{values[name]}</p>"
-        for name, is_url in fields.items()
+def _fill_template(template: Template, fields: Mapping[str, bool], grades: Sequence[str]) -> str:
+    """Return the labeling interface for the fields of tasks (and whether each is a URL) and the grades."""
+    shown_fields = [
+        (template.link if is_url else template.text).replace("NAME", name) for name, is_url in fields.items()
     ]
-
-
-def _toloka_template(fields: Mapping[str, bool], grades: Sequence[str]) -> str:
-    buttons = [
-        f'{{{{field type="radio" name="grade" value="{escape(grade)}" label="{escape(grade)}"}}}}' for grade in grades
-    ]
-    return "\n".join([*_html_fields(fields, "{{NAME}}"), *buttons, ""])
-
-
-def _mturk_template(fields: Mapping[str, bool], grades: Sequence[str]) -> str:
-    buttons = [
-        f'<p><label><input type="radio" name="grade" value="{escape(grade)}" required> {escape(grade)}</label></p>'
-        for grade in grades
-    ]
-    script = '<script src="https://assets.crowd.aws/crowd-html-elements.js"></script>'
-    return "\n".join([script, "<crowd-form>", *_html_fields(fields, "${NAME}"), *buttons, "</crowd-form>", ""])
-
-
-_TEMPLATES = {"label-studio": _label_studio_template, "toloka": _toloka_template, "mturk": _mturk_template}
+    choices = [template.choice.replace("GRADE", escape(grade)) for grade in grades]
+    middle = template.middle.replace("NAME", list(fields)[-1])
+    return "\n".join(line for line in (template.head, *shown_fields, middle, *choices, template.tail) if line) + "\n"
 
 
 def write_json(value: Any, path: Path) -> None:

@@ -51,6 +51,8 @@ class PoolState:
     def _outstanding_pairs(self) -> tuple[Integers, Integers]:
         """Pair and roster index (or -1) of every outstanding request of the pool."""
         requests, roster = self.outstanding, self.pool.roster
+        if not len(requests):  # finding pairs takes long in a large pool
+            return np.empty(0, np.int64), np.empty(0, np.int64)
         pair = find_pairs(self.pool.query, self.pool.document, requests.query, requests.document)
         assessor = np.full(len(pair), ANYONE) if roster is None else ids.match(roster.assessors, requests.assessor)
         return pair[pair >= 0], assessor[pair >= 0]
