@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank._base import require_one_of
+from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_json, print_line, print_status
@@ -82,7 +83,7 @@ def collect_simulate(
     names = [name.strip() for name in measures.split(",") if name.strip()]
     rows, notes = [], []
     for name, one in policies.items():
-        print_status(f"{name}: {rounds} rounds")
+        print_status(f"{name}: {counted(rounds, 'round')}")
         curve = replay(
             one,
             Crowd.of(table),

@@ -13,7 +13,7 @@ import pandas as pd
 from crowdrank._base import require_integer
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection.base import Policy
-from crowdrank.collection.pool import Pool, Roster
+from crowdrank.collection.pool import Pool
 from crowdrank.collection.requests import Budget, Requests
 from crowdrank.collection.schemes import Scheme
 from crowdrank.consensus._base import Aggregator
@@ -45,13 +45,12 @@ class Crowd:
     _keys: Integers = field(repr=False)  # pair * n_assessors + assessor, ascending
 
     @classmethod
-    def of(cls, judgments: Judgments, roster: Roster | None = None) -> Crowd:
-        """Return the crowd of judgments; a roster sets the kinds and prices of its assessors, in their order."""
-        pool = Pool.of(judgments, replay=True)
+    def of(cls, judgments: Judgments) -> Crowd:
+        """Return the crowd of judgments."""
         item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
         key = item * judgments.n_assessors + judgments.assessor
         order = np.argsort(key, kind="stable")
-        return cls(judgments, pool if roster is None else pool.with_roster(roster), order, key[order])
+        return cls(judgments, Pool.of(judgments, replay=True), order, key[order])
 
     def rows(self, requests: Requests) -> Integers:
         """Return the rows of the judgments that answer requests."""
@@ -96,9 +95,6 @@ def replay(
     rounds: int = 10,
     model: Callable[[], Aggregator] = GDA,
     scheme_labels: bool = True,
-    start: Booleans | None = None,
-    gains: str = "exponential",
-    report: Callable[[str], None] = lambda text: None,
 ) -> Curve:
     """Request labels of a crowd in rounds of equal money, and score the result of each round.
 
@@ -112,22 +108,17 @@ def replay(
         model: function that returns the consensus model; each fit starts from that of the previous round.
         scheme_labels: score a labeling scheme by the labels that it makes (majority vote, highest grade, mean of its
             training instances) instead of by the model.
-        start: labels (n_judgments,) that are known at the start and cost nothing.
-        gains: gains of the grades, as in :func:`crowdrank.evaluate`.
-        report: function that is called with the description of each round.
 
     """
     require_integer("rounds", rounds, 1)
-    bought = np.zeros(len(crowd.judgments), bool) if start is None else start.copy()
-    known: Judgments | None = crowd.judgments.where(bought) if bought.any() else None
-    by_scheme = isinstance(policy, Scheme) and scheme_labels
+    bought = np.zeros(len(crowd.judgments), bool)
+    known: Judgments | None = None
     fitted: Aggregator | None = None
     points, spent = [], 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         for number in range(rounds):
-            report(f"round {number + 1} of {rounds}")
             if known is not None and policy.takes_model:
                 fitted = refit(model, known, fitted)
             money = budget * (number + 1) / rounds - spent
@@ -139,12 +130,12 @@ def replay(
             spent += requests.cost
             bought[crowd.rows(requests)] = True
             known = crowd.judgments.where(bought)
-            if isinstance(policy, Scheme) and by_scheme:
+            if isinstance(policy, Scheme) and scheme_labels:
                 ranking = scheme_ranking(policy, known, crowd.pool)
             else:
                 fitted = refit(model, known, fitted)
                 ranking = model_ranking(fitted, crowd.pool)
-            evaluation = evaluate(ranking, gold, list(measures), gains=gains)
+            evaluation = evaluate(ranking, gold, list(measures), gains="exponential")
             points.append(Point(int(bought.sum()), spent, evaluation))
     if not points:
         raise UsageError(f"of {budget:g} in {rounds} rounds buys no label", parameter="budget", fix="raise it")
