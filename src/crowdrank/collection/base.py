@@ -81,7 +81,7 @@ class Policy(Estimator, ABC):
         state = PoolState.of(as_pool(pool), None if judgments is None else as_judgments(judgments), outstanding)
         terms = budget if isinstance(budget, Budget) else Budget(budget)
         if self.takes_model and not (state.item >= 0).any():
-            what = "There are no judgments yet" if state.judgments is None else "No judgment belongs to a pair of the pool"
+            what = "There are no judgments yet" if state.judgments is None else "No document of the pool is judged yet"
             problem = f"{what}, so no model can be fitted: one label per pair is requested first"
             warnings.warn(DataWarning(problem, kind="no-judgments-yet"), stacklevel=2)
             return assign(first_requests(state, self.random_state), state, terms, self.random_state)
