@@ -79,7 +79,7 @@ class JudgmentFile:
         separator: str | None = None,
     ) -> JudgmentFile:
         """Open a file; raise UsageError unless it is a table with one judgment per row."""
-        source, layout = open_source(path, format, separator)
+        source, column_of = _open_columns(path, format, columns, separator, ROLES)
         with open_decompressed(path, text=False) as stream:
             if isinstance(source, DelimitedSource | JsonLinesSource) and utf16_encoding(stream.read(4)):
                 fixes = [Fix("save it as UTF-8"), OTHER_FILE_FIX]
@@ -87,11 +87,7 @@ class JudgmentFile:
         if type(source) not in (DelimitedSource, JsonLinesSource, ParquetSource):
             problem = f"Judgments cannot be added to {path}, which is not a table with one judgment per row"
             raise UsageError(problem, kind="not-a-table", fix=OTHER_FILE_FIX)
-        column_map = {**layout.columns, **parse_column_map(columns)}
-        found = resolve_columns(
-            source.names, source=source.name, required_roles=[], optional_roles=ROLES, column_map=column_map
-        )
-        return cls(Path(path), source, {name: role for role, name in found.items()})
+        return cls(Path(path), source, {name: role for role, name in column_of.items()})
 
     def missing_columns(self, new: Judgments) -> list[str]:
         """Return the roles of new judgments for which the file has no column and gets none."""
@@ -257,12 +253,24 @@ def has_time_zone(times: pa.ChunkedArray) -> bool | None:
 
 def batch_has_time_zone(path: str | Path, *, format: str | None = None, columns: str | None = None) -> bool:
     """Return whether the times of a batch have a time zone."""
-    source, layout = open_source(path, format, None)
+    source, column_of = _open_columns(path, format, columns, None, ["time"])
+    name = column_of.get("time")
+    return name is not None and bool(has_time_zone(source.read([name], BadRows("skip"))[name]))
+
+
+def _open_columns(
+    path: str | Path,
+    format: str | None,
+    columns: str | Mapping[str, str] | None,
+    separator: str | None,
+    roles: Sequence[str],
+) -> tuple[Source, dict[str, str]]:
+    """Open a file; return it with the column of each role that has one."""
+    source, layout = open_source(path, format, separator)
     column_map = {**layout.columns, **parse_column_map(columns)}
-    found = resolve_columns(
-        source.names, source=source.name, required_roles=[], optional_roles=["time"], column_map=column_map
+    return source, resolve_columns(
+        source.names, source=source.name, required_roles=[], optional_roles=roles, column_map=column_map
     )
-    return "time" in found and bool(has_time_zone(source.read([found["time"]], BadRows("skip"))[found["time"]]))
 
 
 def _is_default_query(judgments: Judgments, role: str) -> bool:

@@ -106,7 +106,7 @@ class Pool:
         allowed: offsets (n_pairs + 1,) and roster indices of the assessors who may judge each pair; by default all.
         honeypot: (n_pairs,) correct answers of honeypots, null for other pairs.
         source: judgments whose items are the pairs, in the same order.
-        extras: further columns (texts, URLs) for the assessors.
+        extras: further columns (texts, URLs) for the assessors, as text.
 
     >>> import pandas as pd
     >>> Pool.read(pd.DataFrame({"qid": ["q", "q"], "docid": ["a", "b"]}))
@@ -201,7 +201,8 @@ class Pool:
         if HONEYPOT in found:
             pool = replace(pool, honeypot=_blank_as_null(table[found[HONEYPOT]].take(pa.array(rows))))
         if extra_names:
-            pool = replace(pool, extras=table.select(extra_names).take(pa.array(rows)))
+            texts = {name: table[name].take(pa.array(rows)).cast(pa.string()) for name in extra_names}
+            pool = replace(pool, extras=pa.table(texts))
         return _with_allowed(pool, pair, table[found["assessor"]]) if "assessor" in found else pool
 
 
