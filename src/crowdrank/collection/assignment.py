@@ -137,10 +137,12 @@ class _Assigner:
         if judgments is None:
             return np.zeros(1, np.int64), np.zeros(0, np.int32), np.array([-1])
         index = ids.match(self.roster.assessors, judgments.assessors)
-        return judgments.offsets.astype(np.int64), judgments.assessor, index
+        return judgments.offsets.astype(np.int64, copy=False), judgments.assessor, index
 
     def assign(self, ranked: RankedRequests, money: float, assessor_scores: AssessorScores) -> Assigned:
         """Assign requests by priority until the money is spent."""
+        if not len(ranked):
+            return Assigned(NO_INDICES, NO_INDICES, np.empty(0, object))
         roster, judged, lowest_price = self.roster, self._judged_by(), float(self.roster.price.min())
         allowed = self.state.pool.allowed or (NO_INDICES, np.empty(0, np.int32))
         n = len(ranked) if lowest_price == 0 else int(min(money / lowest_price + 1, len(ranked)))

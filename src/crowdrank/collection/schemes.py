@@ -148,7 +148,7 @@ class Scheme(Policy):
         starts = state.judgments.offsets[:-1]
         order = label_order(state.judgments)
         first = good[starts if order is None else order[starts]]
-        every = np.logical_and.reduceat(good, starts)
+        every = np.logical_and.reduceat(good, starts) if self._request == "while-good" else first
         if state.pool.source is state.judgments:
             return first, every
         item, is_judged = np.maximum(state.item, 0), state.item >= 0
