@@ -28,7 +28,7 @@ EXPERIMENTS = {
 }
 """Names of the experiments, each a module (with _ for -), and what they measure."""
 
-PARTS = ("rigor", "quality", "experts", "expert-budget")
+PARTS = ("rigor", "quality", "experts", "expert-budget", "overlap")
 """Experiments of which parts can be asked for by name (`only`)."""
 KEEPING = ("expert-budget",)
 """Experiments that keep what was fitted in a folder (`keep`) and go on from there."""

@@ -88,6 +88,7 @@ def draw_documents(
     documents: int,
     features: int = 20,
     grades: int = 5,
+    grade_ratio: float = 0.5,
     honeypots: float = 0.0,
 ) -> Documents:
     """Draw queries "1", "2", ... with about `documents` documents each.
@@ -100,19 +101,19 @@ def draw_documents(
     for_documents, for_honeypots = rng.spawn(2)
     query = np.repeat(np.arange(queries), _sizes(for_documents, queries, documents))
     offsets = for_documents.normal(size=(queries, features))
-    ordinary = _draw_ordinary(for_documents, query, offsets, grades)
-    easy = _draw_honeypots(for_honeypots, round(len(query) * honeypots / (1 - honeypots)), offsets, grades)
-    return _with_ids(ordinary, easy, grades)
+    ordinary = _draw_ordinary(for_documents, query, offsets, grade_shares(grades, grade_ratio))
+    planted = _draw_honeypots(for_honeypots, round(len(query) * honeypots / (1 - honeypots)), offsets, grades)
+    return _with_ids(ordinary, planted, grades)
 
 
-def grade_shares(grades: int) -> Floats:
-    """Return the share of each expert grade: half of that of the next lower grade.
+def grade_shares(grades: int, ratio: float = 0.5) -> Floats:
+    """Return the share of each expert grade: `ratio` times that of the next lower grade.
 
     >>> grade_shares(5).round(3).tolist()
     [0.516, 0.258, 0.129, 0.065, 0.032]
     """
-    halves = 0.5 ** np.arange(grades)
-    return np.asarray(halves / halves.sum())
+    powers = ratio ** np.arange(grades)
+    return np.asarray(powers / powers.sum())
 
 
 def draw_difficulty(rng: np.random.Generator, number: int) -> Floats:
@@ -152,12 +153,12 @@ def _sizes(rng: np.random.Generator, queries: int, documents: int) -> Ints:
     return np.maximum(1, np.rint(sizes)).astype(np.int64)
 
 
-def _draw_ordinary(rng: np.random.Generator, query: Ints, offsets: Floats, grades: int) -> _DocumentsWithoutIds:
+def _draw_ordinary(rng: np.random.Generator, query: Ints, offsets: Floats, shares: Floats) -> _DocumentsWithoutIds:
     hidden = rng.normal(size=(len(query), offsets.shape[1]))
     shared = QUERY_SHIFT * rng.normal(size=len(offsets))
     latent = _explained(hidden) + shared[query] + UNEXPLAINED * rng.normal(size=len(query))
     difficulty = draw_difficulty(rng, len(query))
-    return _DocumentsWithoutIds(query, _features(hidden, offsets[query]), _relevance(latent, grades), difficulty)
+    return _DocumentsWithoutIds(query, _features(hidden, offsets[query]), _relevance(latent, shares), difficulty)
 
 
 SHAPES: tuple[tuple[int, Callable[..., Floats]], ...] = (
@@ -199,11 +200,11 @@ def _features(latent: Floats, offset: Floats) -> Floats:
     return features.round(4)
 
 
-def _relevance(latent: Floats, grades: int) -> Floats:
+def _relevance(latent: Floats, shares: Floats) -> Floats:
     """Map latent values monotonically to the scale of grades, such that grades have their shares."""
     place = (np.argsort(np.argsort(latent)) + 0.5) / len(latent)
-    borders = np.concatenate([[0.0], np.cumsum(grade_shares(grades))])
-    return np.asarray(np.interp(place, borders, np.arange(grades + 1) - 0.5))
+    borders = np.concatenate([[0.0], np.cumsum(shares)])
+    return np.asarray(np.interp(place, borders, np.arange(len(borders)) - 0.5))
 
 
 def _draw_honeypots(rng: np.random.Generator, number: int, offsets: Floats, grades: int) -> _DocumentsWithoutIds:

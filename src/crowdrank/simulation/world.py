@@ -28,12 +28,12 @@ _CONSTRAINTS = {
     **dict.fromkeys(("queries", "documents", "labels", "assessors", "features"), Number(1, integer=True)),
     **dict.fromkeys(("grades", "label_grades"), Number(2, MAX_GRADE + 1, integer=True)),
     "random_state": Number(0, integer=True),
-    **dict.fromkeys(("spammers", "adversaries", "copies"), Number(0, 1)),
+    **dict.fromkeys(("grade_ratio", "spammers", "adversaries", "copies"), Number(0, 1)),
     "honeypots": Number(0, 0.5),
     **dict.fromkeys(("noise", "family_error"), Number(0, 100)),
     **dict.fromkeys(("price", "expert_price"), Number(0)),
 }
-_DOCUMENT_SETTINGS = ("queries", "documents", "features", "grades", "honeypots")
+_DOCUMENT_SETTINGS = ("queries", "documents", "features", "grades", "grade_ratio", "honeypots")
 _ASSESSOR_SETTINGS = (
     *("spammers", "adversaries", "grades", "label_grades", "noise"),
     *("families", "family_error", "copies", "price"),
@@ -57,6 +57,7 @@ class Settings:
     assessors: int = 60
     features: int = 20
     grades: int = 5
+    grade_ratio: float = 0.5
     label_grades: int | None = None
     spammers: float = 0.15
     adversaries: float = 0.03
@@ -160,6 +161,7 @@ def simulate(
     assessors: int = 60,
     features: int | None = None,
     grades: int | None = None,
+    grade_ratio: float | None = None,
     label_grades: int | None = None,
     spammers: float = 0.15,
     adversaries: float = 0.03,
@@ -185,7 +187,8 @@ def simulate(
         assessors: number of assessors; a few of them do most of the work.
         features: number of features, by default 20. The first 60 % depend on relevance (not linearly), the others are
             noise.
-        grades: number of expert grades, by default 5; each is half as frequent as the next lower one.
+        grades: number of expert grades, by default 5.
+        grade_ratio: frequency of each grade relative to the next lower one, by default 0.5.
         label_grades: number of grades of the crowd, by default that of the experts. With 2, a label is positive if and
             only if the perceived grade exceeds the assessor's rigor.
         spammers: share of assessors whose labels do not depend on the document.
@@ -242,7 +245,7 @@ def simulate(
 
 def _read_documents(arguments: Mapping[str, Any]) -> GradedDocuments:
     """Read the real documents; check the other arguments of :func:`simulate` before."""
-    for name in ("documents", "features", "grades"):
+    for name in ("documents", "features", "grades", "grade_ratio"):
         if name in arguments:
             problem = f"comes from the data and cannot be {arguments[name]!r}"
             raise UsageError(problem, parameter=name, fix=["omit it", Fix("omit {}", "source")])
