@@ -14,8 +14,17 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 from scipy.stats import gamma, norm
 
-from crowdrank import BWA, Average, Judgments, evaluate, read_judgments
-from crowdrank.consensus.bwa import FEW, FIRST_BIAS, FIRST_GAMMA, ROUNDING, cell_shares, learn_gamma, weigh_grades
+from crowdrank import BWA, Average, Gold, Judgments, evaluate, read_gold, read_judgments
+from crowdrank.consensus.bwa import (
+    FEW,
+    FIRST_BIAS,
+    FIRST_GAMMA,
+    ROUNDING,
+    cell_shares,
+    gold_bounds,
+    learn_gamma,
+    weigh_grades,
+)
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
 
@@ -33,8 +42,9 @@ def crowd(
     return pd.DataFrame({"document": item, "assessor": assessor, "grade": grade}), relevance, bias, precision
 
 
-def some_gold(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.drop_duplicates("document").head(5)[["document", "grade"]]
+def some_gold(frame: pd.DataFrame) -> Gold:
+    scale = read_judgments(frame).scale
+    return read_gold(frame.drop_duplicates("document").head(5)[["document", "grade"]], grades=scale.names)
 
 
 @settings(max_examples=20, deadline=None)
@@ -44,14 +54,19 @@ def test_the_pass_equals_its_twin(seed: int) -> None:
     offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 6, 9))])
     item, n = np.repeat(np.arange(9), np.diff(offsets)), offsets[-1]
     assessor, grade = rng.integers(0, 4, n).astype(np.int32), rng.integers(0, 5, n).astype(np.int8)
-    gold = rng.integers(-1, 5, 9).astype(np.int8)
+    gold = rng.integers(-1, 3, 9).astype(np.int8)
+    sets = np.array([[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 1], [1, 1, 1, 1, 1]], dtype=np.bool_)
     precision, bias, worth = rng.gamma(2, 1, 4), rng.normal(0, 1, 4), np.array([0.0, 0.5, 2.0, 3.0, 4.0])
     mean, variance, first, second = np.empty(9), np.empty(9), np.zeros(4), np.zeros(4)
-    weigh_grades(offsets, assessor, grade, gold, worth, 2.0, 0.5, precision, bias, mean, variance, first, second)
+    bounds = gold_bounds(sets, worth)
+    weigh_grades(
+        offsets, assessor, grade, gold, *bounds, worth, 2.0, 0.5, precision, bias, mean, variance, first, second
+    )
     weight = 0.5 + np.bincount(item, precision[assessor], 9)
     total = 0.5 * 2.0 + np.bincount(item, precision[assessor] * (worth[grade] - bias[assessor]), 9)
-    assert np.allclose(mean, np.where(gold >= 0, worth[gold], total / weight))
-    assert np.allclose(variance, np.where(gold >= 0, 0.0, 1 / weight))
+    lowest, highest = np.array([0.0, 0.5, 3.0, -np.inf])[gold], np.array([0.0, 2.0, 4.0, np.inf])[gold]
+    assert np.allclose(mean, np.clip(total / weight, lowest, highest))
+    assert np.allclose(variance, np.where(gold == 0, 0.0, 1 / weight))
     off = worth[grade] - mean[item]
     assert np.allclose(first, np.bincount(assessor, off, 4))
     assert np.allclose(second, np.bincount(assessor, off**2 + variance[item], 4))

@@ -20,8 +20,9 @@ from crowdrank.collection import kernels
 from crowdrank.collection.base import State
 from crowdrank.collection.pool import Roster, find_pairs
 from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.experts import expert_curves, first_cuts
 from crowdrank.consensus.information import entropy
-from crowdrank.consensus.latent import N_NODES, NODES, gold_curves
+from crowdrank.consensus.latent import N_NODES, NODES
 from crowdrank.errors import UsageError
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments
@@ -245,7 +246,9 @@ class Belief:
             wrong = (1 - SURE) / (n_answers - 1)
             return np.where(np.eye(n_answers, dtype=bool), SURE, wrong)
         told: Floats = np.full((n_answers, n_states), 1e-6)
-        sharp = gold_curves(len(self.model.consensus_.scale))
+        consensus = self.model.consensus_
+        expected = np.array([np.sum(consensus.document_table[name]) for name in consensus.share_names])
+        sharp = expert_curves(first_cuts(expected), NODES)
         told[: len(sharp), :N_NODES] = sharp
         return np.asarray(told / told.sum(axis=0))
 

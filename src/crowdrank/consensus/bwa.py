@@ -15,7 +15,7 @@ from crowdrank._saved import LARGEST, POSITIVE
 from crowdrank._typing import Arrays
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.latent import NODES, PRIOR
-from crowdrank.consensus.result import modal_grades
+from crowdrank.consensus.result import modal_grades, restrict_to_gold
 from crowdrank.constraints import Constraints, Flag
 from crowdrank.engine.shards import Shard
 
@@ -95,6 +95,7 @@ class BWA(Aggregator):
             shard.assessor,
             shard.grade,
             shard.gold,
+            *gold_bounds(shard.gold_sets, worth),
             worth,
             theta["middle"][0],
             1 / theta["spread"][0],
@@ -105,7 +106,7 @@ class BWA(Aggregator):
             first,
             second,
         )
-        unknown = variance[shard.gold < 0]
+        unknown = variance[variance > 0]
         return {"mean": mean, "variance": variance}, {
             "judged": np.bincount(shard.assessor, minlength=shard.n_assessors).astype(float),
             "first": first,
@@ -162,6 +163,7 @@ class BWA(Aggregator):
         bottom, step = shard.values[0], (shard.values[-1] - shard.values[0]) / (shard.n_grades - 1)
         sd = np.sqrt(local["variance"])
         shares = cell_shares(local["mean"], np.maximum(sd, 1e-9), in_steps(shard.values))
+        restrict_to_gold(shares, shard)
         relevance, reach = bottom + step * local["mean"], ndtri(0.5 + self.interval / 2) * step * sd
         return {
             "relevance": relevance,
@@ -282,12 +284,28 @@ def cell_shares(mean: NDArray[np.float64], sd: NDArray[np.float64], worth: NDArr
     return shares
 
 
+def gold_bounds(
+    gold_sets: NDArray[np.bool_], worth: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the lowest and the highest value of the grades in each set; a set of all grades is unbounded.
+
+    >>> gold_bounds(np.array([[True, True, False], [True, True, True]]), np.array([0.0, 0.5, 1.0]))
+    (array([  0., -inf]), array([0.5, inf]))
+    """
+    everything = gold_sets.all(axis=1)
+    lowest = np.where(gold_sets, worth, np.inf).min(axis=1)
+    highest = np.where(gold_sets, worth, -np.inf).max(axis=1)
+    return np.where(everything, -np.inf, lowest), np.where(everything, np.inf, highest)
+
+
 @njit(cache=True, nogil=True)
 def weigh_grades(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     gold: NDArray[np.int8],
+    lowest: NDArray[np.float64],
+    highest: NDArray[np.float64],
     worth: NDArray[np.float64],
     middle: float,
     pull: float,
@@ -300,10 +318,11 @@ def weigh_grades(
 ) -> None:
     """Each item's normal posterior from grades weighted by precision, and what is left over per assessor.
 
-    The prior of an item is normal with mean `middle` and precision `pull`; an expert grade is certain.
+    The prior of an item is normal with mean `middle` and precision `pull`; an expert grade bounds the mean.
     """
-    # worth (n_grades,); precision, bias (n_assessors,); mean, variance (n_items,) are written; to first and second
-    # (n_assessors,) the expected deviation of the grade from the item's mean and its square are added
+    # worth (n_grades,); lowest, highest (n_expert_grades + 1,), the last for items without an expert grade;
+    # precision, bias (n_assessors,); mean, variance (n_items,) are written; to first and second (n_assessors,) the
+    # expected deviation of the grade from the item's mean and its square are added
     for item in range(len(offsets) - 1):
         start, stop = offsets[item], offsets[item + 1]
         weight, total = pull, pull * middle
@@ -311,8 +330,10 @@ def weigh_grades(
             weight += precision[assessor[j]]
             total += precision[assessor[j]] * (worth[grade[j]] - bias[assessor[j]])
         mean[item], variance[item] = total / weight, 1.0 / weight
-        if gold[item] >= 0:
-            mean[item], variance[item] = worth[gold[item]], 0.0
+        low, high = lowest[gold[item]], highest[gold[item]]
+        mean[item] = min(max(mean[item], low), high)
+        if low == high:
+            variance[item] = 0.0
         for j in range(start, stop):
             off = worth[grade[j]] - mean[item]
             first[assessor[j]] += off

@@ -13,7 +13,7 @@ from crowdrank._saved import LARGEST, PROBABILITY
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus.result import discrete_rows
+from crowdrank.consensus.result import discrete_rows, restrict_to_gold
 from crowdrank.consensus.votes import count_votes
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.local import map_in_order
@@ -133,11 +133,10 @@ class DawidSkene(Aggregator):
         self.interval = interval
 
     def _start(self, shard: Shard) -> Arrays:
-        """The shares of the votes; an expert grade is certain."""
+        """Return the shares of the votes, within the set of grades that an expert grade stands for."""
         votes = count_votes(shard.offsets, shard.grade, shard.n_grades)
         posterior = votes / votes.sum(axis=1, keepdims=True)
-        known = shard.gold >= 0
-        posterior[known] = np.eye(shard.n_grades)[shard.gold[known]]
+        restrict_to_gold(posterior, shard)
         return {"posterior": posterior}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
@@ -157,7 +156,7 @@ class DawidSkene(Aggregator):
             shard.n_grades,
             theta["shares"],
             theta["likelihood"].ravel(),
-            np.eye(shard.n_grades).ravel(),
+            shard.gold_sets.astype(np.float64).ravel(),
             posterior.ravel(),
             counts.ravel(),
             classes,

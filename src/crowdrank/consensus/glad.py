@@ -73,6 +73,7 @@ class GLAD(Aggregator):
             shard.assessor,
             shard.grade,
             shard.gold,
+            shard.gold_sets,
             ability,
             before,
             beta,
@@ -91,7 +92,16 @@ class GLAD(Aggregator):
         beta = np.ones(shard.n_items)
         if theta is not None:
             posterior = np.empty((shard.n_items, shard.n_grades))
-            settle_items(shard.offsets, shard.assessor, shard.grade, shard.gold, theta["ability"], beta, posterior)
+            settle_items(
+                shard.offsets,
+                shard.assessor,
+                shard.grade,
+                shard.gold,
+                shard.gold_sets,
+                theta["ability"],
+                beta,
+                posterior,
+            )
         return beta
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
@@ -107,7 +117,9 @@ class GLAD(Aggregator):
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """The expected grade, and how hard the item is."""
         beta, posterior = np.empty(shard.n_items), np.empty((shard.n_items, shard.n_grades))
-        settle_items(shard.offsets, shard.assessor, shard.grade, shard.gold, theta["ability"], beta, posterior)
+        settle_items(
+            shard.offsets, shard.assessor, shard.grade, shard.gold, shard.gold_sets, theta["ability"], beta, posterior
+        )
         return {**discrete_rows(posterior, shard.values, self.interval), "difficulty": np.exp(-beta)}
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
@@ -145,7 +157,7 @@ def believe(
     stop: int,
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
-    gold: int,
+    allowed: NDArray[np.bool_],
     ability: NDArray[np.float64],
     beta: float,
     belief: NDArray[np.float64],
@@ -155,7 +167,7 @@ def believe(
     A judgment multiplies the odds of its own grade by (G - 1) exp(ability exp(beta)): the sums need no exponential per
     judgment, and the likelihood of the rest, 1 / (1 + exp(x)), is gathered as a product.
     """
-    # belief (n_grades,) is written
+    # allowed (n_grades,): grades that an expert grade does not exclude; belief (n_grades,) is written
     n_grades = len(belief)
     ease, log_others = np.exp(beta), np.log(n_grades - 1.0)
     belief[:] = -np.log(n_grades)
@@ -169,11 +181,9 @@ def believe(
             total_log -= np.log(pending)
             pending = 1.0
     total_log -= np.log(pending)
-    if gold >= 0:
-        total_log += belief[gold]
-        belief[:] = 0.0
-        belief[gold] = 1.0
-        return float(total_log)
+    for c in range(n_grades):
+        if not allowed[c]:
+            belief[c] = -np.inf
     highest, norm = belief.max(), 0.0
     for c in range(n_grades):
         belief[c] = np.exp(belief[c] - highest)
@@ -227,6 +237,7 @@ def expect_abilities(
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     gold: NDArray[np.int8],
+    gold_sets: NDArray[np.bool_],
     ability: NDArray[np.float64],
     beta: NDArray[np.float64],
     new_beta: NDArray[np.float64],
@@ -240,7 +251,7 @@ def expect_abilities(
     for item in range(len(offsets) - 1):
         start, stop = offsets[item], offsets[item + 1]
         belief = posterior[item]
-        total_log += believe(start, stop, assessor, grade, gold[item], ability, beta[item], belief)
+        total_log += believe(start, stop, assessor, grade, gold_sets[gold[item]], ability, beta[item], belief)
         total_log -= 0.5 * (beta[item] - 1.0) ** 2
         new_beta[item] = ease_item(start, stop, assessor, grade, ability, beta[item], belief)
         ease = np.exp(new_beta[item])
@@ -258,6 +269,7 @@ def settle_items(
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     gold: NDArray[np.int8],
+    gold_sets: NDArray[np.bool_],
     ability: NDArray[np.float64],
     beta: NDArray[np.float64],
     posterior: NDArray[np.float64],
@@ -268,9 +280,9 @@ def settle_items(
         start, stop = offsets[item], offsets[item + 1]
         at = 1.0
         for _ in range(500):
-            believe(start, stop, assessor, grade, gold[item], ability, at, posterior[item])
+            believe(start, stop, assessor, grade, gold_sets[gold[item]], ability, at, posterior[item])
             before, at = at, ease_item(start, stop, assessor, grade, ability, at, posterior[item])
             if abs(at - before) < 1e-10:
                 break
-        believe(start, stop, assessor, grade, gold[item], ability, at, posterior[item])
+        believe(start, stop, assessor, grade, gold_sets[gold[item]], ability, at, posterior[item])
         beta[item] = at

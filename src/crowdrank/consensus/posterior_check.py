@@ -57,7 +57,7 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
     if model._states(model.theta_) is None:
         raise UsageError(f"{type(model).__name__} says nothing of single answers, so nothing can be checked.")
     prepared = model._prepare(judgments)
-    theta = model._adopt(model, judgments)
+    theta = model._adopt(model, judgments, model.gold_)
     states = None if theta is None else model._all_states(theta)
     if states is None:
         raise InputError("the grades are not those that the model was fitted to")

@@ -15,7 +15,7 @@ from crowdrank._saved import PROBABILITY
 from crowdrank._typing import Arrays
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.gold_accuracy import count_gold_agreements
-from crowdrank.consensus.result import modal_grades
+from crowdrank.consensus.result import modal_grades, restrict_to_gold
 from crowdrank.engine.shards import Shard
 
 if TYPE_CHECKING:
@@ -47,10 +47,9 @@ class _Vote(Aggregator):
         return modal_grades(votes / votes.sum(axis=1, keepdims=True))
 
     def _start(self, shard: Shard) -> Arrays:
-        """Count the votes; an expert grade overrules them."""
+        """Count the votes; those that contradict an expert grade do not count."""
         votes = self.count(shard)
-        known = shard.gold >= 0
-        votes[known] = np.eye(shard.n_grades)[shard.gold[known]]
+        restrict_to_gold(votes, shard)
         return {"votes": votes}
 
     def count(self, shard: Shard) -> NDArray[np.float64]:
@@ -62,7 +61,8 @@ class _Vote(Aggregator):
         """How the crowd as a whole votes, and who agrees with the outcome."""
         agreed, asked = np.zeros(shard.n_assessors), np.zeros(shard.n_assessors)
         voted = self.voted(local["votes"])
-        count_gold_agreements(shard.offsets, shard.assessor, shard.grade, voted, agreed, asked)
+        alone = np.eye(shard.n_grades, dtype=np.bool_)
+        count_gold_agreements(shard.offsets, shard.assessor, shard.grade, voted, alone, agreed, asked)
         return local, {"votes": local["votes"].sum(axis=0), "agreed": agreed, "asked": asked}
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
@@ -77,7 +77,7 @@ class _Vote(Aggregator):
         smoothed = (votes + theta["shares"]) / n[:, None]
         mean = smoothed @ values
         sd = np.sqrt(np.maximum(smoothed @ values**2 - mean**2, 0.0) / (n + 1.0))
-        sd[shard.gold >= 0] = 0.0
+        sd[(shard.gold >= 0) & ((votes > 0).sum(axis=1) == 1)] = 0.0
         reach = norm.ppf(0.5 + self.interval / 2) * sd
         return {
             "relevance": relevance,

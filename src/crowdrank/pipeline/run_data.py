@@ -193,7 +193,7 @@ def _flat(grade: Floats, known: Features) -> list[str]:
 
 def planted_in(table: Judgments, honeypots: Gold) -> tuple[Judgments, str]:
     """The judgments with the right answers of honeypots, and a sentence about them."""
-    answer = honeypots.for_items(table)
+    answer = honeypots.codes_by_name(table)
     right = np.repeat(answer, np.diff(table.offsets)).astype(np.int8)
     already = table.extras.get("honeypot", np.full(len(table), NO_HONEYPOT, np.int8))
     codes = np.where(right >= 0, right, already)
