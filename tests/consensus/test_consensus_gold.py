@@ -27,8 +27,8 @@ def world() -> Any:
 
 @pytest.fixture(scope="module")
 def binary(world: Any) -> pd.DataFrame:
-    half = world.gold.sample(frac=0.5, random_state=0)
-    return half.assign(grade=(half["grade"] >= 2).astype(int))[GRADES]
+    half: pd.DataFrame = world.gold.sample(frac=0.5, random_state=0)[GRADES]
+    return half.assign(grade=(half["grade"] >= 2).astype(int))
 
 
 def ranking_quality(model: Aggregator, gold: pd.DataFrame) -> dict[str, float]:
@@ -59,7 +59,9 @@ def test_class_models_refuse_other_scales_without_a_map(
     assert caught.value.kind == "scales-differ"
     assert caught.value.fix is not None
     assert caught.value.fix.parameter == "gold_map"
-    cls().fit(world.judgments, binary, gold_map=caught.value.fix.value)  # the map that the message shows can be used
+    cls().fit(
+        world.judgments, binary, gold_map=str(caught.value.fix.value)
+    )  # the map that the message shows can be used
 
 
 @pytest.mark.parametrize("cls", [GDA, Rasch])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,11 @@ class Gold:
         return frames.from_arrow(
             pa.table({"query": self.query, "document": self.document, "grade": grade}), self.backend
         )
+
+    def take(self, rows: Integers) -> Gold:
+        """Return the grades in these rows."""
+        place = pa.array(rows)
+        return replace(self, query=self.query.take(place), document=self.document.take(place), code=self.code[rows])
 
     def as_judgments(self) -> Judgments:
         """Return the grades as judgments of one assessor with the id 'gold'."""
