@@ -214,7 +214,7 @@ def _protocol(seeds: Sequence[int], tables: Sequence[Table]) -> list[str]:
         f"Label sets A and B stand for Clean07 and Clean08: simulated worlds with {TRAIN} training queries, {JUDGES} "
         f"labels per document by {CROWD['assessors']} honest judges, and {TEST:,} test queries with expert grades. The "
         f"set plus stands for Clean+: a third world whose labels were bought by {CLAIMED}. The frequencies of the "
-        "grades were set so that single labels have the paper's ratio of other to good labels; seven ratios were "
+        "grades were set so that single labels have the paper's ratio of other to good labels; eight ratios were "
         "tried, without looking at rankers.",
         f"A scheme buys the labels of a document in random order ({seeds_told(seeds)}; on plus, by time). The value of "
         "a query is its mean over the draws, and tests count each query once.",

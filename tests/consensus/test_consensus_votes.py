@@ -98,10 +98,11 @@ def test_counting_kernels_equal_numpy() -> None:
     assert (count_votes(offsets, grade, 3) == votes).all()
     answer = np.array([1, -1, 2], np.int8)
     agreed, asked = np.zeros(4), np.zeros(4)
-    count_gold_agreements(offsets, assessor, grade, answer, agreed, asked)
+    sets = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1]], dtype=np.bool_)
+    count_gold_agreements(offsets, assessor, grade, answer, sets, agreed, asked)
     known = answer[item] >= 0
     assert (asked == np.bincount(assessor[known], minlength=4)).all()
-    assert (agreed == np.bincount(assessor[known & (grade == answer[item])], minlength=4)).all()
+    assert (agreed == np.bincount(assessor[known & sets[answer[item], grade]], minlength=4)).all()
 
 
 @pytest.mark.parametrize("cls", [MajorityVote, Average, FamilyMean, Highest])

@@ -91,7 +91,8 @@ CsvSafe = Annotated[bool, typer.Option("--csv-safe", help=CSV_SAFE_HELP, rich_he
 PerQuery = Annotated[Path | None, path_option("File for the values of every query.", help_panel=OUTPUT)]
 FeatureReading = Annotated[FeatureReadOptions, FieldsOf(FeatureReadOptions, "Reading features")]
 Reading = Annotated[ReadOptions, FieldsOf(ReadOptions, READING)]
-GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="gold_")]
+GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="gold_", without=("map",))]
+MappedGoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="gold_")]
 SizeLimit = Annotated[ReadOptions, FieldsOf(ReadOptions, "Limits", only=("max_bytes",))]
 """The option `--max-bytes` of commands that read no judgments; :class:`crowdrank.cli.messages.Command` applies it."""
 

@@ -19,8 +19,9 @@ from crowdrank.collection import kernels
 from crowdrank.collection.pool import Roster, find_pairs
 from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.experts import expert_curves, first_cuts
 from crowdrank.consensus.information import entropy
-from crowdrank.consensus.latent import N_NODES, NODES, gold_curves
+from crowdrank.consensus.latent import N_NODES, NODES
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments import ids
 
@@ -240,8 +241,9 @@ class Belief:
             wrong = (1 - EXPERT_ACCURACY) / (n_answers - 1)
             return np.where(np.eye(n_answers, dtype=bool), EXPERT_ACCURACY, wrong)
         p = np.full((n_answers, n_states), 1e-6)
-        n_grades = len(self.model.consensus_.scale)
-        p[:n_grades, :N_NODES] = gold_curves(n_grades)
+        consensus = self.model.consensus_
+        expected = np.array([np.sum(consensus.document_table[name]) for name in consensus.share_names])
+        p[: len(expected), :N_NODES] = expert_curves(first_cuts(expected), NODES)
         return np.asarray(p / p.sum(axis=0))
 
     def _family_answers(self, pair: Integers, roster: Roster) -> Floats | None:

@@ -65,7 +65,7 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
         problem = f"{type(model).__name__} has no probabilities of single judgments, so that it cannot be checked"
         raise UsageError(problem, kind="no-likelihood", fix="check another model, such as GDA")
     prepared = model._prepare(judgments)
-    theta = model._adopt(model, judgments)
+    theta = model._adopt(model, judgments, model.gold_)
     states = None if theta is None else model._all_states(theta)
     if states is None:
         raise InputError("the grades are not those that the model was fitted to", kind="scales-differ")

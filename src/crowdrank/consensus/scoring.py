@@ -183,5 +183,5 @@ def _share_of_knowing(counts: Numbers, judged: Numbers, knowing: Numbers, used: 
         knew = knows * knowing / (knows * knowing + (1 - knows) * used)
         known = (counts * knew).sum(axis=(1, 2), keepdims=True)
         knows = (known + KAPPA * common) / (judged + KAPPA)
-    left_out: Numbers = np.maximum(known - knew + KAPPA * common, 0.0) / (judged - 1 + KAPPA)
+    left_out: Numbers = np.clip((known - knew + KAPPA * common) / (judged - 1 + KAPPA), 0.0, 1.0)
     return left_out
