@@ -21,12 +21,11 @@ from crowdrank.collection.base import State
 from crowdrank.collection.pool import Roster, find_pairs
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.information import entropy
-from crowdrank.consensus.latent import N_NODES, NODES, gold_curves
+from crowdrank.consensus.latent import N_NODES, NODES, gold_curves, standard_nodes
 from crowdrank.errors import UsageError
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments
 
-STEP = float(NODES[1] - NODES[0])
 MEANS, SDS = np.linspace(-3.4, 3.4, 137), np.linspace(0.0, 1.3, 53)
 """The grid of means and standard deviations of relevance on which expectations are worked out."""
 _NODE, _WEIGHT = np.polynomial.hermite_e.hermegauss(5)
@@ -91,6 +90,17 @@ class Belief:
             raise UsageError(f"{name} does not say how assessors answer; use one of {', '.join(TELLING)}.")
         return cls(state, model, _rows(state, model), states[0], states[1], _on_line(model))
 
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes on the line; a state after them is that of a document that cannot be judged."""
+        return len(self.model.theta_.get("nodes", NODES))
+
+    @property
+    def _grid(self) -> tuple[float, float]:
+        """The first node and the distance between nodes."""
+        nodes = standard_nodes(self.n_nodes)
+        return float(nodes[0]), float(nodes[1] - nodes[0])
+
     def posterior(self, pair: Integers) -> Floats:
         """The probability of each state: (n, n_states)."""
         return np.ascontiguousarray(self._shares(pair).T)
@@ -101,8 +111,8 @@ class Belief:
         known = row >= 0
         at = row if known.all() else np.maximum(row, 0)
         if self.on_line:
-            shares = on_nodes(np.where(known, self._column("relevance")[at], 0.0), self._column("sd")[at])
-            if len(self.prior) > N_NODES:  # the last state is that of what nobody can judge
+            shares = on_nodes(np.where(known, self._column("relevance")[at], 0.0), self._column("sd")[at], self.n_nodes)
+            if len(self.prior) > self.n_nodes:  # the last state is that of what nobody can judge
                 apart = self._column("unjudgeable")[at]
                 shares = np.vstack([shares * (1 - apart), apart])
         else:
@@ -139,10 +149,10 @@ class Belief:
         n_grades = len(self.model.consensus_.scale)
         if not self.on_line:
             return np.eye(n_grades)
-        told: Floats = self.model.theta_.get("typical", self.anyone)[:n_grades, :N_NODES]
+        told: Floats = self.model.theta_.get("typical", self.anyone)[:n_grades, : self.n_nodes]
         told = told / told.sum(axis=0)
         lowest = np.eye(n_grades)[:, :1]
-        return np.hstack([told, lowest]) if len(self.prior) > N_NODES else told
+        return np.hstack([told, lowest]) if len(self.prior) > self.n_nodes else told
 
     @cached_property
     def gain(self) -> Floats:
@@ -170,7 +180,7 @@ class Belief:
             return float(-level * np.log(level) - (1 - level) * np.log(left))
         half = float(-NODES[0]) / n_grades
         sd = half / float(ndtri((1 + level) / 2))
-        return float(entropies(on_nodes(np.zeros(1), np.array([sd])))[0])
+        return float(entropies(on_nodes(np.zeros(1), np.array([sd]), self.n_nodes))[0])
 
     def entropy(self, pair: Integers) -> Floats:
         """How much is not known of each pair, in nats: (n,)."""
@@ -197,8 +207,8 @@ class Belief:
         row = self.row[pair]
         value = np.empty((len(POINTS), len(pair)))
         line = self._column("relevance"), self._column("sd")
-        kernels.along(row, *line, NOTHING_KNOWN, POINTS, (float(NODES[0]), STEP), self.gain[:N_NODES], value)
-        if len(self.prior) == N_NODES:
+        kernels.along(row, *line, NOTHING_KNOWN, POINTS, self._grid, self.gain[: self.n_nodes], value)
+        if len(self.prior) == self.n_nodes:
             return WEIGHTS[:, None], value
         apart = np.where(row >= 0, self._column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])
         return np.vstack([WEIGHTS[:, None] * (1 - apart), apart]), np.vstack([value, np.zeros(len(pair))])
@@ -206,11 +216,11 @@ class Belief:
     def _looked_up(self, pair: Integers, function: Callable[[Floats], Floats]) -> Floats:
         """A function of probabilities of states, of each pair."""
         found = np.empty(len(pair))
-        if not self.on_line or len(self.prior) > N_NODES:
+        if not self.on_line or len(self.prior) > self.n_nodes:
             for start in range(0, len(pair), CHUNK):
                 found[start : start + CHUNK] = function(self._shares(pair[start : start + CHUNK]))
             return found
-        table = function(on_grid()).reshape(len(MEANS), len(SDS))
+        table = function(on_grid(self.n_nodes)).reshape(len(MEANS), len(SDS))
         line = self._column("relevance"), self._column("sd")
         kernels.bilinear(self.row[pair], *line, NOTHING_KNOWN, *GRID, table, found)
         return found
@@ -245,8 +255,8 @@ class Belief:
             wrong = (1 - SURE) / (n_answers - 1)
             return np.where(np.eye(n_answers, dtype=bool), SURE, wrong)
         told: Floats = np.full((n_answers, n_states), 1e-6)
-        sharp = gold_curves(len(self.model.consensus_.scale))
-        told[: len(sharp), :N_NODES] = sharp
+        sharp = gold_curves(len(self.model.consensus_.scale), self.n_nodes)
+        told[: len(sharp), : self.n_nodes] = sharp
         return np.asarray(told / told.sum(axis=0))
 
     def _voices(self, pair: Integers, roster: Roster) -> Floats | None:
@@ -263,18 +273,19 @@ class Belief:
         return counts[:, family]
 
 
-def on_nodes(mean: Floats, sd: Floats) -> Floats:
-    """A normal on the nodes, (n_nodes, n); one narrower than they lie apart is shared between its neighbors."""
-    off = (NODES[:, None] - mean) / np.maximum(sd, 0.4 * STEP)
+def on_nodes(mean: Floats, sd: Floats, n_nodes: int = N_NODES) -> Floats:
+    """Return normal distributions on the nodes, (n_nodes, n); the sd is at least 0.4 of the distance between nodes."""
+    nodes = standard_nodes(n_nodes)
+    off = (nodes[:, None] - mean) / np.maximum(sd, 0.4 * (nodes[1] - nodes[0]))
     shares = np.exp(-0.5 * off * off)
     return np.asarray(shares / shares.sum(axis=0))
 
 
 @cache
-def on_grid() -> Floats:
-    """The normals of the grid on the nodes: (n_nodes, n_means * n_sds)."""
+def on_grid(n_nodes: int = N_NODES) -> Floats:
+    """Return the normal distributions of the grid of means and sds on the nodes: (n_nodes, n_means * n_sds)."""
     means, sds = np.meshgrid(MEANS, SDS, indexing="ij")
-    return on_nodes(means.ravel(), sds.ravel())
+    return on_nodes(means.ravel(), sds.ravel(), n_nodes)
 
 
 def entropies(shares: Floats) -> Floats:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank.consensus.information import information
-from crowdrank.consensus.latent import NODES, PRIOR, softmax
+from crowdrank.consensus.latent import NODES, node_prior, softmax
 
 FEW = 5.0
 """So many assessors of the first guess stand behind the prior that is learned: a crowd of three learns little."""
@@ -38,15 +38,17 @@ def blocks(n: int) -> list[slice]:
     return [slice(start, start + BLOCK) for start in range(0, n, BLOCK)]
 
 
-def features(difficulties: NDArray[np.float64], tied_variance: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def features(
+    difficulties: NDArray[np.float64], tied_variance: bool, nodes: NDArray[np.float64] = NODES
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The features of every state (difficulties in turn, nodes within), and how much their coefficients vary at first.
 
     >>> features(np.ones(1), tied_variance=True)[0].shape
     (21, 2)
     """
     # (n_states, n_features), (n_features,)
-    relevance = np.tile(NODES, len(difficulties))
-    ease = np.repeat(1 / difficulties, len(NODES))
+    relevance = np.tile(nodes, len(difficulties))
+    ease = np.repeat(1 / difficulties, len(nodes))
     columns, sds = [relevance * ease, np.ones(len(ease))], [SLOPE_SD, OFFSET_SD]
     if len(difficulties) > 1:
         columns.append(ease)
@@ -215,7 +217,8 @@ def careful_curves(judgments: NDArray[np.float64], likelihood: NDArray[np.float6
     The square of the informativeness: a crowd may be mostly careless, and its mean curve then hardly rises.
     """
     # judgments (n_assessors,), likelihood (n_assessors, n_answers, n_nodes) -> (n_answers, n_nodes)
-    informativeness = np.concatenate([information(PRIOR, likelihood[part])[0] for part in blocks(len(likelihood))])
+    prior = node_prior(likelihood.shape[2])
+    informativeness = np.concatenate([information(prior, likelihood[part])[0] for part in blocks(len(likelihood))])
     weights = judgments * (informativeness**2 + 1e-9)
     curves: NDArray[np.float64] = np.einsum("a,agm->gm", weights / weights.sum(), likelihood)
     return curves

@@ -21,14 +21,18 @@ from crowdrank.consensus.latent import (
     DIFFICULTIES,
     N_NODES,
     NODES,
-    PRIOR,
-    expect_nodes,
-    expect_voices,
+    by_difficulty,
+    count_answers,
+    example_on_nodes,
+    expectation_step,
     gold_curves,
+    node_prior,
+    node_statistics,
     points,
+    refined_nodes,
+    relevance_moments,
     rows_on_nodes,
     states_prior,
-    use_of_answers,
 )
 from crowdrank.constraints import Constraints, Flag, Number, OneOf
 from crowdrank.engine.shards import Shard
@@ -154,8 +158,8 @@ class GDA(Aggregator):
     def _difficulties(self) -> NDArray[np.float64]:
         return DIFFICULTIES if self.difficulty else np.ones(1)
 
-    def _features(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return curves_of.features(self._difficulties(), self.tied_variance)
+    def _features(self, nodes: NDArray[np.float64] = NODES) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return curves_of.features(self._difficulties(), self.tied_variance, nodes)
 
     def _start(self, shard: Shard) -> Arrays:
         """What each judgment counts where families err together."""
@@ -178,15 +182,14 @@ class GDA(Aggregator):
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Posteriors on the states and the answers given there; before the first pass, how answers are used."""
         if theta is None:
-            return local, {**use_of_answers(shard, more=int(self._models_unjudgeable)), **self._on_gold(shard)}
-        gold = self._gold(shard)
-        if "weight" in local:
-            new, statistics = expect_voices(shard, local["weight"], theta["likelihood"], gold, theta["shares"])
-        else:
-            new, statistics = expect_nodes(shard, theta["likelihood"], gold, theta["shares"])
+            return local, {**count_answers(shard, int(self._models_unjudgeable)), **self._on_gold(shard)}
+        n_nodes = len(theta["nodes"])
+        gold = self._gold(shard, n_nodes)
+        new, statistics = expectation_step(shard, theta["likelihood"], gold, theta["shares"], local.get("weight"))
+        statistics |= node_statistics(new["posterior"], shard.gold, n_nodes)
         if self.estimation == "joint":
             statistics["counts"][:] = 0.0
-            at = points(new["posterior"], len(self._difficulties()))
+            at = points(new["posterior"], n_nodes)
             kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
         return {**local, **new}, statistics
 
@@ -202,9 +205,9 @@ class GDA(Aggregator):
         kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
         return {"on_gold": counts}
 
-    def _gold(self, shard: Shard) -> NDArray[np.float64]:
+    def _gold(self, shard: Shard, n_nodes: int = N_NODES) -> NDArray[np.float64]:
         """The expert's curves, who never says that a document cannot be judged."""
-        curves = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
+        curves = np.tile(gold_curves(shard.n_grades, n_nodes), len(self._difficulties()))
         return np.pad(curves, ((0, 1), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
@@ -212,25 +215,28 @@ class GDA(Aggregator):
         if theta is None:
             return self._initial(statistics)
         counts, missing = statistics["counts"], theta["missing"][theta["scale_of"]]
-        learned = self._curves_from(theta, counts)
-        broken, shares = theta["broken"], theta["shares"]
+        mean, sd = (0.0, 1.0) if self.estimation == "joint" else relevance_moments(statistics)
+        learned = self._curves_from(theta, counts, (theta["nodes"] - mean) / sd)
+        nodes, broken = refined_nodes(statistics), theta["broken"]
+        shares = states_prior(self._difficulties(), len(nodes))
         if self._models_unjudgeable:
             broken = learn_pseudo_counts(counts[:, :, -1:], broken, right=len(broken) - 1)
-            share = float(statistics["nodes"][-1] / statistics["nodes"].sum())
-            shares = np.append(states_prior(self._difficulties()) * (1 - share), share)
+            share = float(statistics["state_counts"][-1] / statistics["state_counts"].sum())
+            shares = np.append(shares * (1 - share), share)
         there = counts[:, :, -1:] if self._models_unjudgeable else None
         return {
             **theta,
             **learned,
-            "likelihood": self._likelihood(learned["curves"], missing, broken, there),
+            "nodes": nodes,
+            "likelihood": self._likelihood(learned["curves"], missing, nodes, broken, there),
             "shares": shares,
             "broken": broken,
-            "typical": self._typical(learned["curves"], missing, counts.sum(axis=(1, 2))),
+            "typical": self._typical(learned["curves"], missing, nodes, counts.sum(axis=(1, 2))),
         }
 
-    def _curves_from(self, theta: Arrays, counts: NDArray[np.float64]) -> Arrays:
+    def _curves_from(self, theta: Arrays, counts: NDArray[np.float64], nodes: NDArray[np.float64] = NODES) -> Arrays:
         """Curves, and their prior, a step nearer to the answers counted at each state."""
-        states, sds = self._features()
+        states, sds = self._features(nodes)
         scale_of, missing = theta["scale_of"], theta["missing"][theta["scale_of"]]
         curves, spread = curves_of.newton_step(
             counts[:, :, : len(states)],
@@ -276,10 +282,11 @@ class GDA(Aggregator):
                 theta |= self._curves_from(theta, statistics["on_gold"])
         return {
             **theta,
-            "likelihood": self._likelihood(theta["curves"], missing[scale_of], broken, None),
+            "nodes": NODES,
+            "likelihood": self._likelihood(theta["curves"], missing[scale_of], NODES, broken, None),
             "shares": shares,
             "broken": broken,
-            "typical": self._typical(theta["curves"], missing[scale_of], statistics["given"].sum(axis=1)),
+            "typical": self._typical(theta["curves"], missing[scale_of], NODES, statistics["given"].sum(axis=1)),
         }
 
     def _first_mean(self, used: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -299,6 +306,7 @@ class GDA(Aggregator):
         self,
         curves: NDArray[np.float64],
         missing: NDArray[np.bool_],
+        nodes: NDArray[np.float64],
         broken: NDArray[np.float64],
         there: NDArray[np.float64] | None,
     ) -> NDArray[np.float64]:
@@ -306,31 +314,36 @@ class GDA(Aggregator):
 
         What was answered `there` (n_assessors, n_answers, 1) adds to the pseudo-counts `broken`.
         """
-        likelihood = answer_curves(curves, self._features()[0], missing)
+        likelihood = answer_curves(curves, self._features(nodes)[0], missing)
         if not self._models_unjudgeable:
             return likelihood
         counted = np.where(missing[:, :, None], 0.0, broken + (0.0 if there is None else there))
         given = counted / counted.sum(axis=1, keepdims=True)
         return np.ascontiguousarray(np.concatenate([likelihood, given], axis=2))
 
-    def _plain(self, curves: NDArray[np.float64], missing: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def _plain(
+        self, curves: NDArray[np.float64], missing: NDArray[np.bool_], nodes: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         """P(answer | node) for documents of middling difficulty."""
-        n_difficulties = len(self._difficulties())
-        middle = n_difficulties // 2 * N_NODES
-        return answer_curves(curves, self._features()[0][middle : middle + N_NODES], missing)
+        middle = len(self._difficulties()) // 2 * len(nodes)
+        return answer_curves(curves, self._features(nodes)[0][middle : middle + len(nodes)], missing)
 
     def _typical(
-        self, curves: NDArray[np.float64], missing: NDArray[np.bool_], judgments: NDArray[np.float64]
+        self,
+        curves: NDArray[np.float64],
+        missing: NDArray[np.bool_],
+        nodes: NDArray[np.float64],
+        judgments: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         """P(grade | node) of a typical careful assessor with the main scale."""
         on_main = (~missing).sum(axis=1) == missing.shape[1]
-        return careful_curves(judgments * on_main, self._plain(curves, missing))
+        return careful_curves(judgments * on_main, self._plain(curves, missing, nodes))
 
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """The log likelihood per judgment, relevance integrated out; of the joint estimate, the log posterior."""
         if self.estimation == "marginal":
             return float(statistics["log_likelihood"][0]) / n
-        counts, at = statistics["counts"], statistics["nodes"]
+        counts, at = statistics["counts"], statistics["state_counts"]
         gain = (counts * np.log(np.maximum(theta["likelihood"], 1e-300))).sum()
         off = theta["curves"] - theta["mean"][theta["scale_of"]]
         penalty = 0.5 * (off**2 / np.diagonal(theta["covariance"], axis1=1, axis2=2)[theta["scale_of"]]).sum()
@@ -342,7 +355,7 @@ class GDA(Aggregator):
         typical = theta["typical"][: shard.n_grades]
         rows = rows_on_nodes(posterior, typical / typical.sum(axis=0), self.interval)
         if self.estimation == "joint":
-            rows["relevance"] = points(posterior, 1) @ NODES
+            rows["relevance"] = points(posterior, posterior.shape[1]) @ theta["nodes"]
             rows["lower"] = np.minimum(rows["lower"], rows["relevance"])
             rows["upper"] = np.maximum(rows["upper"], rows["relevance"])
         known = shard.gold >= 0
@@ -357,9 +370,8 @@ class GDA(Aggregator):
 
     def _split(self, local: Arrays) -> NDArray[np.float64]:
         """The posterior by difficulty and node: (n_items, n_difficulties, n_nodes)."""
-        n_difficulties = len(self._difficulties())
-        on_line = local["posterior"][:, : n_difficulties * N_NODES]
-        return on_line.reshape(len(on_line), n_difficulties, N_NODES)
+        n_states = local["posterior"].shape[1] - self._models_unjudgeable
+        return by_difficulty(local["posterior"], n_states // len(self._difficulties()))
 
     def _line_posterior(self, local: Arrays) -> NDArray[np.float64]:
         """Over all difficulties; what cannot be judged counts as the least relevant there is."""
@@ -372,11 +384,12 @@ class GDA(Aggregator):
         """Points of the latent line (for documents of middling difficulty), and the state of what cannot be judged."""
         if not self.difficulty:
             return theta["shares"], theta["likelihood"]
-        plain = self._plain(theta["curves"], theta["missing"][theta["scale_of"]])
+        plain = self._plain(theta["curves"], theta["missing"][theta["scale_of"]], theta["nodes"])
+        prior = node_prior(len(theta["nodes"]))
         if not self._models_unjudgeable:
-            return PRIOR, plain
+            return prior, plain
         share = theta["shares"][-1]
-        return np.append(PRIOR * (1 - share), share), np.concatenate([plain, theta["likelihood"][:, :, -1:]], axis=2)
+        return np.append(prior * (1 - share), share), np.concatenate([plain, theta["likelihood"][:, :, -1:]], axis=2)
 
     def _all_states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Points of the latent line for every difficulty."""
@@ -389,7 +402,7 @@ class GDA(Aggregator):
         missing = theta["missing"][theta["scale_of"]]
         highest = (~missing[:, :n_grades]).sum(axis=1) - 1
         slopes = theta["curves"][:, :n_grades]
-        curves = self._plain(theta["curves"], missing)[:, :n_grades]
+        curves = self._plain(theta["curves"], missing, theta["nodes"])[:, :n_grades]
         expected = np.einsum("g,agm->am", np.arange(n_grades), curves) / curves.sum(axis=1)
         typical = theta["typical"][:n_grades]
         usual = np.arange(n_grades) @ typical / typical.sum(axis=0)
@@ -397,12 +410,12 @@ class GDA(Aggregator):
         steps = np.maximum(highest, 1) / max(n_grades - 1, 1)
         return {
             "slope": slopes[np.arange(len(slopes)), highest] - slopes[:, 0],
-            "bias": (expected - usual * steps[:, None]) @ PRIOR,
+            "bias": (expected - usual * steps[:, None]) @ node_prior(len(theta["nodes"])),
         }
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
         """Check that scales are in range and covariances positive definite, too."""
-        super()._check_theta(theta, example, n_assessors)
+        super()._check_theta(theta, example_on_nodes(example, theta.get("nodes", NODES)), n_assessors)
         require_range("scale_of", theta["scale_of"], 0, len(theta["mean"]) - 1)
         np.linalg.cholesky(theta["covariance"])  # raises LinAlgError
 
@@ -413,7 +426,7 @@ class GDA(Aggregator):
         curves = theta["mean"][scale_of]
         if name == "curves":
             return curves
-        return self._likelihood(curves, theta["missing"][scale_of], theta["broken"], None)
+        return self._likelihood(curves, theta["missing"][scale_of], theta["nodes"], theta["broken"], None)
 
 
 def _in_families(table: Table, assessors: pa.Array, family: NDArray[np.int32]) -> Table:
