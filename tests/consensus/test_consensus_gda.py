@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from crowdrank import GDA, GDAPairwise, Judgments, Rasch, assess, evaluate, read_judgments
 from crowdrank.consensus.curves import answer_curves, features, newton_step
 from crowdrank.consensus.information import information
-from crowdrank.consensus.latent import N_NODES, NODES, PRIOR, node_quantiles
+from crowdrank.consensus.latent import N_NODES, NODES, PRIOR
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.merge import combine
@@ -52,16 +52,6 @@ def test_newton_steps_end_at_the_top(seed: int) -> None:
         top = scipy.optimize.minimize(penalized, mean, args=(counts[a], mean, precision), tol=1e-10)
         assert penalized(curves[a], counts[a], mean, precision) <= top.fun + 1e-6
         assert np.allclose(curves[a], top.x, atol=1e-3)
-
-
-@settings(max_examples=25)
-@given(seed=st.integers(0, 10_000), level=st.floats(0.01, 0.99))
-def test_quantiles_hold_their_share(seed: int, level: float) -> None:
-    posterior = np.random.default_rng(seed).dirichlet(np.full(N_NODES, 0.5), 5)
-    step = NODES[1] - NODES[0]
-    edges = np.append(NODES - step / 2, NODES[-1] + step / 2)
-    for row, quantile in zip(posterior, node_quantiles(posterior, level), strict=True):
-        assert np.interp(quantile, edges, np.append(0, np.cumsum(row))) == pytest.approx(level, abs=1e-6)
 
 
 def drawn(
