@@ -42,7 +42,7 @@ LABELS = (5, 17, 60, 120)
 """Numbers of labels per document."""
 N_ASSESSORS, DOCUMENTS_PER_QUERY = 150, 50
 GRADES = "0-4"
-PAIRWISE = {"gda-pairwise, same-assessor": ("gda-pairwise", {"pairs": "same-assessor"})}
+PAIRWISE = {"gda-pairwise (same-assessor)": ("gda-pairwise", {"pairs": "same-assessor"})}
 
 
 def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Experiment:
