@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from crowdrank._saved import LARGEST, PROBABILITY, require_range
 from crowdrank._typing import Arrays
-from crowdrank.consensus import curves as curves_of
 from crowdrank.consensus import kernels
 from crowdrank.consensus.base import Aggregator, Table
-from crowdrank.consensus.curves import answer_curves, careful_curves
+from crowdrank.consensus.curves import GaussianCurves, careful_curves, learn_prior
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
 from crowdrank.consensus.families import find_families
 from crowdrank.consensus.latent import (
@@ -40,6 +39,8 @@ UNJUDGEABLE_SHARE = 0.05
 """The share of documents first thought to be such that nobody can judge them."""
 UNJUDGEABLE_SLOPE = -0.5
 """The slope first thought of the answer 'cannot judge', where a document could be judged."""
+STEEPEST = 1.2
+"""Initial slope of the highest grade; that of the lowest is its negative."""
 GOLD_STEPS = 20
 """Newton steps on the gold documents alone, where the rest starts from: a crowd in reverse is seen in time."""
 
@@ -154,8 +155,9 @@ class GDA(Aggregator):
     def _difficulties(self) -> NDArray[np.float64]:
         return DIFFICULTIES if self.difficulty else np.ones(1)
 
-    def _features(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return curves_of.features(self._difficulties(), self.tied_variance)
+    @property
+    def _curves(self) -> GaussianCurves:
+        return GaussianCurves(self._difficulties(), self.tied_variance, NODES)
 
     def _start(self, shard: Shard) -> Arrays:
         """What each judgment counts where families err together."""
@@ -230,25 +232,23 @@ class GDA(Aggregator):
 
     def _curves_from(self, theta: Arrays, counts: NDArray[np.float64]) -> Arrays:
         """Curves, and their prior, a step nearer to the answers counted at each state."""
-        states, sds = self._features()
         scale_of, missing = theta["scale_of"], theta["missing"][theta["scale_of"]]
-        curves, spread = curves_of.newton_step(
-            counts[:, :, : len(states)],
+        parametrization = self._curves
+        n_ordered = (~missing).sum(axis=1) - self._models_unjudgeable if self.ordinal else None
+        curves, spread = parametrization.step(
+            counts[:, :, : len(parametrization.features)],
             theta["curves"],
-            states,
             theta["mean"][scale_of],
             np.linalg.inv(theta["covariance"])[scale_of],
             missing,
+            n_ordered,
         )
-        if self.ordinal:
-            sizes = (~missing).sum(axis=1) - self._models_unjudgeable
-            curves = curves_of.in_grade_order(curves, spread, sizes)
         mean, covariance = theta["mean"].copy(), theta["covariance"].copy()
         if self.estimation == "marginal":
-            first_variance = np.repeat(sds**2, counts.shape[1])
+            first_variance = parametrization.first_sd(counts.shape[1]) ** 2
             for number in np.unique(scale_of):
                 of = scale_of == number
-                mean[number], covariance[number] = curves_of.learn_prior(
+                mean[number], covariance[number] = learn_prior(
                     curves[of], spread[of], theta["first_mean"][number], first_variance
                 )
         return {"curves": curves, "mean": mean, "covariance": covariance}
@@ -257,7 +257,7 @@ class GDA(Aggregator):
         """Everyone alike, by the use of the answers on the scale; then what the answers on gold documents tell."""
         used, scale_of = statistics["used"], statistics["given"].argmax(axis=1)
         n_scales, n_answers = used.shape
-        missing, (_, sds) = np.isnan(used), self._features()
+        missing, sds = np.isnan(used), self._curves.first_sd(n_answers)
         mean = np.stack([self._first_mean(use) for use in used])
         curves = mean[scale_of]
         broken = np.where(np.arange(n_answers) == n_answers - 1, 4.0, 0.5)[:, None]
@@ -268,7 +268,7 @@ class GDA(Aggregator):
             "scale_of": scale_of,
             "missing": missing,
             "mean": mean,
-            "covariance": np.tile(np.diag(np.repeat(sds**2, n_answers)), (n_scales, 1, 1)),
+            "covariance": np.tile(np.diag(sds**2), (n_scales, 1, 1)),
             "first_mean": mean,
         }
         if statistics["on_gold"].any():
@@ -284,16 +284,13 @@ class GDA(Aggregator):
 
     def _first_mean(self, used: NDArray[np.float64]) -> NDArray[np.float64]:
         """What the curves of a scale are first thought to be; the answers that it has not (NaN) stay at 0."""
-        # (n_answers,) -> (n_features * n_answers,)
-        n_features = self._features()[0].shape[1]
-        has = ~np.isnan(used)
-        first = np.zeros((n_features, len(used)))
-        first[:, has] = curves_of.first_curves(used[has], n_features, self.difficulty)
+        answers = np.flatnonzero(~np.isnan(used))
+        graded = answers[: len(answers) - self._models_unjudgeable]
+        slopes = np.zeros(len(used))
+        slopes[graded] = np.linspace(-STEEPEST, STEEPEST, len(graded)) if len(graded) > 1 else 0.0
         if self._models_unjudgeable:
-            graded = np.flatnonzero(has)[:-1]
-            first[0, graded] = curves_of.first_curves(used[graded], n_features, self.difficulty)[0]
-            first[0, -1] = UNJUDGEABLE_SLOPE
-        return first.ravel()
+            slopes[-1] = UNJUDGEABLE_SLOPE
+        return self._curves.first_mean(used, slopes)
 
     def _likelihood(
         self,
@@ -306,7 +303,7 @@ class GDA(Aggregator):
 
         What was answered `there` (n_assessors, n_answers, 1) adds to the pseudo-counts `broken`.
         """
-        likelihood = answer_curves(curves, self._features()[0], missing)
+        likelihood = self._curves.probabilities(curves, missing)
         if not self._models_unjudgeable:
             return likelihood
         counted = np.where(missing[:, :, None], 0.0, broken + (0.0 if there is None else there))
@@ -315,9 +312,7 @@ class GDA(Aggregator):
 
     def _plain(self, curves: NDArray[np.float64], missing: NDArray[np.bool_]) -> NDArray[np.float64]:
         """P(answer | node) for documents of middling difficulty."""
-        n_difficulties = len(self._difficulties())
-        middle = n_difficulties // 2 * N_NODES
-        return answer_curves(curves, self._features()[0][middle : middle + N_NODES], missing)
+        return self._curves.probabilities(curves, missing, plain=True)
 
     def _typical(
         self, curves: NDArray[np.float64], missing: NDArray[np.bool_], judgments: NDArray[np.float64]
