@@ -2,15 +2,17 @@
 
 The log density of answer g at relevance r and difficulty eps is, up to a constant that all answers share,
 
-    log alpha_g - log(w_g) / 2 - (r - mu_g)^2 / (2 w_g eps) = b_g + (a_g r - w_g a_g^2 / 2 - r^2 / (2 w_g)) / eps
+    log alpha_g - log(w_g) / 2 - (r - mu_g)^2 / (2 w_g eps)
+        = log alpha_g - log(w_g) / 2 + (a_g r - w_g a_g^2 / 2 - r^2 / (2 w_g)) / eps
 
-with the slope a_g = mu_g / w_g and the offset b_g = log alpha_g - log(w_g) / 2. It is linear in the features r / eps, 1,
-1 / eps and r^2 / eps, so P(answer | state) is a multinomial regression on features of the state.
+with the slope a_g = mu_g / w_g. It is linear in the features r / eps, 1, 1 / eps and r^2 / eps, so P(answer | state) is a
+multinomial regression on features of the state.
 
-- With difficulty the parameters of an assessor are slopes, offsets and log widths (one, or one per answer); they
-  determine the coefficients of 1 / eps and of r^2 / eps.
-- At eps = 1 the data do not identify the widths. The parameters are then the coefficients themselves: of r, of 1 (which
-  includes that of 1 / eps) and, with one width per answer, of r^2. The regression is concave in them.
+- With difficulty the parameters of an assessor are slopes, log alpha and log widths (one, or one per answer); they
+  determine all coefficients. The prior mean of log alpha is 0 for grades: how often a grade is used then shows in the
+  means mu. With a learned mean, difficulty would model the use of the grades, and so follow relevance.
+- At eps = 1 the data do not identify the widths. The parameters are then the coefficients of r, of 1 and, with one width
+  per answer, of r^2. The regression is concave in them.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numba import njit
+from scipy.special import ndtri
 
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.consensus.information import information
@@ -28,7 +32,11 @@ from crowdrank.consensus.latent import NODES, PRIOR, softmax
 PRIOR_ASSESSORS = 5.0
 """Number of pseudo-assessors with the initial prior when the prior is learned."""
 SLOPE_SD, OFFSET_SD, LOG_WIDTH_SD, BEND_SD = 0.5, 0.7, 0.5, 0.25
-"""Initial prior standard deviations of slopes, offsets, log widths and coefficients of squared relevance."""
+"""Initial prior standard deviations of slopes, offsets (or log alpha), log widths and coefficients of r^2."""
+HIGHEST_SLOPE = 1.2
+"""Initial slope of the highest grade without difficulty; that of the lowest grade is its negative."""
+UNJUDGEABLE_SLOPE = -0.5
+"""Initial slope of the answer 'cannot judge'."""
 INITIAL_WIDTH = 0.7
 """Initial prior median of the widths."""
 ORDERED_WITHIN = 3.0
@@ -49,8 +57,8 @@ class GaussianCurves:
         nodes: grid of relevance, (n_nodes,).
 
     A state is a pair of difficulty and node, all nodes of the first difficulty first. Parameters have the shape
-    (n_assessors, n_parameters), in blocks of n_answers: slopes, offsets, and log widths or coefficients of r^2; a
-    common log width is a single column.
+    (n_assessors, n_parameters), in blocks of n_answers: slopes; offsets, or log alpha with difficulty; coefficients of
+    r^2, or log widths with difficulty. A common log width is a single column.
 
     >>> GaussianCurves(np.ones(1), True, NODES).features.shape
     (21, 2)
@@ -78,7 +86,7 @@ class GaussianCurves:
         """Return the number of answers that parameters are for."""
         return params.shape[-1] // (2 if self.tied_variance else 3)
 
-    def first_sd(self, n_answers: int) -> Floats:
+    def initial_sd(self, n_answers: int) -> Floats:
         """Return the initial prior standard deviation of every parameter."""
         sds = [SLOPE_SD] * n_answers + [OFFSET_SD] * n_answers
         if self.has_difficulty:
@@ -87,31 +95,44 @@ class GaussianCurves:
             sds += [BEND_SD] * n_answers
         return np.array(sds)
 
-    def first_mean(self, used: Floats, slopes: Floats) -> Floats:
+    def initial_mean(self, used: Floats, n_grades: int) -> Floats:
         """Return the initial prior mean of every parameter.
+
+        Slopes are in grade order, because the data do not determine the sign of relevance.
 
         Args:
             used: how often each answer was given, (n_answers,); NaN if the scale has no such answer.
-            slopes: initial slopes, (n_answers,), in grade order, so that the ranking does not come out reversed.
+            n_grades: number of answers that are grades; an answer after them means 'cannot judge'.
 
         """
-        offsets = np.log(used + 1.0)
-        first = np.zeros(len(self.first_sd(len(used))))
+        n, graded = len(used), ~np.isnan(used[:n_grades])
+        log_used = np.log(used + 1.0)
+        slopes, offsets = np.full(n, UNJUDGEABLE_SLOPE), np.nan_to_num(log_used - np.nanmean(log_used))
+        slopes[:n_grades] = 0.0
         if self.has_difficulty:
-            offsets += 0.5 * INITIAL_WIDTH * slopes**2
-            first[2 * len(used) :] = np.log(INITIAL_WIDTH)
-        first[: len(used)] = slopes
-        first[len(used) : 2 * len(used)] = np.nan_to_num(offsets - np.nanmean(offsets))
-        return first
+            slopes[:n_grades][graded] = grade_means(used[:n_grades][graded]) / INITIAL_WIDTH
+            offsets[:n_grades] = 0.0
+        elif graded.sum() > 1:
+            slopes[:n_grades][graded] = np.linspace(-HIGHEST_SLOPE, HIGHEST_SLOPE, graded.sum())
+        rest = np.full(len(self.initial_sd(n)) - 2 * n, np.log(INITIAL_WIDTH) if self.has_difficulty else 0.0)
+        return np.concatenate([slopes, offsets, rest])
+
+    def has_fixed_mean(self, n_answers: int, n_grades: int) -> Booleans:
+        """Return which parameters keep their initial prior mean: log alpha of the grades, with difficulty."""
+        number = np.arange(len(self.initial_sd(n_answers)))
+        return self.has_difficulty & (number >= n_answers) & (number < n_answers + n_grades)
 
     def coefficients(self, params: Floats) -> Floats:
         """Return the coefficients of the features, (n_assessors, n_features, n_answers)."""
         n = self.n_answers(params)
         if not self.has_difficulty:
             return params.reshape(len(params), -1, n)
-        slopes, offsets, widths = params[:, :n], params[:, n : 2 * n], np.exp(params[:, 2 * n :])
-        blocks = [slopes, offsets, -0.5 * widths * slopes**2]
-        return np.stack(blocks if self.tied_variance else [*blocks, -0.5 / widths], axis=1)
+        slopes, log_alpha, log_widths = params[:, :n], params[:, n : 2 * n], params[:, 2 * n :]
+        widths = np.exp(log_widths)
+        by_ease = -0.5 * widths * slopes**2
+        if self.tied_variance:
+            return np.stack([slopes, log_alpha, by_ease], axis=1)
+        return np.stack([slopes, log_alpha - 0.5 * log_widths, by_ease, -0.5 / widths], axis=1)
 
     def _jacobian(self, params: Floats) -> Floats:
         """Return the derivatives of the coefficients, (n_assessors, n_features * n_answers, n_parameters)."""
@@ -125,6 +146,7 @@ class GaussianCurves:
         jacobian[:, 2, answer, answer] = -widths * slopes
         jacobian[:, 2, answer, width_column] = -0.5 * widths * slopes**2
         if not self.tied_variance:
+            jacobian[:, 1, answer, width_column] = -0.5
             jacobian[:, 3, answer, width_column] = 0.5 / widths
         return jacobian.reshape(len(params), -1, n_params)
 
@@ -193,7 +215,7 @@ class GaussianCurves:
         covariance = np.asarray(np.linalg.inv(fisher + precision), np.float64)
         step = (covariance @ gradient[:, :, None])[:, :, 0]
         if n_ordered is not None:
-            step = self.in_grade_order(params + step, covariance, n_ordered) - params
+            step = self.in_grade_order(params, step, covariance, n_ordered) - params
 
         def objective(tried: Floats, probabilities: Floats) -> Floats:
             away = (tried - mean)[:, :, None]
@@ -210,33 +232,34 @@ class GaussianCurves:
             length[worse] /= 2
         return params + length * step, covariance
 
-    def in_grade_order(self, params: Floats, covariance: Floats, n_ordered: Integers) -> Floats:
-        """Return the nearest parameters, in the metric of their covariance, whose answers are in order.
+    def in_grade_order(self, params: Floats, step: Floats, covariance: Floats, n_ordered: Integers) -> Floats:
+        """Return the point nearest to params + step, in the metric of the covariance, whose answers are in order.
 
         Answers are in order if the slope of log P(g + 1) / P(g) over relevance is not negative. With one width this
         means mu_g <= mu_(g + 1). With a width per answer the slope depends on relevance; it is then not negative
         within +-ORDERED_WITHIN, which implies the order of all means in this range.
 
         >>> curves = GaussianCurves(np.ones(1), True, NODES)
-        >>> curves.in_grade_order(np.array([[0.5, -0.5, 0.0, 0.0]]), np.eye(4)[None], np.array([2])).tolist()
+        >>> step = np.array([[0.5, -0.5, 0.0, 0.0]])
+        >>> curves.in_grade_order(np.zeros((1, 4)), step, np.eye(4)[None], np.array([2])).tolist()
         [[0.0, 0.0, 0.0, 0.0]]
         """
         n = self.n_answers(params)
+        active = np.arange(n - 1) < n_ordered[:, None] - 1
         rises = np.diff(np.eye(params.shape[1]), axis=0)[: n - 1]  # slope of g + 1 minus slope of g
         if self.tied_variance:
-            return project(params, covariance, rises, np.arange(n - 1) < n_ordered[:, None] - 1)
-        # The slope of a score at relevance r is a_g + 2 r c_g with c_g = -1 / (2 w_g).
+            return project(params + step, covariance, rises, active)
+        # The slope of a score at relevance r is a_g + 2 c_g r, with the coefficient c_g of r^2.
         bends = 2 * ORDERED_WITHIN * np.roll(rises, 2 * n, axis=1)
-        rows, active = np.vstack([rises - bends, rises + bends]), np.arange(n - 1) < n_ordered[:, None] - 1
-        active = np.hstack([active, active])
+        rows, active = np.vstack([rises - bends, rises + bends]), np.hstack([active, active])
         if not self.has_difficulty:
-            return project(params, covariance, rows, active)
+            return project(params + step, covariance, rows, active)
         scale = np.ones(params.shape)
-        scale[:, 2 * n :] = 0.5 * np.exp(-params[:, 2 * n :])  # dc_g / dlog w_g
-        linear = np.hstack([params[:, : 2 * n], -scale[:, 2 * n :]])
-        linear = project(linear, scale[:, :, None] * covariance * scale[:, None, :], rows, active)
-        log_widths = -np.log(np.maximum(-2 * linear[:, 2 * n :], 1e-3))
-        return np.hstack([linear[:, : 2 * n], log_widths])
+        scale[:, 2 * n :] = 0.5 * np.exp(-params[:, 2 * n :])  # derivative of c_g = -1 / (2 w_g) in log w_g
+        point = np.hstack([params[:, : 2 * n], -scale[:, 2 * n :]]) + scale * step
+        point = project(point, scale[:, :, None] * covariance * scale[:, None, :], rows, active)
+        point[:, 2 * n :] = -np.log(2 * np.maximum(-point[:, 2 * n :], 0.1 * scale[:, 2 * n :]))
+        return point
 
     def gaussians(self, params: Floats, missing: Booleans) -> tuple[Floats, Floats, Floats]:
         """Return mu, w and alpha, (n_assessors, n_answers) each; NaN for `missing` answers.
@@ -251,9 +274,7 @@ class GaussianCurves:
         else:
             bends = params[:, 2 * n :] if not self.tied_variance else np.zeros(slopes.shape)
             slopes, precision = _standardized(slopes, offsets, np.where(missing, -np.inf, bends))
-            offsets = offsets + 0.5 * slopes**2 / precision
-        if not self.tied_variance:
-            offsets = offsets - 0.5 * np.log(precision)
+            offsets = offsets + 0.5 * slopes**2 / precision - 0.5 * np.log(precision)
         mu, width, alpha = slopes / precision, 1 / precision, softmax(offsets, axis=1)
         return np.where(missing, np.nan, mu), np.where(missing, np.nan, width), np.where(missing, np.nan, alpha)
 
@@ -326,6 +347,7 @@ def _derivatives(counts: Floats, probabilities: Floats, features: Floats) -> tup
     return gradient, fisher.reshape(n_assessors, size, size)
 
 
+@njit(cache=True, nogil=True)
 def project(points: Floats, covariance: Floats, rows: Floats, active: Booleans) -> Floats:
     """Return the nearest points x with rows @ x >= 0, in the metric of their covariances (Hildreth 1957).
 
@@ -336,24 +358,37 @@ def project(points: Floats, covariance: Floats, rows: Floats, active: Booleans) 
         active: constraints that hold for each point, (n_points, n_constraints).
 
     """
-    moves = covariance @ rows.T  # (n_points, size, n_constraints): change of a point per unit of each multiplier
-    curvature = np.maximum(np.einsum("ck,akc->ac", rows, moves), 1e-300)
-    projected, multiplier = points.copy(), np.zeros(active.shape)
-    for _ in range(MAX_SWEEPS):
-        largest = 0.0
-        for number, row in enumerate(rows):
-            needed = multiplier[:, number] - projected @ row / curvature[:, number]
-            change = np.where(active[:, number], np.maximum(needed, 0.0), 0.0) - multiplier[:, number]
-            projected += moves[:, :, number] * change[:, None]
-            multiplier[:, number] += change
-            largest = max(largest, float(np.abs(change * curvature[:, number]).max()))
-        if largest < 1e-9:
-            break
+    projected = points.copy()
+    for a in range(len(points)):
+        moves = rows @ covariance[a]  # (n_constraints, size): change of the point per unit of each multiplier
+        multiplier = np.zeros(len(rows))
+        for _ in range(MAX_SWEEPS):
+            largest = 0.0
+            for c in np.flatnonzero(active[a]):
+                curvature = max(rows[c] @ moves[c], 1e-300)
+                change = max(multiplier[c] - rows[c] @ projected[a] / curvature, 0.0) - multiplier[c]
+                projected[a] += change * moves[c]
+                multiplier[c] += change
+                largest = max(largest, abs(change * curvature))
+            if largest < 1e-9:
+                break
     return projected
 
 
+def grade_means(used: Floats) -> Floats:
+    """Return the mean relevance per grade if grades divide N(0, 1) in proportion to their use.
+
+    >>> grade_means(np.array([49.0, 49.0])).round(2).tolist()
+    [-0.8, 0.8]
+    """
+    share = (used + 1.0) / (used + 1.0).sum()
+    edges = ndtri(np.concatenate([[0.0], np.minimum(np.cumsum(share)[:-1], 1.0), [1.0]]))
+    means: Floats = -np.diff(np.exp(-0.5 * edges**2)) / np.sqrt(2 * np.pi) / share
+    return means
+
+
 def learn_prior(
-    params: Floats, covariance: Floats, first_mean: Floats, first_variance: Floats
+    params: Floats, covariance: Floats, initial_mean: Floats, initial_sd: Floats, fixed: Booleans | bool = False
 ) -> tuple[Floats, Floats]:
     """Return the mean and covariance of the parameters over assessors (empirical Bayes).
 
@@ -361,16 +396,17 @@ def learn_prior(
 
     Args:
         params: (n_assessors, n_parameters).
-        covariance: covariances of the parameters of each assessor, (n_assessors, n_parameters, n_parameters).
-        first_mean: initial prior mean, (n_parameters,).
-        first_variance: initial prior variance, (n_parameters,).
+        covariance: posterior covariance of the parameters of each assessor, (n_assessors, n_parameters, n_parameters).
+        initial_mean: initial prior mean, (n_parameters,).
+        initial_sd: initial prior standard deviation, (n_parameters,).
+        fixed: which parameters keep the initial mean, (n_parameters,).
 
     """
     n = len(params) + PRIOR_ASSESSORS
-    mean = (params.sum(axis=0) + PRIOR_ASSESSORS * first_mean) / n
+    mean = np.where(fixed, initial_mean, (params.sum(axis=0) + PRIOR_ASSESSORS * initial_mean) / n)
     away = params - mean
-    total = away.T @ away + covariance.sum(axis=0) + PRIOR_ASSESSORS * np.diag(first_variance)
-    return mean, total / n
+    learned = (away.T @ away + covariance.sum(axis=0) + PRIOR_ASSESSORS * np.diag(initial_sd**2)) / n
+    return mean, np.where(np.logical_or.outer(fixed, fixed), np.diag(initial_sd**2), learned)
 
 
 def careful_curves(judgments: Floats, likelihood: Floats) -> Floats:

@@ -245,11 +245,11 @@ class GDA(Aggregator):
         )
         mean, covariance = theta["mean"].copy(), theta["covariance"].copy()
         if self.estimation == "marginal":
-            first_variance = parametrization.first_sd(counts.shape[1]) ** 2
+            n_answers = counts.shape[1]; sds = parametrization.initial_sd(n_answers); fixed = parametrization.has_fixed_mean(n_answers, n_answers - self._models_unjudgeable)
             for number in np.unique(scale_of):
                 of = scale_of == number
                 mean[number], covariance[number] = learn_prior(
-                    curves[of], spread[of], theta["first_mean"][number], first_variance
+                    curves[of], spread[of], theta["first_mean"][number], sds, fixed
                 )
         return {"curves": curves, "mean": mean, "covariance": covariance}
 
@@ -257,7 +257,7 @@ class GDA(Aggregator):
         """Everyone alike, by the use of the answers on the scale; then what the answers on gold documents tell."""
         used, scale_of = statistics["used"], statistics["given"].argmax(axis=1)
         n_scales, n_answers = used.shape
-        missing, sds = np.isnan(used), self._curves.first_sd(n_answers)
+        missing, sds = np.isnan(used), self._curves.initial_sd(n_answers)
         mean = np.stack([self._first_mean(use) for use in used])
         curves = mean[scale_of]
         broken = np.where(np.arange(n_answers) == n_answers - 1, 4.0, 0.5)[:, None]
@@ -284,13 +284,7 @@ class GDA(Aggregator):
 
     def _first_mean(self, used: NDArray[np.float64]) -> NDArray[np.float64]:
         """What the curves of a scale are first thought to be; the answers that it has not (NaN) stay at 0."""
-        answers = np.flatnonzero(~np.isnan(used))
-        graded = answers[: len(answers) - self._models_unjudgeable]
-        slopes = np.zeros(len(used))
-        slopes[graded] = np.linspace(-STEEPEST, STEEPEST, len(graded)) if len(graded) > 1 else 0.0
-        if self._models_unjudgeable:
-            slopes[-1] = UNJUDGEABLE_SLOPE
-        return self._curves.first_mean(used, slopes)
+        return self._curves.initial_mean(used, len(used) - self._models_unjudgeable)
 
     def _likelihood(
         self,
