@@ -125,7 +125,7 @@ class GaussianCurves:
         """Return the coefficients of the features, (n_assessors, n_features, n_answers)."""
         n = self.n_answers(params)
         if not self.has_difficulty:
-            return params.reshape(len(params), -1, n)
+            return params.reshape(len(params), self.features.shape[1], n)
         slopes, log_alpha, log_widths = params[:, :n], params[:, n : 2 * n], params[:, 2 * n :]
         widths = np.exp(log_widths)
         by_ease = -0.5 * widths * slopes**2
