@@ -128,8 +128,14 @@ def by_difficulty(posterior: Floats, n_nodes: int) -> Floats:
     return posterior[:, : n_difficulties * n_nodes].reshape(len(posterior), n_difficulties, n_nodes)
 
 
-def node_statistics(posterior: Floats, gold: Grades, n_nodes: int) -> Arrays:
+def node_statistics(posterior: Floats, state_counts: Floats, gold: Grades, n_nodes: int) -> Arrays:
     """Return the statistics that the distribution of relevance and the grid are learned from.
+
+    Args:
+        posterior: P(state) of each document, (n_items, n_states).
+        state_counts: its sum over the documents, (n_states,).
+        gold: expert grades, (n_items,), -1 if there is none.
+        n_nodes: number of nodes.
 
     Returns:
         `node_counts`: expected number of documents without an expert grade at each node, (n_nodes,);
@@ -138,10 +144,10 @@ def node_statistics(posterior: Floats, gold: Grades, n_nodes: int) -> Arrays:
     """
     split = by_difficulty(posterior, n_nodes)
     on_nodes = split[:, 0] if split.shape[1] == 1 else split.sum(axis=1)
-    graded = gold >= 0
     narrow = np.einsum("dn,dn->d", on_nodes, on_nodes) > NARROW
-    documents = np.array([len(gold), graded.sum(), narrow.sum()], np.float64)
-    return {"node_counts": (on_nodes[~graded] if graded.any() else on_nodes).sum(axis=0), "documents": documents}
+    graded = np.flatnonzero(gold >= 0)
+    node_counts = by_difficulty(state_counts[None], n_nodes)[0].sum(axis=0) - on_nodes[graded].sum(axis=0)
+    return {"node_counts": node_counts, "documents": np.array([len(gold), len(graded), narrow.sum()], np.float64)}
 
 
 def relevance_moments(

@@ -108,7 +108,8 @@ class Rasch(Aggregator):
         n_nodes = len(theta["nodes"])
         gold = np.tile(gold_curves(shard.n_grades, n_nodes), len(self._difficulties()))
         local, statistics = expectation_step(shard, theta["likelihood"], gold, theta["shares"])
-        return local, statistics | node_statistics(local["posterior"], shard.gold, n_nodes)
+        statistics |= node_statistics(local["posterior"], statistics["state_counts"], shard.gold, n_nodes)
+        return local, statistics
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Update the thresholds by a Newton step, and the distributions of thresholds and relevance."""
