@@ -111,7 +111,7 @@ def careful_grades(source: GDA, relevance: Floats, seed: int) -> NDArray[np.int6
 
 def _draw_answers(scores: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw from the softmax of scores along the last axis."""
-    return (scores + rng.gumbel(size=scores.shape)).argmax(axis=-1)
+    return np.asarray((scores + rng.gumbel(size=scores.shape)).argmax(axis=-1))
 
 
 def draw_gda(n_labels: int, seed: int, n_documents: int = 1000) -> Drawn:
