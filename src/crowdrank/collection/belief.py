@@ -21,14 +21,14 @@ from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.experts import expert_curves, first_cuts
 from crowdrank.consensus.information import entropy
-from crowdrank.consensus.latent import N_NODES, NODES
+from crowdrank.consensus.latent import N_NODES, NODES, standard_nodes
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments import ids
 
 MEANS, SDS = np.linspace(-3.4, 3.4, 137), np.linspace(0.0, 1.3, 53)
 """Grid of means and standard deviations of relevance."""
-GRID = tuple((float(axis[0]), float(axis[1] - axis[0])) for axis in (MEANS, SDS, NODES))
-"""First value and step of the axes of the grid, and of the nodes."""
+GRID = tuple((float(axis[0]), float(axis[1] - axis[0])) for axis in (MEANS, SDS))
+"""First value and step of the axes of the grid."""
 POINTS, WEIGHTS = (np.asarray(one, np.float64) for one in np.polynomial.hermite_e.hermegauss(5))
 WEIGHTS /= WEIGHTS.sum()
 """Gauss-Hermite points and weights for expectations under a normal distribution."""
@@ -95,7 +95,18 @@ class Belief:
     @property
     def _has_unjudgeable_state(self) -> bool:
         """Whether the last state, after the nodes, is that of documents that cannot be judged."""
-        return self.is_latent and len(self.prior) > N_NODES
+        return self.is_latent and len(self.prior) > self.n_nodes
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes on the line; a state after them is that of a document that cannot be judged."""
+        return len(self.model.theta_.get("nodes", NODES))
+
+    @property
+    def _grid(self) -> tuple[float, float]:
+        """The first node and the distance between nodes."""
+        nodes = standard_nodes(self.n_nodes)
+        return float(nodes[0]), float(nodes[1] - nodes[0])
 
     def posterior(self, pair: Integers) -> Floats:
         """Return the probability of each state (n, n_states)."""
@@ -107,7 +118,7 @@ class Belief:
         is_known, known_row = row >= 0, np.maximum(row, 0)
         if self.is_latent:
             mean = np.where(is_known, self._column("relevance")[known_row], 0.0)
-            p = normal_on_nodes(mean, self._column("sd")[known_row])
+            p = normal_on_nodes(mean, self._column("sd")[known_row], self.n_nodes)
             if self._has_unjudgeable_state:
                 unjudgeable = self._column("unjudgeable")[known_row]
                 p = np.vstack([p * (1 - unjudgeable), unjudgeable])
@@ -137,7 +148,7 @@ class Belief:
         n_grades = len(self.model.consensus_.scale)
         if not self.is_latent:
             return np.eye(n_grades)
-        p: Floats = self.model.theta_.get("typical", self.mean_likelihood)[:n_grades, :N_NODES]
+        p: Floats = self.model.theta_.get("typical", self.mean_likelihood)[:n_grades, : self.n_nodes]
         p = p / p.sum(axis=0)
         return np.hstack([p, np.eye(n_grades)[:, :1]]) if self._has_unjudgeable_state else p
 
@@ -166,7 +177,7 @@ class Belief:
             other = (1 - level) / max(n_grades - 1, 1)
             return float(-level * np.log(level) - (1 - level) * np.log(other))
         sd = float(-NODES[0]) / n_grades / float(ndtri((1 + level) / 2))
-        return float(column_entropy(normal_on_nodes(np.zeros(1), np.array([sd])))[0])
+        return float(column_entropy(normal_on_nodes(np.zeros(1), np.array([sd]), self.n_nodes))[0])
 
     def entropy(self, pair: Integers) -> Floats:
         """Return the entropy of the state in nats (n,)."""
@@ -192,7 +203,7 @@ class Belief:
             return self._state_probabilities(pair), self.gain[:, None]
         row, gain = self.row[pair], np.empty((len(POINTS), len(pair)))
         mean, sd = self._column("relevance"), self._column("sd")
-        kernels.interpolate_at_points(row, mean, sd, UNLABELED, POINTS, GRID[2], self.gain[:N_NODES], gain)
+        kernels.interpolate_at_points(row, mean, sd, UNLABELED, POINTS, self._grid, self.gain[: self.n_nodes], gain)
         if not self._has_unjudgeable_state:
             return WEIGHTS[:, None], gain
         unjudgeable = np.where(row >= 0, self._column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])
@@ -205,9 +216,9 @@ class Belief:
             for start in range(0, len(pair), CHUNK):
                 values[start : start + CHUNK] = function(self._state_probabilities(pair[start : start + CHUNK]))
             return values
-        table = function(grid_probabilities()).reshape(len(MEANS), len(SDS))
+        table = function(grid_probabilities(self.n_nodes)).reshape(len(MEANS), len(SDS))
         mean, sd = self._column("relevance"), self._column("sd")
-        kernels.interpolate_bilinear(self.row[pair], mean, sd, UNLABELED, *GRID[:2], table, values)
+        kernels.interpolate_bilinear(self.row[pair], mean, sd, UNLABELED, *GRID, table, values)
         return values
 
     def assessor_information(self, pair: Integers, roster: Roster) -> Floats:
@@ -243,7 +254,7 @@ class Belief:
         p = np.full((n_answers, n_states), 1e-6)
         consensus = self.model.consensus_
         expected = np.array([np.sum(consensus.document_table[name]) for name in consensus.share_names])
-        p[: len(expected), :N_NODES] = expert_curves(first_cuts(expected), NODES)
+        p[: len(expected), : self.n_nodes] = expert_curves(first_cuts(expected), standard_nodes(self.n_nodes))
         return np.asarray(p / p.sum(axis=0))
 
     def _family_answers(self, pair: Integers, roster: Roster) -> Floats | None:
@@ -262,18 +273,19 @@ class Belief:
         return counts[:, family]
 
 
-def normal_on_nodes(mean: Floats, sd: Floats) -> Floats:
+def normal_on_nodes(mean: Floats, sd: Floats, n_nodes: int = N_NODES) -> Floats:
     """Return normal distributions on the nodes (n_nodes, n); a narrow one is shared by neighboring nodes."""
-    z = (NODES[:, None] - mean) / np.maximum(sd, 0.4 * GRID[2][1])
+    nodes = standard_nodes(n_nodes)
+    z = (nodes[:, None] - mean) / np.maximum(sd, 0.4 * (nodes[1] - nodes[0]))
     p = np.exp(-0.5 * z * z)
     return np.asarray(p / p.sum(axis=0))
 
 
 @cache
-def grid_probabilities() -> Floats:
+def grid_probabilities(n_nodes: int = N_NODES) -> Floats:
     """Return the normal distributions of the grid on the nodes (n_nodes, n_means * n_sds)."""
     means, sds = np.meshgrid(MEANS, SDS, indexing="ij")
-    return normal_on_nodes(means.ravel(), sds.ravel())
+    return normal_on_nodes(means.ravel(), sds.ravel(), n_nodes)
 
 
 def column_entropy(p: Floats) -> Floats:

@@ -21,7 +21,7 @@ LONGEST_STEP = 0.3
 """Maximum length of a Newton step."""
 
 
-def count_answers(shard: Shard, n_answers: int) -> Arrays:
+def count_expert_grades(shard: Shard, n_answers: int) -> Arrays:
     """Return the number of documents per expert grade, and of each assessor's answers to them.
 
     Returns:

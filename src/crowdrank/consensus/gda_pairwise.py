@@ -15,7 +15,7 @@ from crowdrank.consensus import pairwise_kernels
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.curves import careful_curves
 from crowdrank.consensus.information import pair_information
-from crowdrank.consensus.latent import NODES, PRIOR, softmax, use_of_answers
+from crowdrank.consensus.latent import NODES, PRIOR, count_answers, softmax
 from crowdrank.consensus.result import modal_grades, restrict_to_gold
 from crowdrank.constraints import MAX_INTEGER, Constraints, Flag, Number, OneOf
 from crowdrank.engine.shards import Shard
@@ -165,7 +165,7 @@ class GDAPairwise(Aggregator):
         statistics["spreads"] = spreads(local["relevance"], precision)
         if theta is None:
             statistics["moments"] = moments(shard, local["relevance"][local["item"]])
-            use = use_of_answers(shard)
+            use = count_answers(shard)
             statistics |= {"used": use["used"], "on_scale": use["given"]}
         return local, statistics
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from crowdrank._numba import njit
 from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus.latent import expect_voices
+from crowdrank.consensus.latent import expectation_step
 from crowdrank.engine.shards import split
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.table import Judgments
@@ -89,7 +89,7 @@ def _posterior(
 ) -> NDArray[np.float64]:
     """Return the posterior of each item over the states, from all its judgments."""
     (shard,) = split(judgments, shard_size=len(judgments) + 1)
-    local, _ = expect_voices(shard, weight, likelihood, np.ones(likelihood.shape[1:]), shares)
+    local, _ = expectation_step(shard, likelihood, np.ones(likelihood.shape[1:]), shares, weight)
     return local["posterior"]
 
 
