@@ -121,7 +121,7 @@ def aggregate(
     updating: Annotated[UpdateOptions, FieldsOf(UpdateOptions, "Updating a saved model")],
     computation: Annotated[FitOptions, FieldsOf(FitOptions, o.COMPUTATION)],
     reading: o.Reading,
-    gold_reading: o.GoldReading,
+    gold_reading: o.MappedGoldReading,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:

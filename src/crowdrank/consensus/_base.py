@@ -38,6 +38,7 @@ from crowdrank.engine.shards import Shard
 from crowdrank.errors import ConvergenceWarning, Fix, InputError, UsageError
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.grade_map import GradeMapLike
 from crowdrank.judgments.merge import combine
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
@@ -49,6 +50,8 @@ Table = TypeVar("Table", Judgments, ShardedJudgments)
 """Judgments in memory or on disk."""
 States = tuple[NDArray[np.float64], NDArray[np.float64]]
 """P(state), (n_states,), and P(answer | state) as [assessor, answer, state]."""
+Gaussians = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+"""Mean, width (variance) and weight of each assessor and grade, (n_assessors, n_grades) each; NaN: no such grade."""
 
 
 class Aggregator(CrowdKitMethods, FittedEstimator):
@@ -95,6 +98,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         judgments: Any,
         gold: Any = None,
         *,
+        gold_map: GradeMapLike | None = None,
         init: Aggregator | None = None,
         engine: Engine | None = None,
         progress: bool | Report = False,
@@ -108,6 +112,8 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
                 or `ShardedJudgments`, which stay on disk.
             gold: expert grades (`Gold`, a path, a DataFrame, or a Series of labels indexed by task), which fix the
                 grades of their items.
+            gold_map: the grades that each expert grade stands for, if the experts' scale is another one: `0=0-1,1=2-4`
+                or `{0: [0, 1], 1: [2, 3, 4]}`.
             init: a fitted model of the same class to start from.
             engine: where the passes run; by default on this machine in one thread.
             progress: show a progress bar, or call a function with (iteration, n_iter, objective).
@@ -125,7 +131,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
                 problem = f"must be a fitted {type(self).__name__}, not {type(init).__name__}"
                 raise UsageError(problem, parameter="init", kind="other-model")
             init._require_fitted()
-        return self._fit(table, as_gold(gold, table), init, FitOptions(engine, progress, checkpoint))
+        return self._fit(table, as_gold(gold, table, gold_map), init, FitOptions(engine, progress, checkpoint))
 
     def add(
         self,
@@ -236,6 +242,34 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         self._require_fitted()
         return frames.from_arrow(inspection.grade_curves(self.assessor_estimator_, assessor), self.consensus_.backend)
 
+    def grade_gaussians(self, assessor: Any = None) -> Any:
+        """Return the Gaussian over relevance of each assessor and grade: P(g | r) ~ alpha_g N(r; mu_g, w_g).
+
+        Probabilities do not identify the Gaussians of a model without document difficulty. Of all that give the same
+        probabilities, those whose mixture has mean 0 and variance 1 are returned, as documents have: sum_g alpha_g
+        mu_g = 0 and sum_g alpha_g (w_g + mu_g^2) = 1. With difficulty they are identified and returned as estimated.
+
+        Args:
+            assessor: id of one assessor; by default all.
+
+        Returns:
+            A DataFrame with the columns assessor, grade (on the assessor's own scale), mu, width (the variance w) and
+            alpha (sums to 1 for each assessor).
+
+        Raises:
+            UsageError: the model has no such Gaussians.
+
+        >>> import pandas as pd
+        >>> from crowdrank import GDA
+        >>> votes = pd.DataFrame({"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "grade": [1, 1, 0]})
+        >>> GDA().fit(votes).grade_gaussians("x").columns.tolist()
+        ['assessor', 'grade', 'mu', 'width', 'alpha']
+
+        """
+        self._require_fitted()
+        table = inspection.grade_gaussians(self.assessor_estimator_, assessor)
+        return frames.from_arrow(table, self.consensus_.backend)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "consensus_")
 
@@ -333,6 +367,13 @@ class EMAggregator(Aggregator):
         """Return `_states` with the difficulty of documents as part of a state, if the model has one."""
         return self._states(theta)
 
+    def _gaussians(self, theta: Arrays) -> Gaussians | None:
+        """Return mu, w and alpha of each assessor and grade, or None if grades are not Gaussians over relevance.
+
+        The rows of `assessor_arrays` may be those of some assessors only.
+        """
+        return None
+
     def _judgment_weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
         """Return the weight of each judgment, (n,), or None if all are 1."""
         return None
@@ -354,9 +395,9 @@ class EMAggregator(Aggregator):
         keeps_scales = self.takes_scales and not table.maps_to_one_scale
         return (table if keeps_scales else table.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
 
-    def _adopt(self, init: EMAggregator, table: Judgments) -> Arrays | None:
-        """Return the parameters of a fitted model for the assessors of `table`, or None if the grades differ."""
-        return aligned_parameters(self, init, table)
+    def _adopt(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+        """Return the parameters of a fitted model for these judgments and experts, or None if the grades differ."""
+        return aligned_parameters(self, init, table, gold)
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
         """Raise ValueError unless saved parameters have the names, types and shapes of an example and valid values."""
@@ -365,11 +406,11 @@ class EMAggregator(Aggregator):
     # Contract.
 
     def _fit(self, judgments: Any, gold: Gold | None, init: Self | None, options: FitOptions) -> Self:
-        theta = None if init is None else self._adopt(init, judgments)
+        theta = None if init is None else self._adopt(init, judgments, gold)
         return self._estimate(judgments, gold, theta, options)
 
     def _add(self, judgments: Judgments, rounds: int | None, options: FitOptions) -> Self:
-        theta = self._adopt(self, judgments)
+        theta = self._adopt(self, judgments, self.gold_)
         return self._estimate(judgments, self.gold_, theta, options, None if theta is None else rounds)
 
     def _estimate(
@@ -395,7 +436,7 @@ class EMAggregator(Aggregator):
 
     def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
         """Return judgments, parameters for their assessors, and passes over them."""
-        prepared, theta = self._prepare(table), self._adopt(self, table)
+        prepared, theta = self._prepare(table), self._adopt(self, table, self.gold_)
         if theta is None:
             grades, fitted = (" / ".join(map(str, one.scales)) for one in (prepared, self._prepare(self.judgments_)))
             raise InputError(f"the grades {grades} are not those fitted ({fitted})", kind="other-grades")
@@ -418,7 +459,7 @@ class EMAggregator(Aggregator):
 
     def _write_state(self, folder: Path) -> dict[str, Any]:
         model_files.write_model(self, folder)
-        return {"history": self.history_, "converged": self.converged_}
+        return model_files.saved_fields(self)
 
     def _read_state(self, folder: Path, fields: Fields, files: Iterable[str]) -> None:
         model_files.read_data(self, folder, fields, files)

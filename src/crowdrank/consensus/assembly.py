@@ -57,9 +57,9 @@ class Assembly:
         evidence = Evidence(
             judgments.assessors,
             overlapping=lambda: bool((np.diff(judgments.offsets) > 1).any()),
-            groups=lambda: diagnostics.groups_of(judgments, gold),
+            groups=lambda: diagnostics.groups_of(judgments, None if gold is None else gold.code),
             by_relevance=lambda: diagnostics.moments(diagnostics.mean_grades(judgments), rows["relevance"]),
-            by_experts=None if gold is None else lambda: diagnostics.by_experts(judgments, gold),
+            by_experts=None if gold is None else lambda: diagnostics.by_experts(judgments, gold.code),
         )
         return self.consensus(rows), evidence
 

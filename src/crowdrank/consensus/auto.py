@@ -73,6 +73,7 @@ CANDIDATES = {
         Candidate("bwa", "bwa"),
         Candidate("dawid-skene", "dawid-skene"),
         Candidate("one-coin", "one-coin"),
+        Candidate("threshold-dawid-skene", "threshold-dawid-skene"),
         Candidate("glad", "glad"),
         Candidate("rasch", "rasch"),
         Candidate("gda", "gda"),

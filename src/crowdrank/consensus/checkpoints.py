@@ -149,7 +149,7 @@ class CheckpointedFit:
         """Raise ValueError unless saved arrays have the shapes and ranges of the model's and can be used."""
         model, first = self.model, shards.load(0)
         with np.errstate(all="ignore"):
-            example, _ = model_files.example(model, self.judgments.scales)
+            example, _ = model_files.example(model, self.judgments.scales, first.n_expert_grades)
             model._check_theta(theta, example, self.judgments.n_assessors)
             require_alike(statistics, model._accumulate(first, model._start(first), theta)[1])
             model._maximize(theta, statistics)  # raises an error if a matrix is singular
@@ -170,9 +170,10 @@ class CheckpointedFit:
         judgments, gold = self.judgments, self.gold
         if isinstance(judgments, ShardedJudgments):
             digest.update(judgments.fingerprint().encode())
-            return [array for grades in ([] if gold is None else gold.known) for array in grades]
+            return [] if gold is None else [gold.sets, *(array for grades in gold.graded_items for array in grades)]
         names = ("offsets", "assessor", "grade", "item_query", "assessor_scale", "family_of")
-        return [gold, *(getattr(judgments, name) for name in names)]
+        known = [None] if gold is None else [gold.sets, gold.code]
+        return [*known, *(getattr(judgments, name) for name in names)]
 
 
 class _StoredLocals:

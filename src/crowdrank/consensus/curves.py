@@ -1,32 +1,347 @@
-"""Assessors' curves over the line of relevance: P(answer | state) = softmax of what is linear in features of the state.
+"""Curves of assessors: P(answer | relevance, difficulty) from one Gaussian per answer (GDA, eq. 1).
 
-With Gaussians of one width (GDA's eq. 1) the features are relevance and 1; with widths of their own its square joins
-in; with difficulty eps the Gaussians' exponents are divided by it, their shares are not. In all cases an assessor's
-curves are a multinomial regression on the features, which is concave: one Newton step serves them all.
+The log density of answer g at relevance r and difficulty eps is, up to a constant that all answers share,
+
+    log alpha_g - log(w_g) / 2 - (r - mu_g)^2 / (2 w_g eps)
+        = log alpha_g - log(w_g) / 2 + (a_g r - w_g a_g^2 / 2 - r^2 / (2 w_g)) / eps
+
+with the slope a_g = mu_g / w_g. It is linear in the features r / eps, 1, 1 / eps and r^2 / eps: P(answer | state) is a
+multinomial regression on features of the state.
+
+- With difficulty the parameters of an assessor are slopes, log alpha and log widths (one, or one per answer); they
+  determine all coefficients. The prior of log alpha has mean 0 for grades and is not learned: how often a grade is used
+  then shows in the means mu. Otherwise difficulty would explain the use of the grades, and follow relevance.
+- At eps = 1 the data do not identify the widths. The parameters are then the coefficients of r, of 1 and, with a width
+  per answer, of r^2. The regression is concave in them.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import ndtri
 
+from crowdrank._numba import njit
+from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.consensus.information import information
-from crowdrank.consensus.latent import NODES, PRIOR, softmax
+from crowdrank.consensus.latent import node_prior, softmax
 
-FEW = 5.0
-"""So many assessors of the first guess stand behind the prior that is learned: a crowd of three learns little."""
-SLOPE_SD, OFFSET_SD, EASE_SD, BEND_SD = 0.5, 0.7, 0.5, 0.25
-"""How much the coefficients of relevance, 1, 1 / difficulty and relevance squared are first thought to vary."""
-STEEPEST = 1.2
-"""The slope first thought of the highest grade, and its negative of the lowest."""
-FIRST_WIDTH = 0.7
-"""The variance first thought of the Gaussians."""
-SWEEPS = 1_000
-"""Rounds of Hildreth's method at most; it stops when the slopes are in order to nine digits."""
+PRIOR_ASSESSORS = 5.0
+"""Number of pseudo-assessors with the initial prior when the prior is learned."""
+SLOPE_SD, OFFSET_SD, LOG_WIDTH_SD, CURVATURE_SD = 0.5, 0.7, 0.5, 0.25
+"""Initial prior standard deviations of slopes, offsets (or log alpha), log widths and coefficients of r^2."""
+HIGHEST_SLOPE = 1.2
+"""Initial slope of the highest grade without difficulty; that of the lowest grade is its negative."""
+UNJUDGEABLE_SLOPE = -0.5
+"""Initial slope of the answer 'cannot judge'."""
+INITIAL_WIDTH = 0.7
+"""Initial prior median of the widths."""
+MAX_LOG_WIDTH_STEP = 1.0
+"""Maximum change of a log width in one step."""
+ORDERED_WITHIN = 3.0
+"""Range of relevance, to both sides of 0, in which grades with their own widths are in order."""
+MAX_SWEEPS = 1_000
+"""Maximum number of sweeps of Hildreth's method."""
 BLOCK = 1_024
-"""So many assessors take a Newton step together: what is made of them on the way stays in the cache."""
+"""Number of assessors per Newton step, so that their intermediate arrays stay in the CPU cache."""
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianCurves:
+    """Parametrization of the curves of assessors.
+
+    Args:
+        difficulties: grid of document difficulties, (n_difficulties,), whose middle is 1.
+        tied_variance: one width per assessor instead of one per answer.
+        nodes: grid of relevance, (n_nodes,).
+
+    A state is a pair of difficulty and node, all nodes of the first difficulty first. Parameters have the shape
+    (n_assessors, n_parameters), in blocks of n_answers: slopes; offsets, or log alpha with difficulty; coefficients of
+    r^2, or log widths with difficulty. A common log width is a single column.
+
+    >>> GaussianCurves(np.ones(1), tied_variance=True, nodes=np.linspace(-3, 3, 7)).features.shape
+    (7, 2)
+    """
+
+    difficulties: Floats
+    tied_variance: bool
+    nodes: Floats
+
+    @property
+    def has_difficulty(self) -> bool:
+        """Whether documents differ in difficulty."""
+        return len(self.difficulties) > 1
+
+    @cached_property
+    def features(self) -> Floats:
+        """Features of every state, (n_states, n_features)."""
+        relevance = np.tile(self.nodes, len(self.difficulties))
+        inverse = np.repeat(1 / self.difficulties, len(self.nodes))
+        columns = [relevance * inverse, np.ones(len(inverse))]
+        columns += [inverse] * self.has_difficulty + [relevance**2 * inverse] * (not self.tied_variance)
+        return np.stack(columns, axis=1)
+
+    def n_answers(self, params: Floats) -> int:
+        """Return the number of answers that parameters are for."""
+        return params.shape[-1] // (2 if self.tied_variance else 3)
+
+    def initial_sd(self, n_answers: int) -> Floats:
+        """Return the initial prior standard deviation of every parameter."""
+        n_last = n_answers if not self.tied_variance else int(self.has_difficulty)
+        last_sd = LOG_WIDTH_SD if self.has_difficulty else CURVATURE_SD
+        return np.repeat([SLOPE_SD, OFFSET_SD, last_sd], [n_answers, n_answers, n_last])
+
+    def initial_mean(self, used: Floats, n_grades: int) -> Floats:
+        """Return the initial prior mean of every parameter.
+
+        Slopes are in grade order, because the data do not determine the sign of relevance.
+
+        Args:
+            used: how often each answer was given, (n_answers,); NaN if the scale has no such answer.
+            n_grades: number of answers that are grades; an answer after them means 'cannot judge'.
+
+        """
+        n, graded = len(used), ~np.isnan(used[:n_grades])
+        log_used = np.log(used + 1.0)
+        slopes, offsets = np.full(n, UNJUDGEABLE_SLOPE), np.nan_to_num(log_used - np.nanmean(log_used))
+        slopes[:n_grades] = 0.0
+        if self.has_difficulty:
+            slopes[:n_grades][graded] = grade_means(used[:n_grades][graded]) / INITIAL_WIDTH
+            offsets[:n_grades] = 0.0
+        elif graded.sum() > 1:
+            slopes[:n_grades][graded] = np.linspace(-HIGHEST_SLOPE, HIGHEST_SLOPE, graded.sum())
+        rest = np.full(len(self.initial_sd(n)) - 2 * n, np.log(INITIAL_WIDTH) if self.has_difficulty else 0.0)
+        return np.concatenate([slopes, offsets, rest])
+
+    def has_fixed_prior(self, n_answers: int, n_grades: int) -> Booleans:
+        """Return which parameters keep their initial prior: log alpha of the grades, with difficulty."""
+        number = np.arange(len(self.initial_sd(n_answers)))
+        return self.has_difficulty & (number >= n_answers) & (number < n_answers + n_grades)
+
+    def coefficients(self, params: Floats) -> Floats:
+        """Return the coefficients of the features, (n_assessors, n_features, n_answers)."""
+        n = self.n_answers(params)
+        if not self.has_difficulty:
+            return params.reshape(len(params), self.features.shape[1], n)
+        slopes, log_alpha, log_widths = params[:, :n], params[:, n : 2 * n], params[:, 2 * n :]
+        widths = np.exp(log_widths)
+        by_ease = -0.5 * widths * slopes**2
+        if self.tied_variance:
+            return np.stack([slopes, log_alpha, by_ease], axis=1)
+        return np.stack([slopes, log_alpha - 0.5 * log_widths, by_ease, -0.5 / widths], axis=1)
+
+    def standardized(self, params: Floats, location: float, scale: float) -> Floats:
+        """Return the parameters of the same curves over (relevance - location) / scale."""
+        n = self.n_answers(params)
+        slopes, offsets, last = np.split(params, [n, 2 * n], axis=-1)
+        if self.has_difficulty:
+            slopes, last = scale * (slopes - location * np.exp(-last)), last - 2 * np.log(scale)
+        elif self.tied_variance:
+            slopes, offsets = scale * slopes, offsets + location * slopes
+        else:
+            offsets = offsets + location * (slopes + location * last)
+            slopes, last = scale * (slopes + 2 * location * last), scale**2 * last
+        return np.concatenate([slopes, offsets, last], axis=-1)
+
+    def standardized_covariance(self, covariance: Floats, params: Floats, location: float, scale: float) -> Floats:
+        """Return the covariance of standardized parameters around `params`, by numerical derivatives."""
+        step = 1e-4
+        changed = self.standardized(params + step * np.eye(len(params)), location, scale)
+        jacobian = (changed - self.standardized(params, location, scale)) / step
+        return np.asarray(jacobian.T @ covariance @ jacobian)
+
+    def _jacobian(self, params: Floats) -> Floats:
+        """Return the derivatives of the coefficients, (n_assessors, n_features * n_answers, n_parameters)."""
+        n, n_params = self.n_answers(params), params.shape[1]
+        slopes, widths = params[:, :n], np.exp(params[:, 2 * n :])
+        answer = np.arange(n)
+        width_column = 2 * n + (0 * answer if self.tied_variance else answer)
+        jacobian = np.zeros((len(params), self.features.shape[1], n, n_params))
+        jacobian[:, 0, answer, answer] = 1.0
+        jacobian[:, 1, answer, n + answer] = 1.0
+        jacobian[:, 2, answer, answer] = -widths * slopes
+        jacobian[:, 2, answer, width_column] = -0.5 * widths * slopes**2
+        if not self.tied_variance:
+            jacobian[:, 1, answer, width_column] = -0.5
+            jacobian[:, 3, answer, width_column] = 0.5 / widths
+        return jacobian.reshape(len(params), -1, n_params)
+
+    def probabilities(self, params: Floats, missing: Booleans | None = None, plain: bool = False) -> Floats:
+        """Return P(answer | state), (n_assessors, n_answers, n_states); 0 for `missing` answers.
+
+        Args:
+            params: the parameters of assessors.
+            missing: answers that the scale of an assessor does not have, (n_assessors, n_answers).
+            plain: only states of difficulty 1, (n_assessors, n_answers, n_nodes).
+
+        """
+        middle = len(self.difficulties) // 2 * len(self.nodes)
+        features = self.features[middle : middle + len(self.nodes)] if plain else self.features
+        scores = self.coefficients(params).transpose(0, 2, 1) @ features.T
+        if missing is not None:
+            scores[missing] = -np.inf
+        return np.ascontiguousarray(softmax(scores, axis=1))
+
+    def step(
+        self,
+        counts: Floats,
+        params: Floats,
+        mean: Floats,
+        precision: Floats,
+        missing: Booleans | None = None,
+        n_ordered: Integers | None = None,
+    ) -> tuple[Floats, Floats]:
+        """Return parameters after one step of Fisher scoring (Newton's step where the problem is concave).
+
+        Args:
+            counts: expected number of answers by state, (n_assessors, n_answers, n_states).
+            params: current parameters, (n_assessors, n_parameters).
+            mean: prior mean of the parameters, (n_assessors, n_parameters).
+            precision: prior precision, (n_assessors, n_parameters, n_parameters).
+            missing: answers that the scale of an assessor does not have, (n_assessors, n_answers).
+            n_ordered: number of answers, from the lowest on, that must be in order, (n_assessors,); None: none.
+
+        Returns:
+            The new parameters and their covariances by the Laplace approximation.
+
+        """
+        arrays = (counts, params, mean, precision, missing, n_ordered)
+        parts = [
+            self._step(*(None if array is None else array[block] for array in arrays))  # type: ignore[arg-type]
+            for block in blocks(len(params))
+        ]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+    def _step(
+        self,
+        counts: Floats,
+        params: Floats,
+        mean: Floats,
+        precision: Floats,
+        missing: Booleans | None,
+        n_ordered: Integers | None,
+    ) -> tuple[Floats, Floats]:
+        probabilities = self.probabilities(params, missing)
+        gradient, fisher = _derivatives(counts, probabilities, self.features)
+        if self.has_difficulty:
+            jacobian = self._jacobian(params)
+            gradient = (gradient[:, None, :] @ jacobian)[:, 0, :]
+            fisher = jacobian.transpose(0, 2, 1) @ fisher @ jacobian
+        gradient -= (precision @ (params - mean)[:, :, None])[:, :, 0]
+        covariance = np.asarray(np.linalg.inv(fisher + precision), np.float64)
+        step = (covariance @ gradient[:, :, None])[:, :, 0]
+
+        def objective(tried: Floats, probabilities: Floats) -> Floats:
+            away = (tried - mean)[:, :, None]
+            penalty: Floats = 0.5 * (away.transpose(0, 2, 1) @ precision @ away)[:, 0, 0]
+            gain: Floats = (counts * np.log(np.maximum(probabilities, 1e-300))).sum(axis=(1, 2))
+            return gain - penalty
+
+        def move(length: Floats) -> Floats:
+            if n_ordered is None:
+                return params + length * step
+            return self.in_grade_order(params, length * step, covariance, n_ordered)
+
+        before, length = objective(params, probabilities), np.ones((len(params), 1))
+        if self.has_difficulty:
+            widest = np.abs(step[:, 2 * self.n_answers(params) :]).max(axis=1, keepdims=True)
+            length /= np.maximum(widest / MAX_LOG_WIDTH_STEP, 1.0)
+        for _ in range(8):
+            tried = move(length)
+            worse = objective(tried, self.probabilities(tried, missing)) < before - 1e-9
+            if not worse.any():
+                break
+            length[worse] /= 2
+        else:
+            length[worse] = 0.0
+        return move(length), covariance
+
+    def in_grade_order(self, params: Floats, step: Floats, covariance: Floats, n_ordered: Integers) -> Floats:
+        """Return the point nearest to params + step, in the metric of the covariance, whose answers are in order.
+
+        Answers are in order if the slope of log P(g + 1) / P(g) over relevance is not negative. With one width this
+        means mu_g <= mu_(g + 1). With a width per answer the slope depends on relevance; it is then not negative
+        within +-ORDERED_WITHIN, which implies the order of all means in this range.
+
+        >>> curves = GaussianCurves(np.ones(1), tied_variance=True, nodes=np.zeros(1))
+        >>> step = np.array([[0.5, -0.5, 0.0, 0.0]])
+        >>> curves.in_grade_order(np.zeros((1, 4)), step, np.eye(4)[None], np.array([2])).tolist()
+        [[0.0, 0.0, 0.0, 0.0]]
+        """
+        n = self.n_answers(params)
+        active = np.arange(n - 1) < n_ordered[:, None] - 1
+        rises = np.diff(np.eye(params.shape[1]), axis=0)[: n - 1]  # slope of g + 1 minus slope of g
+        if self.tied_variance:
+            return project(params + step, covariance, rises, active)
+        # The slope of a score at relevance r is a_g + 2 c_g r, with the coefficient c_g of r^2.
+        curvatures = 2 * ORDERED_WITHIN * np.roll(rises, 2 * n, axis=1)
+        rows, active = np.vstack([rises - curvatures, rises + curvatures]), np.hstack([active, active])
+        if not self.has_difficulty:
+            return project(params + step, covariance, rows, active)
+        scale = np.ones(params.shape)
+        scale[:, 2 * n :] = 0.5 * np.exp(-params[:, 2 * n :])  # derivative of c_g = -1 / (2 w_g) in log w_g
+        point = np.hstack([params[:, : 2 * n], -scale[:, 2 * n :]]) + scale * step
+        point = project(point, scale[:, :, None] * covariance * scale[:, None, :], rows, active)
+        point[:, 2 * n :] = -np.log(2 * np.maximum(-point[:, 2 * n :], 0.1 * scale[:, 2 * n :]))
+        return point
+
+    def gaussians(self, params: Floats, missing: Booleans) -> tuple[Floats, Floats, Floats]:
+        """Return mu, w and alpha, (n_assessors, n_answers) each; NaN for `missing` answers.
+
+        With difficulty these are parameters of the model. At eps = 1 several Gaussians give the same probabilities;
+        of these, the mixture sum_g alpha_g N(mu_g, w_g) with mean 0 and variance 1 is returned.
+        """
+        n = self.n_answers(params)
+        slopes, offsets = params[:, :n], np.where(missing, -np.inf, params[:, n : 2 * n])
+        if self.has_difficulty:
+            precision = np.broadcast_to(np.exp(-params[:, 2 * n :]), slopes.shape)
+        else:
+            curvatures = params[:, 2 * n :] if not self.tied_variance else np.zeros(slopes.shape)
+            slopes, precision = _standardized(slopes, offsets, np.where(missing, -np.inf, curvatures))
+            offsets = offsets + 0.5 * slopes**2 / precision - 0.5 * np.log(precision)
+        mu, width, alpha = slopes / precision, 1 / precision, softmax(offsets, axis=1)
+        return np.where(missing, np.nan, mu), np.where(missing, np.nan, width), np.where(missing, np.nan, alpha)
+
+
+def _standardized(slopes: Floats, offsets: Floats, curvatures: Floats) -> tuple[Floats, Floats]:
+    """Return mu_g / w_g and 1 / w_g of Gaussians whose mixture has mean 0 and variance 1.
+
+    Adding a constant to all slopes or to all precisions does not change P(answer | r). For each precision the mean of
+    the mixture rises with the constant of the slopes; its variance falls from infinity to 0 as the precision rises.
+    """
+    relative = -2 * curvatures
+    relative = np.where(np.isinf(relative), 0.0, relative - relative.min(axis=1, keepdims=True))
+
+    def mixture(log_precision: Floats, shift: Floats) -> tuple[Floats, Floats]:
+        precision = relative + np.exp(log_precision)
+        mu = (slopes + shift) / precision
+        alpha = softmax(offsets - 0.5 * np.log(precision) + 0.5 * precision * mu**2, axis=1)
+        mean = (alpha * mu).sum(axis=1, keepdims=True)
+        return mean, (alpha * (1 / precision + mu**2)).sum(axis=1, keepdims=True)
+
+    def best_shift(log_precision: Floats) -> Floats:
+        reach = np.abs(slopes).max(axis=1, keepdims=True)
+        return bisect(lambda shift: mixture(log_precision, shift)[0], -reach, reach)
+
+    ones = np.ones((len(slopes), 1))
+    at = bisect(lambda tried: 1.0 - mixture(tried, best_shift(tried))[1], -10.0 * ones, 10.0 * ones)
+    return slopes + best_shift(at), relative + np.exp(at)
+
+
+def bisect(function: Callable[[Floats], Floats], lower: Floats, upper: Floats) -> Floats:
+    """Return the roots of rising functions between bounds, elementwise.
+
+    >>> bisect(lambda x: x - 1.0, np.array([0.0]), np.array([4.0])).round(6).tolist()
+    [1.0]
+    """
+    for _ in range(50):
+        middle = (lower + upper) / 2
+        below = function(middle) < 0
+        lower, upper = np.where(below, middle, lower), np.where(below, upper, middle)
+    return (lower + upper) / 2
 
 
 def blocks(n: int) -> list[slice]:
@@ -38,184 +353,112 @@ def blocks(n: int) -> list[slice]:
     return [slice(start, start + BLOCK) for start in range(0, n, BLOCK)]
 
 
-def features(difficulties: NDArray[np.float64], tied_variance: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The features of every state (difficulties in turn, nodes within), and how much their coefficients vary at first.
-
-    >>> features(np.ones(1), tied_variance=True)[0].shape
-    (21, 2)
-    """
-    # (n_states, n_features), (n_features,)
-    relevance = np.tile(NODES, len(difficulties))
-    ease = np.repeat(1 / difficulties, len(NODES))
-    columns, sds = [relevance * ease, np.ones(len(ease))], [SLOPE_SD, OFFSET_SD]
-    if len(difficulties) > 1:
-        columns.append(ease)
-        sds.append(EASE_SD)
-    if not tied_variance:
-        columns.append(relevance**2 * ease)
-        sds.append(BEND_SD)
-    return np.stack(columns, axis=1), np.array(sds)
-
-
-def first_curves(used: NDArray[np.float64], n_features: int, has_ease: bool) -> NDArray[np.float64]:
-    """Slopes in the order of the grades, or the ranking may come out reversed; offsets by the use of the grades."""
-    # used (n_grades,) -> (n_features, n_grades)
-    log_used = np.log(used + 1.0)
-    first = np.zeros((n_features, len(used)))
-    first[0] = np.linspace(-STEEPEST, STEEPEST, len(used)) if len(used) > 1 else 0.0
-    first[1] = log_used - log_used.mean()
-    if has_ease:  # what the offset is made of: the Gaussian's exponent at relevance 0 is divided by difficulty
-        first[2] = -0.5 * FIRST_WIDTH * first[0] ** 2
-        first[1] -= first[2] - first[2].mean()
-    return first
-
-
-def answer_curves(
-    curves: NDArray[np.float64], states: NDArray[np.float64], missing: NDArray[np.bool_] | None = None
-) -> NDArray[np.float64]:
-    """P(answer | state): (n_assessors, n_answers, n_states); what is missing from an assessor's scale has none."""
-    # curves (n_assessors, n_features * n_answers), states (n_states, n_features), missing (n_assessors, n_answers)
-    n_features = states.shape[1]
-    scores = curves.reshape(len(curves), n_features, curves.shape[1] // n_features).transpose(0, 2, 1) @ states.T
-    if missing is not None:
-        scores[missing] = -np.inf
-    return np.ascontiguousarray(softmax(scores, axis=1))
-
-
-def newton_step(
-    counts: NDArray[np.float64],
-    curves: NDArray[np.float64],
-    states: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    precision: NDArray[np.float64],
-    missing: NDArray[np.bool_] | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """One Newton step of every assessor's penalized multinomial regression, and the Laplace covariances.
-
-    The problem is concave; a step that would lower it is halved until it does not.
-    """
-    # counts (n_assessors, n_answers, n_states), curves and mean (n_assessors, n_features * n_answers),
-    # precision (n_assessors, that, that) or (that, that)
-    stepped = [
-        _newton_step(
-            counts[part],
-            curves[part],
-            states,
-            mean[part],
-            precision[part] if precision.ndim == 3 else precision,
-            None if missing is None else missing[part],
-        )
-        for part in blocks(len(curves))
-    ]
-    return np.concatenate([one for one, _ in stepped]), np.concatenate([spread for _, spread in stepped])
-
-
-def _newton_step(
-    counts: NDArray[np.float64],
-    curves: NDArray[np.float64],
-    states: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    precision: NDArray[np.float64],
-    missing: NDArray[np.bool_] | None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    shares = answer_curves(curves, states, missing)
-    slope, curvature = _derivatives(counts, shares, states)
-    off = curves - mean
-    slope -= (precision @ off[:, :, None])[:, :, 0]
-    spread = np.asarray(np.linalg.inv(curvature + precision), np.float64)
-    step = (spread @ slope[:, :, None])[:, :, 0]
-
-    def penalized(tried: NDArray[np.float64], tried_shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        away = (tried - mean)[:, :, None]
-        penalty = 0.5 * (away.transpose(0, 2, 1) @ precision @ away)[:, 0, 0]
-        gain = (counts * np.log(np.maximum(tried_shares, 1e-300))).sum(axis=(1, 2))
-        return cast(NDArray[np.float64], gain - penalty)
-
-    before, size = penalized(curves, shares), np.ones((len(curves), 1))
-    for _ in range(8):
-        tried = curves + size * step
-        worse = penalized(tried, answer_curves(tried, states, missing)) < before - 1e-9
-        if not worse.any():
-            break
-        size[worse] /= 2
-    return curves + size * step, spread
-
-
-def _derivatives(
-    counts: NDArray[np.float64], shares: NDArray[np.float64], states: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Gradient and negative second derivatives of the expected log likelihood in each assessor's coefficients."""
+def _derivatives(counts: Floats, probabilities: Floats, features: Floats) -> tuple[Floats, Floats]:
+    """Return gradient and Fisher information of the expected log likelihood in the coefficients of each assessor."""
     n_assessors, n_answers, _ = counts.shape
-    n_features = states.shape[1]
+    n_features = features.shape[1]
     total = counts.sum(axis=1)  # (n_assessors, n_states)
-    residual = counts - total[:, None, :] * shares
-    slope = (residual @ states).transpose(0, 2, 1).reshape(n_assessors, -1)
-    weighted = shares * total[:, None, :]
-    curvature = np.empty((n_assessors, n_features, n_answers, n_features, n_answers))
-    place = np.arange(n_answers)
+    residual = counts - total[:, None, :] * probabilities
+    gradient = (residual @ features).transpose(0, 2, 1).reshape(n_assessors, -1)
+    weighted = probabilities * total[:, None, :]
+    fisher = np.empty((n_assessors, n_features, n_answers, n_features, n_answers))
+    answer = np.arange(n_answers)
     for i in range(n_features):
         for j in range(i + 1):
-            seen = weighted * (states[:, i] * states[:, j])
-            block = -(seen @ shares.transpose(0, 2, 1))
-            block[:, place, place] += seen.sum(axis=2)
-            curvature[:, i, :, j, :] = block
-            curvature[:, j, :, i, :] = block  # symmetric in the answers too
+            product = weighted * (features[:, i] * features[:, j])
+            block = -(product @ probabilities.transpose(0, 2, 1))
+            block[:, answer, answer] += product.sum(axis=2)
+            fisher[:, i, :, j, :] = block
+            fisher[:, j, :, i, :] = block  # symmetric in the answers too
     size = n_features * n_answers
-    return slope, curvature.reshape(n_assessors, size, size)
+    return gradient, fisher.reshape(n_assessors, size, size)
 
 
-def in_grade_order(
-    curves: NDArray[np.float64], spread: NDArray[np.float64], n_grades: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """The nearest curves, by the curvature at hand, whose slopes do not fall from grade to grade (Hildreth 1957).
+def project(points: Floats, covariance: Floats, rows: Floats, active: Booleans) -> Floats:
+    """Return the nearest points x with rows @ x >= 0, in the metric of their covariances (Hildreth 1957).
 
-    >>> in_grade_order(np.array([[0.5, -0.5, 0.0, 0.0]]), np.eye(4)[None], np.array([2])).tolist()
-    [[0.0, 0.0, 0.0, 0.0]]
+    Args:
+        points: (n_points, size).
+        covariance: (n_points, size, size).
+        rows: one constraint per row, (n_constraints, size).
+        active: constraints that hold for each point, (n_points, n_constraints).
+
     """
-    # curves (n_assessors, size), spread (n_assessors, size, size), n_grades (n_assessors,): slopes come first
-    n_steps = int(n_grades.max()) - 1
-    rises = np.zeros((n_steps, curves.shape[1]))
-    rises[np.arange(n_steps), np.arange(n_steps)] = -1.0
-    rises[np.arange(n_steps), np.arange(n_steps) + 1] = 1.0
-    asked = np.arange(n_steps) < n_grades[:, None] - 1
-    push = spread @ rises.T  # (n_assessors, size, n_steps): what a unit of each multiplier moves
-    moved, multiplier = curves.copy(), np.zeros((len(curves), n_steps))
-    for _ in range(SWEEPS):
-        largest = 0.0
-        for step in range(n_steps):
-            own = np.maximum(push[:, step + 1, step] - push[:, step, step], 1e-300)
-            rise = moved[:, step + 1] - moved[:, step]
-            new = np.where(asked[:, step], np.maximum(multiplier[:, step] - rise / own, 0.0), 0.0)
-            change = new - multiplier[:, step]
-            moved += push[:, :, step] * change[:, None]
-            multiplier[:, step] = new
-            largest = max(largest, float(np.abs(change * own).max()))
-        if largest < 1e-9:
-            break
-    return moved
+    moves = rows @ covariance  # (n_points, n_constraints, size): change of a point per unit of a multiplier
+    curvature = np.maximum((moves * rows).sum(axis=2), 1e-300)
+    projected = points.copy()
+    _hildreth(projected, rows, moves, curvature, active)
+    return projected
+
+
+@njit(cache=True, nogil=True)
+def _hildreth(points: Floats, rows: Floats, moves: Floats, curvature: Floats, active: Booleans) -> None:
+    n_constraints, size = rows.shape
+    for a in range(len(points)):
+        multiplier = np.zeros(n_constraints)
+        for _ in range(MAX_SWEEPS):
+            largest = 0.0
+            for c in range(n_constraints):
+                if not active[a, c]:
+                    continue
+                value = 0.0
+                for k in range(size):
+                    value += rows[c, k] * points[a, k]
+                change = max(multiplier[c] - value / curvature[a, c], 0.0) - multiplier[c]
+                for k in range(size):
+                    points[a, k] += change * moves[a, c, k]
+                multiplier[c] += change
+                largest = max(largest, abs(change * curvature[a, c]))
+            if largest < 1e-9:
+                break
+
+
+def grade_means(used: Floats) -> Floats:
+    """Return the mean relevance per grade if grades divide N(0, 1) in proportion to their use.
+
+    >>> grade_means(np.array([49.0, 49.0])).round(2).tolist()
+    [-0.8, 0.8]
+    """
+    share = (used + 1.0) / (used + 1.0).sum()
+    edges = ndtri(np.concatenate([[0.0], np.minimum(np.cumsum(share)[:-1], 1.0), [1.0]]))
+    means: Floats = -np.diff(np.exp(-0.5 * edges**2)) / np.sqrt(2 * np.pi) / share
+    return means
 
 
 def learn_prior(
-    curves: NDArray[np.float64],
-    spread: NDArray[np.float64],
-    first_mean: NDArray[np.float64],
-    first_variance: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and covariance of the assessors' curves, as if a few assessors of the first guess were among them."""
-    n = len(curves)
-    mean = (curves.sum(axis=0) + FEW * first_mean) / (n + FEW)
-    off = curves - mean
-    total = off.T @ off + spread.sum(axis=0) + FEW * np.diag(first_variance)
-    return mean, total / (n + FEW)
+    params: Floats, covariance: Floats, initial_mean: Floats, initial_sd: Floats, fixed: Booleans | bool = False
+) -> tuple[Floats, Floats]:
+    """Return the mean and covariance of the parameters over assessors (empirical Bayes).
 
+    `PRIOR_ASSESSORS` pseudo-assessors with the initial prior are added, because a small crowd determines little.
 
-def careful_curves(judgments: NDArray[np.float64], likelihood: NDArray[np.float64]) -> NDArray[np.float64]:
-    """P(answer | node) of a typical careful assessor: the mean over assessors, by judgments and informativeness.
+    Args:
+        params: (n_assessors, n_parameters).
+        covariance: posterior covariance of the parameters of each assessor, (n_assessors, n_parameters, n_parameters).
+        initial_mean: initial prior mean, (n_parameters,).
+        initial_sd: initial prior standard deviation, (n_parameters,).
+        fixed: which parameters keep their initial prior, (n_parameters,).
 
-    The square of the informativeness: a crowd may be mostly careless, and its mean curve then hardly rises.
     """
-    # judgments (n_assessors,), likelihood (n_assessors, n_answers, n_nodes) -> (n_answers, n_nodes)
-    informativeness = np.concatenate([information(PRIOR, likelihood[part])[0] for part in blocks(len(likelihood))])
+    n = len(params) + PRIOR_ASSESSORS
+    mean = np.where(fixed, initial_mean, (params.sum(axis=0) + PRIOR_ASSESSORS * initial_mean) / n)
+    away = params - mean
+    learned = (away.T @ away + covariance.sum(axis=0) + PRIOR_ASSESSORS * np.diag(initial_sd**2)) / n
+    return mean, np.where(np.logical_or.outer(fixed, fixed), np.diag(initial_sd**2), learned)
+
+
+def careful_curves(judgments: Floats, likelihood: Floats) -> Floats:
+    """Return P(answer | node) of a typical careful assessor, (n_answers, n_nodes).
+
+    This is the mean over assessors, weighted by judgments and squared informativeness: a crowd may be mostly careless.
+
+    Args:
+        judgments: number of judgments, (n_assessors,).
+        likelihood: P(answer | node), (n_assessors, n_answers, n_nodes).
+
+    """
+    prior = node_prior(likelihood.shape[2])
+    informativeness = np.concatenate([information(prior, likelihood[block])[0] for block in blocks(len(likelihood))])
     weights = judgments * (informativeness**2 + 1e-9)
-    curves: NDArray[np.float64] = np.einsum("a,agm->gm", weights / weights.sum(), likelihood)
+    curves: Floats = np.einsum("a,agm->gm", weights / weights.sum(), likelihood)
     return curves

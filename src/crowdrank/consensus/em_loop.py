@@ -55,7 +55,7 @@ def estimate(
     """
     name, n_iter = type(model).__name__, model.n_iter if rounds is None else rounds
     prepared = model._prepare(judgments)
-    gold_codes: Any = None if gold is None else gold_of(gold, prepared)
+    gold_codes: Any = None if gold is None else gold_of(gold, prepared, model.takes_scales)
     passes = (options.engine or LocalEngine()).open(model, prepared, gold_codes)
     checkpoint = options.checkpoint
     if isinstance(checkpoint, str | Path):

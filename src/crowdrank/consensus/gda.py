@@ -1,4 +1,4 @@
-"""GDA: every grade of every assessor is a Gaussian on the line of relevance (Metrikov, Pavlu, Aslam 2015)."""
+"""GDA: each grade of each assessor is a Gaussian over relevance (Metrikov, Pavlu and Aslam 2015)."""
 
 from __future__ import annotations
 
@@ -6,75 +6,74 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._saved import LARGEST, PROBABILITY, require_range
-from crowdrank._typing import Arrays
-from crowdrank.consensus import curves as curves_of
-from crowdrank.consensus import kernels
-from crowdrank.consensus._base import EMAggregator, Table
-from crowdrank.consensus.curves import answer_curves, careful_curves
+from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
+from crowdrank.consensus import experts, kernels
+from crowdrank.consensus._base import EMAggregator, Gaussians, States, Table
+from crowdrank.consensus.curves import GaussianCurves, careful_curves, learn_prior
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
-from crowdrank.consensus.families import family_weights, find_families
+from crowdrank.consensus.families import FamilyAggregator
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import (
     DIFFICULTIES,
     N_NODES,
     NODES,
-    PRIOR,
-    expect_nodes,
-    expect_voices,
-    gold_curves,
+    by_difficulty,
+    count_answers,
+    example_on_nodes,
+    expectation_step,
+    node_prior,
+    node_statistics,
     points,
+    refined_nodes,
+    relevance_moments,
     rows_on_nodes,
     states_prior,
-    use_of_answers,
 )
-from crowdrank.constraints import Constraints, Flag, Number, OneOf
+from crowdrank.consensus.result import restrict_to_gold
+from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.engine.shards import Shard
-from crowdrank.judgments import ids
-from crowdrank.judgments.sharded import ShardedJudgments
+from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
 UNJUDGEABLE_SHARE = 0.05
-"""The share of documents first thought to be such that nobody can judge them."""
-UNJUDGEABLE_SLOPE = -0.5
-"""The slope first thought of the answer 'cannot judge', where a document could be judged."""
+"""Initial share of documents that cannot be judged."""
 GOLD_STEPS = 20
-"""Newton steps on the gold documents alone, where the rest starts from: a crowd in reverse is seen in time."""
+"""Number of initial Newton steps on documents with expert grades, which show whether the crowd reverses the scale."""
 
 
-class GDA(EMAggregator):
-    """P(grade g | relevance r) is proportional to alpha_g N(r; mu_g, w_g eps): Gaussians per assessor and grade.
+class GDA(FamilyAggregator):
+    """Gaussian model of assessors: P(grade g | relevance r) is proportional to alpha_g N(r; mu_g, w_g eps).
 
-    This is the paper's likelihood of single documents (eq. 1), as a softmax of lines (or parabolas) in r. Relevance is
-    integrated out on nodes, and the curves of assessors have a common normal prior whose mean and covariance are
-    learned (empirical Bayes), so that sparse assessors are drawn to what the crowd does and a random one to no curve at
-    all. `relevance` is on a line of its own (standard normal over documents); `grade` and `p0..` are what a typical
-    careful assessor would give. Assessors may use different scales; each scale has its own prior, and grades are shown
-    on the one with the most grades.
+    This is the likelihood of single documents (eq. 1 of the paper). Relevance has the prior N(0, 1) and is integrated
+    out on a grid of nodes. The parameters of assessors have a common normal prior whose mean and covariance are learned
+    (empirical Bayes): an assessor with few judgments is shrunk towards the crowd, and a random one towards flat curves.
 
-    Assessors of one family (prompts of one language model, copies of one spammer) err together. Their n judgments on a
-    document count as n / (1 + (n - 1) family_correlation), so with 1 a family has one voice, however many members.
+    `relevance` is in standard deviations from the mean document. `grade` and `p0..` are the grades of a typical careful
+    assessor. Assessors may use different scales; each scale has its own prior, and grades are shown on the scale with
+    the most grades. :meth:`grade_gaussians` returns mu, w and alpha of each assessor.
 
     Args:
-        n_iter, tol: the loop ends after `n_iter` iterations, or when the mean log likelihood per judgment changes by
-            less than `tol`.
-        estimation: `marginal`, or `joint`: relevance and curves of the highest posterior together, with a fixed prior
-            (the paper's way; overconfident where assessors are sparse).
-        ordinal: force slopes not to fall from grade to grade; a reversed assessor then counts as a random one.
-        difficulty: let every document have an eps of its own, integrated out on a small grid; the column `difficulty`
-            then shows its mean, and higher is harder.
-        tied_variance: one width w for all grades of an assessor (the paper's choice), or one for each.
-        families: who errs together: as the family `column` of the judgments says, found from the correlation of what
-            the model leaves unexplained (`auto`), or nobody (`none`).
-        family_correlation: how much the errors of a family's members agree, from 0 (independent) to 1 (copies). For
-            prompts of one language model 1 ranks best; for a vendor's crowd, whose members err more on their own, a
-            half or a quarter gives better grades.
-        unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`), left out (`drop`), or as an answer of its
-            own (`model`): a document is then either on the line or one that cannot be judged, and these sink.
-        interval: the level of `lower` and `upper`.
+        n_iter: maximum number of iterations.
+        tol: the fit stops if the mean log likelihood per judgment changes by less than this.
+        estimation: `marginal`, or `joint`: maximize over relevance and parameters together, with a fixed prior (as in
+            the paper; overconfident for assessors with few judgments).
+        ordinal: higher grades never become less likely relative to lower ones as relevance rises, so that a reversed
+            assessor counts as a random one. With one width per assessor this means mu_0 <= mu_1 <= ...; with a width
+            per grade it holds within 3 standard deviations of relevance, which includes the order of the means there.
+        difficulty: each document has a difficulty eps, integrated out on a grid; the column `difficulty` has its mean
+            (higher is harder).
+        tied_variance: one width w for all grades of an assessor (as in the paper) instead of one per grade.
+        families: groups of assessors who make the same errors: those of the family `column` of the judgments, those
+            found from correlations between assessors (`auto`), or `none`.
+        family_correlation: correlation of the errors in a family, from 0 (independent) to 1 (copies). n judgments of a
+            family on a document count as n / (1 + (n - 1) family_correlation). For prompts of one language model 1
+            ranks best; for the crowd of one vendor, 0.25 or 0.5 gives better grades.
+        unjudgeable_as: how to use 'cannot judge' answers: as the `lowest` grade, not at all (`drop`), or as one more
+            answer (`model`). With `model`, a document either has a relevance or cannot be judged and ranks low.
+        interval: level of the interval from `lower` to `upper`.
         grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
 
     >>> import pandas as pd
@@ -94,7 +93,7 @@ class GDA(EMAggregator):
         "likelihood": PROBABILITY,
         "shares": PROBABILITY,
         "typical": PROBABILITY,
-        "broken": (0.0, LARGEST),
+        "unjudgeable_counts": (0.0, LARGEST),
     }
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {
@@ -102,8 +101,6 @@ class GDA(EMAggregator):
         "ordinal": [Flag()],
         "difficulty": [Flag()],
         "tied_variance": [Flag()],
-        "families": [OneOf("column", "auto", "none")],
-        "family_correlation": [Number(0, 1)],
         "unjudgeable_as": [OneOf("lowest", "drop", "model")],
     }
 
@@ -134,224 +131,202 @@ class GDA(EMAggregator):
         self.interval = interval
         self.grade_by = grade_by
 
-    def _annotate(self, table: Table) -> Table:
-        """Return the judgments with families estimated from them, if `families` is `auto`."""
-        if self.families != "auto":
-            return table
-        # On disk, families are estimated from a sample of whole queries.
-        sample = table.sample() if isinstance(table, ShardedJudgments) else table
-        family = find_families(self._prepare(sample.with_families(None, None)))
-        return _in_families(table, sample.assessors, family)
-
     def _prepare(self, table: Table) -> Table:
-        """The families as told, found or none; as an answer of its own, 'cannot judge' comes after the grades."""
+        """Return the judgments as the model uses them; a modeled 'cannot judge' is the answer after the grades."""
         prepared = super()._prepare(table)
-        if self.families == "none":
-            prepared = prepared.with_families(None, None)
-        if self.families == "auto" and prepared.families is None and hasattr(self, "judgments_"):
-            prepared = _in_families(prepared, self.judgments_.assessors, self.judgments_.family_of)
         return prepared.with_unjudgeable_answer() if self._models_unjudgeable else prepared
 
     @property
     def _models_unjudgeable(self) -> bool:
         return self.unjudgeable_as == "model"
 
-    def _difficulties(self) -> NDArray[np.float64]:
+    def _difficulties(self) -> Floats:
         return DIFFICULTIES if self.difficulty else np.ones(1)
 
-    def _features(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return curves_of.features(self._difficulties(), self.tied_variance)
+    def _curves(self, theta: Arrays) -> GaussianCurves:
+        return GaussianCurves(self._difficulties(), self.tied_variance, theta["nodes"])
+
+    def _adopt(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+        """Return the parameters of a fitted model, or None if its grades or the kind of its parameters differ."""
+        if isinstance(init, GDA) and init._kind != self._kind:
+            return None
+        theta = super()._adopt(init, table, gold)
+        if theta is not None and self.ordinal:
+            curves, scale_of = theta["curves"], theta["scale_of"]
+            n_ordered = self._n_grades(theta["missing"])[scale_of]
+            step, covariance = np.zeros(curves.shape), theta["covariance"][scale_of]
+            theta["curves"] = self._curves(theta).in_grade_order(curves, step, covariance, n_ordered)
+        return theta
+
+    @property
+    def _kind(self) -> tuple[bool, ...]:
+        return self.difficulty, self.tied_variance, self._models_unjudgeable
+
+    def _n_grades(self, missing: Booleans) -> Integers:
+        """Return the number of grades per row of `missing` answers."""
+        n_grades: Integers = (~missing).sum(axis=1) - self._models_unjudgeable
+        return n_grades
 
     def _start(self, shard: Shard) -> Arrays:
-        """What each judgment counts where families err together."""
+        """Return the weights of judgments, if families make them differ from 1."""
         local = {"posterior": np.empty((shard.n_items, 0))}
-        weight = self._voices(shard.offsets, shard.assessor, shard.family)
+        weight = self._weights(shard.offsets, shard.assessor, shard.family)
         return local if weight is None else {**local, "weight": weight}
 
-    def _voices(
-        self, offsets: NDArray[np.int64], assessor: NDArray[np.int32], family: NDArray[np.int32]
-    ) -> NDArray[np.float64] | None:
-        if self.family_correlation == 0 or int(family.max(initial=0)) + 1 == len(family):
-            return None  # everybody is alone
-        counted: NDArray[np.float64] = family_weights(offsets, assessor, family, self.family_correlation)
-        return counted
-
-    def _judgment_weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
-        """The voice of each judgment, where families share one."""
-        return self._voices(prepared.offsets, prepared.assessor, prepared.family_of)
-
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """Posteriors on the states and the answers given there; before the first pass, how answers are used."""
+        """Return posteriors on the states and answers by state; before the first pass, the use of answers."""
         if theta is None:
-            return local, {**use_of_answers(shard, more=int(self._models_unjudgeable)), **self._on_gold(shard)}
-        gold = self._gold(shard)
-        if "weight" in local:
-            new, statistics = expect_voices(shard, local["weight"], theta["likelihood"], gold, theta["shares"])
-        else:
-            new, statistics = expect_nodes(shard, theta["likelihood"], gold, theta["shares"])
+            used = count_answers(shard, int(self._models_unjudgeable))
+            return local, {**used, **experts.count_expert_grades(shard, used["used"].shape[1])}
+        n_nodes, gold = len(theta["nodes"]), self._gold(theta)
+        new, statistics = expectation_step(shard, theta["likelihood"], gold, theta["shares"], local.get("weight"))
+        statistics |= node_statistics(new["posterior"], statistics["state_counts"], n_nodes)
         if self.estimation == "joint":
             statistics["counts"][:] = 0.0
-            at = points(new["posterior"], len(self._difficulties()))
+            at = points(new["posterior"], n_nodes)
             kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
+        statistics["expert_states"] = experts.count_states(shard, new["posterior"])
         return {**local, **new}, statistics
 
-    def _on_gold(self, shard: Shard) -> Arrays:
-        """The answers given on documents that experts graded, at the states that their grades tell of."""
-        prior = states_prior(self._difficulties())
-        expert = self._gold(shard)[:, : len(prior)] * prior
-        known = np.flatnonzero(shard.gold >= 0)
-        posterior = np.zeros((shard.n_items, len(prior)))
-        posterior[known] = (expert / expert.sum(axis=1, keepdims=True))[shard.gold[known]]
-        n_answers = max(shard.scale_sizes) + self._models_unjudgeable
-        counts = np.zeros((shard.n_assessors, n_answers, len(prior)))
-        kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
-        return {"on_gold": counts}
-
-    def _gold(self, shard: Shard) -> NDArray[np.float64]:
-        """The expert's curves, who never says that a document cannot be judged."""
-        curves = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
-        return np.pad(curves, ((0, 1), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
+    def _gold(self, theta: Arrays) -> Floats:
+        """Return P(expert grade | state); experts never answer 'cannot judge'."""
+        curves = np.tile(experts.expert_curves(theta["expert_cuts"], theta["nodes"]), len(self._difficulties()))
+        return np.pad(curves, ((0, 0), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
-        """Each assessor's curves by a Newton step, then the prior that the curves of each scale come from."""
+        """Return the parameters after a Newton step, and the prior learned from them."""
         if theta is None:
             return self._initial(statistics)
-        counts, missing = statistics["counts"], theta["missing"][theta["scale_of"]]
-        learned = self._curves_from(theta, counts)
-        broken, shares = theta["broken"], theta["shares"]
+        counts = statistics["counts"]
+        new = {**theta, **self._update_curves(theta, counts)}
+        if self.estimation == "marginal":
+            new |= self._standardize(new, *relevance_moments(statistics))
+        new["expert_cuts"] = self._expert_cuts(theta, statistics["expert_states"])
+        new["nodes"] = refined_nodes(statistics)
+        unjudgeable = 0.0
         if self._models_unjudgeable:
-            broken = learn_pseudo_counts(counts[:, :, -1:], broken, right=len(broken) - 1)
-            share = float(statistics["nodes"][-1] / statistics["nodes"].sum())
-            shares = np.append(states_prior(self._difficulties()) * (1 - share), share)
-        there = counts[:, :, -1:] if self._models_unjudgeable else None
-        return {
-            **theta,
-            **learned,
-            "likelihood": self._likelihood(learned["curves"], missing, broken, there),
-            "shares": shares,
-            "broken": broken,
-            "typical": self._typical(learned["curves"], missing, counts.sum(axis=(1, 2))),
-        }
+            before = theta["unjudgeable_counts"]
+            new["unjudgeable_counts"] = learn_pseudo_counts(counts[:, :, -1:], before, right=len(before) - 1)
+            unjudgeable = float(statistics["state_counts"][-1] / statistics["state_counts"].sum())
+        new["shares"] = self._prior(unjudgeable, len(new["nodes"]))
+        return self._with_probabilities(new, counts.sum(axis=(1, 2)), counts[:, :, -1:])
 
-    def _curves_from(self, theta: Arrays, counts: NDArray[np.float64]) -> Arrays:
-        """Curves, and their prior, a step nearer to the answers counted at each state."""
-        states, sds = self._features()
-        scale_of, missing = theta["scale_of"], theta["missing"][theta["scale_of"]]
-        curves, spread = curves_of.newton_step(
-            counts[:, :, : len(states)],
+    def _expert_cuts(self, theta: Arrays, expert_states: Floats) -> Floats:
+        by_node = by_difficulty(expert_states, len(theta["nodes"])).sum(axis=1)
+        return experts.estimate_cuts(theta["expert_cuts"], by_node, theta["nodes"])
+
+    def _update_curves(self, theta: Arrays, counts: Floats) -> Arrays:
+        """Return the parameters of curves after a Newton step, and the mean and covariance of their prior."""
+        scale_of, curves = theta["scale_of"], self._curves(theta)
+        missing = theta["missing"][scale_of]
+        params, posterior_covariance = curves.step(
+            counts[:, :, : len(curves.features)],
             theta["curves"],
-            states,
             theta["mean"][scale_of],
             np.linalg.inv(theta["covariance"])[scale_of],
             missing,
+            self._n_grades(missing) if self.ordinal else None,
         )
-        if self.ordinal:
-            sizes = (~missing).sum(axis=1) - self._models_unjudgeable
-            curves = curves_of.in_grade_order(curves, spread, sizes)
         mean, covariance = theta["mean"].copy(), theta["covariance"].copy()
         if self.estimation == "marginal":
-            first_variance = np.repeat(sds**2, counts.shape[1])
-            for number in np.unique(scale_of):
-                of = scale_of == number
-                mean[number], covariance[number] = curves_of.learn_prior(
-                    curves[of], spread[of], theta["first_mean"][number], first_variance
+            n_answers = counts.shape[1]
+            initial_sd = curves.initial_sd(n_answers)
+            fixed = curves.has_fixed_prior(n_answers, n_answers - self._models_unjudgeable)
+            for scale in np.unique(scale_of):
+                rows = scale_of == scale
+                mean[scale], covariance[scale] = learn_prior(
+                    params[rows], posterior_covariance[rows], theta["initial_mean"][scale], initial_sd, fixed
                 )
-        return {"curves": curves, "mean": mean, "covariance": covariance}
+        return {"curves": params, "mean": mean, "covariance": covariance}
+
+    def _standardize(self, theta: Arrays, location: float, scale: float) -> Arrays:
+        """Return the parameters of curves and their prior for relevance with another origin and unit."""
+        curves, change = self._curves(theta), (location, scale)
+        covariance = [
+            curves.standardized_covariance(*of_scale, *change)
+            for of_scale in zip(theta["covariance"], theta["mean"], strict=True)
+        ]
+        params, mean = (curves.standardized(theta[name], *change) for name in ("curves", "mean"))
+        return {"curves": params, "mean": mean, "covariance": np.stack(covariance)}
 
     def _initial(self, statistics: Arrays) -> Arrays:
-        """Everyone alike, by the use of the answers on the scale; then what the answers on gold documents tell."""
+        """Return equal parameters for all assessors of a scale, then updated on documents with expert grades."""
         used, scale_of = statistics["used"], statistics["given"].argmax(axis=1)
         n_scales, n_answers = used.shape
-        missing, (_, sds) = np.isnan(used), self._features()
-        mean = np.stack([self._first_mean(use) for use in used])
-        curves = mean[scale_of]
-        broken = np.where(np.arange(n_answers) == n_answers - 1, 4.0, 0.5)[:, None]
-        prior = states_prior(self._difficulties())
-        shares = np.append(prior * (1 - UNJUDGEABLE_SHARE), UNJUDGEABLE_SHARE) if self._models_unjudgeable else prior
+        curves, n_grades = self._curves({"nodes": NODES}), n_answers - self._models_unjudgeable
+        mean = np.stack([curves.initial_mean(row, n_grades) for row in used])
         theta = {
-            "curves": curves,
+            "nodes": NODES,
+            "curves": mean[scale_of],
             "scale_of": scale_of,
-            "missing": missing,
+            "missing": np.isnan(used),
             "mean": mean,
-            "covariance": np.tile(np.diag(np.repeat(sds**2, n_answers)), (n_scales, 1, 1)),
-            "first_mean": mean,
+            "covariance": np.tile(np.diag(curves.initial_sd(n_answers) ** 2), (n_scales, 1, 1)),
+            "initial_mean": mean,
+            "unjudgeable_counts": np.where(np.arange(n_answers) == n_answers - 1, 4.0, 0.5)[:, None],
+            "shares": self._prior(UNJUDGEABLE_SHARE, N_NODES),
+            "expert_cuts": experts.first_cuts(statistics["expert_grades"]),
         }
-        if statistics["on_gold"].any():
+        if statistics["expert_grades"].any():
+            prior = states_prior(self._difficulties())
+            at_states = self._gold(theta)[:, : len(prior)] * prior
+            on_gold = statistics["on_gold"] @ (at_states / at_states.sum(axis=1, keepdims=True))
             for _ in range(GOLD_STEPS):
-                theta |= self._curves_from(theta, statistics["on_gold"])
+                theta |= self._update_curves(theta, on_gold)
+        return self._with_probabilities(theta, statistics["given"].sum(axis=1), 0.0)
+
+    def _prior(self, unjudgeable: float, n_nodes: int) -> Floats:
+        """Return P(state), (n_states,); the last state is 'cannot be judged' if that is modeled."""
+        prior = states_prior(self._difficulties(), n_nodes)
+        return np.append(prior * (1 - unjudgeable), unjudgeable) if self._models_unjudgeable else prior
+
+    def _with_probabilities(self, theta: Arrays, judgments: Floats, on_unjudgeable: Floats | float) -> Arrays:
+        """Return parameters with P(answer | state) of each assessor and of a typical one.
+
+        Args:
+            theta: the other parameters.
+            judgments: number of judgments, (n_assessors,).
+            on_unjudgeable: number of answers on documents that cannot be judged, (n_assessors, n_answers, 1).
+
+        """
+        missing = theta["missing"][theta["scale_of"]]
+        has_main_scale = (~missing).sum(axis=1) == missing.shape[1]
+        plain = self._curves(theta).probabilities(theta["curves"], missing, plain=True)
+        counts = theta["unjudgeable_counts"] + on_unjudgeable
         return {
             **theta,
-            "likelihood": self._likelihood(theta["curves"], missing[scale_of], broken, None),
-            "shares": shares,
-            "broken": broken,
-            "typical": self._typical(theta["curves"], missing[scale_of], statistics["given"].sum(axis=1)),
+            "likelihood": self._likelihood(theta, theta["curves"], missing, counts),
+            "typical": careful_curves(judgments * has_main_scale, plain),
         }
 
-    def _first_mean(self, used: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What the curves of a scale are first thought to be; the answers that it has not (NaN) stay at 0."""
-        # (n_answers,) -> (n_features * n_answers,)
-        n_features = self._features()[0].shape[1]
-        has = ~np.isnan(used)
-        first = np.zeros((n_features, len(used)))
-        first[:, has] = curves_of.first_curves(used[has], n_features, self.difficulty)
-        if self._models_unjudgeable:
-            graded = np.flatnonzero(has)[:-1]
-            first[0, graded] = curves_of.first_curves(used[graded], n_features, self.difficulty)[0]
-            first[0, -1] = UNJUDGEABLE_SLOPE
-        return first.ravel()
-
-    def _likelihood(
-        self,
-        curves: NDArray[np.float64],
-        missing: NDArray[np.bool_],
-        broken: NDArray[np.float64],
-        there: NDArray[np.float64] | None,
-    ) -> NDArray[np.float64]:
-        """P(answer | state), the last state being a document that cannot be judged, where these are modeled.
-
-        What was answered `there` (n_assessors, n_answers, 1) adds to the pseudo-counts `broken`.
-        """
-        likelihood = answer_curves(curves, self._features()[0], missing)
+    def _likelihood(self, theta: Arrays, params: Floats, missing: Booleans, unjudgeable_counts: Floats) -> Floats:
+        """Return P(answer | state), (n_assessors, n_answers, n_states)."""
+        likelihood = self._curves(theta).probabilities(params, missing)
         if not self._models_unjudgeable:
             return likelihood
-        counted = np.where(missing[:, :, None], 0.0, broken + (0.0 if there is None else there))
-        given = counted / counted.sum(axis=1, keepdims=True)
-        return np.ascontiguousarray(np.concatenate([likelihood, given], axis=2))
-
-    def _plain(self, curves: NDArray[np.float64], missing: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """P(answer | node) for documents of middling difficulty."""
-        n_difficulties = len(self._difficulties())
-        middle = n_difficulties // 2 * N_NODES
-        return answer_curves(curves, self._features()[0][middle : middle + N_NODES], missing)
-
-    def _typical(
-        self, curves: NDArray[np.float64], missing: NDArray[np.bool_], judgments: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """P(grade | node) of a typical careful assessor with the main scale."""
-        on_main = (~missing).sum(axis=1) == missing.shape[1]
-        return careful_curves(judgments * on_main, self._plain(curves, missing))
+        counts = np.where(missing[:, :, None], 0.0, unjudgeable_counts)
+        unjudgeable = counts / counts.sum(axis=1, keepdims=True)
+        return np.ascontiguousarray(np.concatenate([likelihood, unjudgeable], axis=2))
 
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
-        """The log likelihood per judgment, relevance integrated out; of the joint estimate, the log posterior."""
+        """Return the mean log likelihood per judgment, or the mean log posterior for joint estimation."""
         if self.estimation == "marginal":
             return float(statistics["log_likelihood"][0]) / n
-        counts, at = statistics["counts"], statistics["nodes"]
-        gain = (counts * np.log(np.maximum(theta["likelihood"], 1e-300))).sum()
-        off = theta["curves"] - theta["mean"][theta["scale_of"]]
-        penalty = 0.5 * (off**2 / np.diagonal(theta["covariance"], axis1=1, axis2=2)[theta["scale_of"]]).sum()
-        return float(gain + at @ np.log(theta["shares"]) - penalty) / n
+        log_likelihood = (statistics["counts"] * np.log(np.maximum(theta["likelihood"], 1e-300))).sum()
+        away = theta["curves"] - theta["mean"][theta["scale_of"]]
+        penalty = 0.5 * (away**2 / np.diagonal(theta["covariance"], axis1=1, axis2=2)[theta["scale_of"]]).sum()
+        return float(log_likelihood + statistics["state_counts"] @ np.log(theta["shares"]) - penalty) / n
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        """Relevance and its spread on the latent line; grades as a typical careful assessor would give them."""
+        """Return relevance with its posterior spread, and the grades of a typical careful assessor."""
         posterior = self._line_posterior(local)
         typical = theta["typical"][: shard.n_grades]
         rows = rows_on_nodes(posterior, typical / typical.sum(axis=0), self.interval)
         if self.estimation == "joint":
-            rows["relevance"] = points(posterior, 1) @ NODES
+            rows["relevance"] = points(posterior, posterior.shape[1]) @ theta["nodes"]
             rows["lower"] = np.minimum(rows["lower"], rows["relevance"])
             rows["upper"] = np.maximum(rows["upper"], rows["relevance"])
-        known = shard.gold >= 0
-        rows["p"][known] = np.eye(shard.n_grades)[shard.gold[known]]
+        restrict_to_gold(rows["p"], shard)
         if self._models_unjudgeable:
             rows["unjudgeable"] = local["posterior"][:, -1]
         if self.difficulty:
@@ -359,72 +334,69 @@ class GDA(EMAggregator):
             rows["difficulty"] = shares @ self._difficulties() / np.maximum(shares.sum(axis=1), 1e-300)
         return rows
 
-    def _split(self, local: Arrays) -> NDArray[np.float64]:
-        """The posterior by difficulty and node: (n_items, n_difficulties, n_nodes)."""
-        n_difficulties = len(self._difficulties())
-        on_line = local["posterior"][:, : n_difficulties * N_NODES]
-        return on_line.reshape(len(on_line), n_difficulties, N_NODES)
+    def _split(self, local: Arrays) -> Floats:
+        """Return the posterior by difficulty and node, (n_items, n_difficulties, n_nodes)."""
+        n_states = local["posterior"].shape[1] - self._models_unjudgeable
+        return by_difficulty(local["posterior"], n_states // len(self._difficulties()))
 
-    def _line_posterior(self, local: Arrays) -> NDArray[np.float64]:
-        """Over all difficulties; what cannot be judged counts as the least relevant there is."""
-        posterior: NDArray[np.float64] = self._split(local).sum(axis=1)
+    def _line_posterior(self, local: Arrays) -> Floats:
+        """Return P(node) of each item; documents that cannot be judged have the lowest relevance."""
+        posterior: Floats = self._split(local).sum(axis=1)
         if self._models_unjudgeable:
             posterior[:, 0] += local["posterior"][:, -1]
         return posterior
 
-    def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Points of the latent line (for documents of middling difficulty), and the state of what cannot be judged."""
+    def _states(self, theta: Arrays) -> States:
+        """Return P(state) and P(answer | state) for difficulty 1."""
         if not self.difficulty:
             return theta["shares"], theta["likelihood"]
-        plain = self._plain(theta["curves"], theta["missing"][theta["scale_of"]])
+        plain = self._curves(theta).probabilities(theta["curves"], theta["missing"][theta["scale_of"]], plain=True)
+        prior = node_prior(len(theta["nodes"]))
         if not self._models_unjudgeable:
-            return PRIOR, plain
+            return prior, plain
         share = theta["shares"][-1]
-        return np.append(PRIOR * (1 - share), share), np.concatenate([plain, theta["likelihood"][:, :, -1:]], axis=2)
+        return np.append(prior * (1 - share), share), np.concatenate([plain, theta["likelihood"][:, :, -1:]], axis=2)
 
-    def _all_states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Points of the latent line for every difficulty."""
+    def _all_states(self, theta: Arrays) -> States:
+        """Return P(state) and P(answer | state) for all difficulties."""
         return theta["shares"], theta["likelihood"]
 
-    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """How the answers rise with relevance, and how many grades above a careful assessor they lie."""
-        n_answers = theta["missing"].shape[1]
-        n_grades = n_answers - self._models_unjudgeable
+    def _gaussians(self, theta: Arrays) -> Gaussians:
+        """Return mu, w and alpha of each assessor and grade."""
         missing = theta["missing"][theta["scale_of"]]
-        highest = (~missing[:, :n_grades]).sum(axis=1) - 1
+        n_grades = missing.shape[1] - self._models_unjudgeable
+        not_grades = missing | (np.arange(missing.shape[1]) >= n_grades)
+        mu, width, alpha = self._curves(theta).gaussians(theta["curves"], not_grades)
+        return mu[:, :n_grades], width[:, :n_grades], alpha[:, :n_grades]
+
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+        """Return the slope of log P(highest grade) / P(lowest grade), and the mean distance from typical grades."""
+        missing = theta["missing"][theta["scale_of"]]
+        n_grades = missing.shape[1] - self._models_unjudgeable
+        highest = self._n_grades(missing) - 1
         slopes = theta["curves"][:, :n_grades]
-        curves = self._plain(theta["curves"], missing)[:, :n_grades]
+        curves = self._curves(theta).probabilities(theta["curves"], missing, plain=True)[:, :n_grades]
         expected = np.einsum("g,agm->am", np.arange(n_grades), curves) / curves.sum(axis=1)
         typical = theta["typical"][:n_grades]
-        usual = np.arange(n_grades) @ typical / typical.sum(axis=0)
-        # On another scale a grade is another step: there the bias is in steps of the assessor's own.
-        steps = np.maximum(highest, 1) / max(n_grades - 1, 1)
+        expected_typical = np.arange(n_grades) @ typical / typical.sum(axis=0)
+        # For assessors on a shorter scale, the bias is in grades of that scale.
+        relative_length = np.maximum(highest, 1) / max(n_grades - 1, 1)
         return {
             "slope": slopes[np.arange(len(slopes)), highest] - slopes[:, 0],
-            "bias": (expected - usual * steps[:, None]) @ PRIOR,
+            "bias": (expected - expected_typical * relative_length[:, None]) @ node_prior(len(theta["nodes"])),
         }
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
-        """Check that scales are in range and covariances positive definite, too."""
-        super()._check_theta(theta, example, n_assessors)
+        """Check also that scales are in range and covariances positive definite."""
+        super()._check_theta(theta, example_on_nodes(example, theta.get("nodes", NODES)), n_assessors)
         require_range("scale_of", theta["scale_of"], 0, len(theta["mean"]) - 1)
         np.linalg.cholesky(theta["covariance"])  # raises LinAlgError
 
-    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
-        """What the prior says."""
+    def _new_assessors(self, theta: Arrays, name: str, scale_of: Grades) -> NDArray[Any]:
+        """Return rows of theta[name] at the prior mean."""
         if name == "scale_of":
             return scale_of
-        curves = theta["mean"][scale_of]
+        params = theta["mean"][scale_of]
         if name == "curves":
-            return curves
-        return self._likelihood(curves, theta["missing"][scale_of], theta["broken"], None)
-
-
-def _in_families(table: Table, assessors: pa.Array, family: NDArray[np.int32]) -> Table:
-    """The judgments with the families (n_assessors,) of those `assessors`; others, and who is alone, have none."""
-    place = ids.match(assessors, table.assessors)
-    shared = np.bincount(family)[family] > 1
-    number = np.where(shared, np.cumsum(np.bincount(family) > 1)[family] - 1, -1)
-    of = np.where(place < 0, -1, number[np.maximum(place, 0)]).astype(np.int32)
-    names = pa.array([f"family {one + 1}" for one in range(int(number.max(initial=-1)) + 1)], pa.string())
-    return table.with_families(names, of)
+            return params
+        return self._likelihood(theta, params, theta["missing"][scale_of], theta["unjudgeable_counts"])

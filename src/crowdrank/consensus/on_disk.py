@@ -26,7 +26,7 @@ from crowdrank.consensus import diagnostics
 from crowdrank.consensus.gold_accuracy import count_agreements
 from crowdrank.consensus.result import Consensus, check_assessor_table, check_documents, document_table
 from crowdrank.judgments.codes import restore_scale
-from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments, numbered_path
 from crowdrank.judgments.storage import scale_to_json
@@ -125,24 +125,24 @@ class ShardWriter:
     def __call__(self, place: int, rows: Arrays) -> Arrays:
         """Write the rows of the shard at a place."""
         table = self.judgments.load(place)
-        gold = None if self.gold is None else self.gold.shard_grades(place, table.n_items)
+        gold = None if self.gold is None else self.gold.shard(place, table.n_items)
         path = numbered_path(self.folder, "part", self.judgments.shards[place].number, ".parquet")
         documents = document_table(table, rows, self.grade_by)
         pq.write_table(documents, path, use_dictionary=["query", "grade", "judgments"])
         return {**shard_sums(table, rows["relevance"], gold), "documents": np.array([table.n_items])}
 
 
-def shard_sums(judgments: Judgments, relevance: NDArray[np.float64], gold: NDArray[np.int8] | None) -> Arrays:
+def shard_sums(judgments: Judgments, relevance: NDArray[np.float64], gold: ItemGold | None) -> Arrays:
     """Return what data warnings and the accuracy on expert grades need of a shard."""
     sums = {
         "overlapping": np.array([int((np.diff(judgments.offsets) > 1).sum())]),
-        "groups": diagnostics.groups_of(judgments, gold),
+        "groups": diagnostics.groups_of(judgments, None if gold is None else gold.code),
         "by_relevance": diagnostics.moments(diagnostics.mean_grades(judgments), relevance),
     }
     if gold is None:
         return sums
     agreements = count_agreements(judgments, gold)._asdict()
-    return {**sums, "by_experts": diagnostics.by_experts(judgments, gold), **agreements}
+    return {**sums, "by_experts": diagnostics.by_experts(judgments, gold.code), **agreements}
 
 
 def add_shard_sums(shards: Iterable[Arrays]) -> Arrays:

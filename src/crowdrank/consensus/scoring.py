@@ -189,5 +189,5 @@ def _knowledge(counts: Numbers, judged: Numbers, known: Numbers, unknown: Number
         posterior = share * known / (share * known + (1 - share) * unknown)
         n_known = (counts * posterior).sum(axis=(1, 2), keepdims=True)
         share = (n_known + PRIOR_ANSWERS * mean) / (judged + PRIOR_ANSWERS)
-    left_out: Numbers = np.maximum(n_known - posterior + PRIOR_ANSWERS * mean, 0.0) / (judged - 1 + PRIOR_ANSWERS)
+    left_out: Numbers = np.clip((n_known - posterior + PRIOR_ANSWERS * mean) / (judged - 1 + PRIOR_ANSWERS), 0.0, 1.0)
     return left_out
