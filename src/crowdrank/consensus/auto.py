@@ -103,7 +103,7 @@ class ChoiceReason:
         other_ranking: the candidate with the best score of its ranking among the others, if rankings were compared.
         other_grades: the candidate with the best score of its grades among the others, if candidates were compared.
         best_ranking: whether the chosen ranking has the best score; otherwise it is the default, and no other is
-            significantly better.
+            clearly better.
         best_grades: the same for the grades.
         n_candidates: number of candidates that were compared; 0 if there were too few judgments to compare.
         n_judgments: number of held-out judgments on documents that others judged too.
@@ -154,7 +154,7 @@ class ChoiceReason:
     def _clause(chosen: str, other: str, is_best: bool, what: str) -> str:
         if is_best:
             return f"{chosen} predicts best {what}{f' (next: {other})' if other else ''}"
-        return f"{chosen} is the default and {other} does not predict significantly better {what}"
+        return f"{chosen} is the default and {other} does not predict clearly better {what}"
 
 
 class Auto(Aggregator):
@@ -165,8 +165,8 @@ class Auto(Aggregator):
     by the log probability of which of two documents of a query a held-out assessor prefers, given how far apart they
     are ranked; its grades by that of an assessor's answer, given the grade of the document (`scoring.py`). All
     families have the same weight. The candidate with the best score is chosen, unless `gda`, the default, is a
-    candidate and the best one is not significantly better (two standard errors of the difference over folds). If the
-    judgments have one query only, the model for the grades is used for the ranking too.
+    candidate and the best one is better by less than the standard error of the difference over folds. If the judgments
+    have one query only, the model for the grades is used for the ranking too.
 
     The chosen models are then fitted to all judgments: relevance, sd, lower and upper come from one, grade and P(grade)
     from the other. Parameters of assessors come from the model for the ranking, or, if that has none, from the model
@@ -446,7 +446,7 @@ class Choice:
 def best_first(scores: Mapping[str, Score]) -> list[str]:
     """Return the names by falling score, tied names in their order.
 
-    The default method is first if no other is significantly better.
+    The default method is first if the best is not clearly better.
 
     >>> scores = {name: Score(mean, mean + np.array([-0.1, 0.1])) for name, mean in (("bwa", -2.0), ("rasch", -1.0))}
     >>> best_first(scores), best_first({**scores, "gda": Score(-1.1, np.array([-1.0, -1.2]))})
@@ -457,7 +457,7 @@ def best_first(scores: Mapping[str, Score]) -> list[str]:
         best = max(scores[name].mean for name in remaining)
         order.append(next(name for name in remaining if scores[name].mean >= best - TOLERANCE))
         remaining.remove(order[-1])
-    if DEFAULT_METHOD in scores and not scores[order[0]].is_significantly_above(scores[DEFAULT_METHOD]):
+    if DEFAULT_METHOD in scores and not scores[order[0]].is_clearly_above(scores[DEFAULT_METHOD]):
         order.sort(key=lambda name: name != DEFAULT_METHOD)
     return order
 

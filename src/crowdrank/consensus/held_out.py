@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 MIN_JUDGMENTS = 50
 """Minimum number of held-out judgments, and of pairs of them, for a choice."""
-N_STANDARD_ERRORS = 2.0
-"""Number of standard errors from which a difference between candidates is significant."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +32,11 @@ class Score:
     mean: float
     by_fold: NDArray[np.float64]
 
-    def is_significantly_above(self, other: Score) -> bool:
-        """Return whether the mean difference over folds is more than two standard errors above 0."""
+    def is_clearly_above(self, other: Score) -> bool:
+        """Return whether the mean difference over folds exceeds its standard error (Breiman et al. 1984, 3.4.3)."""
         difference = self.by_fold - other.by_fold
         error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.inf
-        return bool(difference.mean() > N_STANDARD_ERRORS * error)
+        return bool(difference.mean() > error)
 
 
 @dataclass(frozen=True)
