@@ -22,6 +22,7 @@ from crowdrank.consensus.latent import N_NODES, NODES, PRIOR, node_quantiles
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.merge import combine
+from experiments.difficulty import draw_skewed
 
 
 @settings(max_examples=25)
@@ -201,26 +202,9 @@ def test_an_ordinal_reversed_assessor_counts_as_noise(tied_variance: bool, diffi
     assert (gaussians.groupby("assessor")["mu"].diff().dropna() > -1e-3).all()
 
 
-def skewed(seed: int) -> tuple[pd.DataFrame, NDArray[np.float64], NDArray[np.float64]]:
-    """Draw judgments from eq. 1 with rare high grades, relevance and the logarithm of difficulty."""
-    rng = np.random.default_rng(seed)
-    n_items, n_assessors, n_labels = 900, 40, 6
-    relevance, log_eps = rng.standard_normal(n_items), 0.5 * rng.standard_normal(n_items)
-    mu = np.sort([-0.5, 0.5, 1.2, 1.8, 2.4] + 0.2 * rng.standard_normal((n_assessors, 5)), axis=1)
-    width = 0.3 * np.exp(0.4 * rng.standard_normal(n_assessors))
-    log_alpha = np.log([0.5, 0.2, 0.15, 0.1, 0.05]) + 0.3 * rng.standard_normal((n_assessors, 5))
-    item = np.repeat(np.arange(n_items), n_labels)
-    assessor = np.concatenate([rng.choice(n_assessors, n_labels, replace=False) for _ in range(n_items)])
-    variance = width[assessor] * np.exp(log_eps)[item]
-    scores = log_alpha[assessor] - 0.5 * (relevance[item, None] - mu[assessor]) ** 2 / variance[:, None]
-    grade = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
-    frame = pd.DataFrame({"query": item // 15, "document": item, "assessor": assessor, "grade": grade})
-    return frame, relevance, log_eps
-
-
 @pytest.mark.parametrize(("tied_variance", "tolerance"), [(True, 0.005), (False, 0.03)])
 def test_difficulty_of_skewed_grades_is_not_relevance(tied_variance: bool, tolerance: float) -> None:
-    frame, relevance, log_eps = skewed(0)
+    frame, relevance, log_eps = draw_skewed(0)
     assert (frame["grade"] == 0).mean() > 2 * (frame["grade"] >= 3).mean()
 
     def fit(**options: bool) -> pd.DataFrame:
