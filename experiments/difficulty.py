@@ -64,8 +64,8 @@ def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = S
         f"spammers=0) with {seeds_told(seeds)}; the noise of an assessor is proportional to the difficulty of the "
         "document, and each grade is half as frequent as the next lower one.",
         "The prior of GDA with difficulty was chosen among 10 configurations by the first table on "
-        f"{seeds_told(DESIGN_SEEDS)}, with the simulated truth in view; those rows are therefore optimistic. Crowds with "
-        f"{seeds_told(HELD_OUT_SEEDS)} were drawn once, after that choice. Everything else has its defaults.",
+        f"{seeds_told(DESIGN_SEEDS)}, with the simulated truth in view; those rows are therefore optimistic. Crowds "
+        f"with {seeds_told(HELD_OUT_SEEDS)} were drawn once, after that choice. Everything else has its defaults.",
     )
     return Experiment("difficulty", tables, protocol)
 
