@@ -1,20 +1,22 @@
-"""Whether intervals and probabilities hold: on data drawn from a fitted GDA, where the truth is known."""
+"""Whether intervals and probabilities are calibrated, on data drawn from a model, whose true relevance is known."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.gda import GDA
-from crowdrank.consensus.latent import NODES
 from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
 from experiments.agreement import spearman
 from experiments.base import (
@@ -36,22 +38,27 @@ from experiments.injected import informativeness, with_random
 
 LEVELS = (0.5, 0.95)
 N_BINS = 10
+LABELS = (5, 17, 60, 120)
+"""Numbers of labels per document."""
+N_ASSESSORS, DOCUMENTS_PER_QUERY = 150, 50
+GRADES = "0-4"
+PAIRWISE = {"gda-pairwise (same-assessor)": ("gda-pairwise", {"pairs": "same-assessor"})}
 
 
 def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Experiment:
-    """All tables on calibration, for the methods named or for all."""
+    """Return all tables on calibration, for the named methods or for all."""
     chosen = choose(methods)
     data = dataset("trec-rf10")
     crowd, judged = data.read_judgments(), data.read_gold(unjudgeable_as="drop")
     tell("gda on RF10")
     source = GDA().fit(crowd)
     fits = fit_all(chosen, crowd, on="RF10", tell=tell)
-    latent = {run: chosen[run] for run, model in fits.models.items() if on_the_line(model)}
-    worlds = [draw(source, seed) for seed in seeds]
+    latent = {run: chosen[run] for run, model in fits.models.items() if model.on_a_line and not model.in_grades}
     return Experiment(
         "calibration",
         (
-            *latent_tables(latent, worlds, seeds, tell),
+            labels_table(choose(list(latent), PAIRWISE) if latent else {}, seeds, tell),
+            *latent_tables(latent, source, seeds, tell),
             against_gold(fits, judged),
         ),
         tuple(_protocol(crowd, latent, seeds)),
@@ -63,63 +70,146 @@ def _protocol(crowd: Judgments, latent: Chosen, seeds: Sequence[int]) -> list[st
         f"Data: judgments drawn from a GDA fitted to TREC RF10: the same {counted(crowd.n_assessors, 'assessor')} with "
         f"their fitted curves on the same {counted(crowd.n_items, 'document')} ({counted(len(crowd), 'judgment')}, "
         f"'broken link' as grade 0), relevance drawn from N(0, 1); drawn with {seeds_told(seeds)}.",
-        "That is the best case for GDA: it says whether its intervals and probabilities are computed right, not "
+        "That is the best case for GDA: it shows whether its intervals and probabilities are computed right, not "
         "whether real crowds follow the model; other methods are fitted to data of another model than theirs.",
-        f"Intervals and drawn grades are of methods with relevance on the latent line: {', '.join(latent) or 'none'}.",
+        f"Intervals and drawn grades are of methods with relevance on the latent scale: {', '.join(latent) or 'none'}.",
         ONE_CONFIGURATION,
     ]
 
 
-def on_the_line(model: Aggregator) -> bool:
-    """Whether a model's relevance is a point of the latent line, whose middle is 0, rather than of the grades."""
-    return bool(model.consensus_.documents["relevance"].min() < model.consensus_.scale.values[0])
-
-
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Judgments drawn from a model, and the truth behind them."""
+    """Judgments drawn from a model, and the true relevance of their documents."""
 
     judgments: Judgments
     relevance: Floats  # (n_items,)
-    careful: NDArray[np.int64]  # (n_items,) the grade that a typical careful assessor gave, as a code
 
 
 def draw(source: GDA, seed: int) -> Drawn:
-    """New relevance for the documents that a GDA was fitted to, and new answers by its curves.
+    """Draw new relevance for the documents that a GDA was fitted to, and new answers from its curves.
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "b", "b"], "assessor": ["x", "y"] * 2, "grade": [0, 0, 1, 1]})
     >>> draw(GDA().fit(votes), seed=0).judgments
     <Judgments: 4 judgments of 2 documents in 1 query by 2 assessors, grades 0,1>
     """
-    # A stream of its own: the seed alone draws the random assessor, who must not know the relevance.
+    # Not the seed alone: it draws the answers of the random assessor, which must not depend on relevance.
     rng = np.random.default_rng((seed, 1))
     crowd, n_grades = source.judgments_, len(source.consensus_.scale)
     relevance = rng.standard_normal(crowd.n_items)
     curves = source.theta_["curves"][crowd.assessor]
-    there = np.repeat(relevance, np.diff(crowd.offsets))[:, None]
-    scores = curves[:, :n_grades] * there + curves[:, n_grades:]
-    grade = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1).astype(np.int8)
-    shares = np.stack([np.interp(relevance, NODES, curve) for curve in source.theta_["typical"]], axis=1)
-    below = np.cumsum(shares, axis=1)[:, :-1]
-    careful = (rng.random((crowd.n_items, 1)) > below).sum(axis=1)
-    return Drawn(replace(crowd, grade=grade, extras={}), relevance, careful)
+    scores = curves[:, :n_grades] * np.repeat(relevance, np.diff(crowd.offsets))[:, None] + curves[:, n_grades:]
+    return Drawn(replace(crowd, grade=_draw_answers(scores, rng).astype(np.int8), extras={}), relevance)
 
 
-def latent_tables(chosen: Chosen, worlds: Sequence[Drawn], seeds: Sequence[int], tell: Tell) -> tuple[Table, ...]:
-    """Coverage, and reliability of P(grade), of methods on the latent line."""
-    draws, shares = [], dict[str, list[Floats]]()
-    for world, seed in zip(worlds, seeds, strict=True):
+def careful_grades(source: GDA, relevance: Floats, seed: int) -> NDArray[np.int64]:
+    """Draw the grade of each document that a typical careful assessor gives, as a code."""
+    nodes, typical = source.theta_["nodes"], source.theta_["typical"]
+    shares = np.stack([np.interp(relevance, nodes, curve) for curve in typical], axis=1)
+    return _draw_answers(np.log(shares), np.random.default_rng((seed, 2)))
+
+
+def _draw_answers(scores: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw from the softmax of scores along the last axis."""
+    return np.asarray((scores + rng.gumbel(size=scores.shape)).argmax(axis=-1))
+
+
+def draw_gda(n_labels: int, seed: int, n_documents: int = 1000) -> Drawn:
+    """Draw judgments from GDA: Gaussians with the same five means for all assessors and widths that differ.
+
+    >>> draw_gda(5, seed=0, n_documents=100).judgments
+    <Judgments: 500 judgments of 100 documents in 2 queries by 20 assessors, grades 0-4>
+    """
+    rng = np.random.default_rng(seed)
+    mu, width = np.linspace(-1.5, 1.5, 5), 0.5 * rng.lognormal(0.0, 0.3, N_ASSESSORS)
+    return _draw_world(n_labels, n_documents, rng, lambda r, a: -((r - mu) ** 2) / (2 * width[a]))
+
+
+def draw_rasch(n_labels: int, seed: int, n_documents: int = 1000) -> Drawn:
+    """Draw judgments from the polytomous Rasch model with thresholds that differ between assessors."""
+    rng = np.random.default_rng(seed)
+    thresholds = np.linspace(-1.5, 1.5, 4) + rng.normal(0.0, 0.7, (N_ASSESSORS, 4))
+    falls = np.concatenate([np.zeros((N_ASSESSORS, 1)), np.cumsum(thresholds, axis=1)], axis=1)
+    return _draw_world(n_labels, n_documents, rng, lambda r, a: 1.5 * r * np.arange(5) - falls[a[..., 0]])
+
+
+def _draw_world(
+    n_labels: int,
+    n_documents: int,
+    rng: np.random.Generator,
+    scores: Callable[[Floats, NDArray[np.int64]], Floats],
+) -> Drawn:
+    """Draw judgments; each query has a panel of assessors, so that an assessor judges several of its documents.
+
+    Args:
+        n_labels: number of judgments per document.
+        n_documents: number of documents, a multiple of `DOCUMENTS_PER_QUERY`.
+        rng: random generator.
+        scores: function of relevance and assessor, (n, n_labels, 1) each, that returns log P(grade) up to a constant.
+
+    """
+    query = np.arange(n_documents) // DOCUMENTS_PER_QUERY
+    relevance = rng.standard_normal((n_documents // DOCUMENTS_PER_QUERY, DOCUMENTS_PER_QUERY))
+    relevance -= relevance.mean(axis=1, keepdims=True)
+    relevance = (relevance / relevance.std(axis=1, keepdims=True)).ravel()
+    panels = [rng.permutation(N_ASSESSORS)[: 2 * n_labels] for _ in range(query[-1] + 1)]
+    assessor = np.stack([rng.permutation(panels[one])[:n_labels] for one in query])[:, :, None]
+    grade = _draw_answers(scores(relevance[:, None, None], assessor), rng)
+    columns = {"query": query, "document": np.arange(n_documents)}
+    rows = {name: np.repeat(values, n_labels) for name, values in columns.items()}
+    table = pa.table({**rows, "assessor": assessor.ravel(), "grade": grade.ravel()})
+    return Drawn(read_judgments(table, grades=GRADES), relevance)
+
+
+def labels_table(chosen: Chosen, seeds: Sequence[int], tell: Tell) -> Table:
+    """Return the coverage of intervals by the number of labels per document."""
+    rows: list[Row] = []
+    for n_labels in LABELS:
+        draws: list[Mapping[str, Mapping[str, float]]] = []
+        for seed in seeds:
+            worlds = {run: (draw_rasch if run == "rasch" else draw_gda)(n_labels, seed) for run in chosen}
+            figures = {}
+            for run, world in worlds.items():
+                tell(f"{run} with {n_labels} labels per document, seed {seed}")
+                figures[run] = _coverages(_fitted(chosen[run], world.judgments), world)
+            draws.append(figures)
+        rows += [{"run": row.pop("run"), "labels": n_labels, **row} for row in averaged(draws)] if chosen else []
+    notes = (
+        "Judgments of 1,000 documents in 20 queries by 150 assessors on five grades, drawn from the model itself: from "
+        "the Rasch model for rasch, from GDA for the others.",
+        "True relevance is normal and has mean 0 and variance 1 in each query: the scale on which it is reported.",
+        "Coverage is the share of documents whose true relevance lies within [lower, upper].",
+        f"Means over the draws with {seeds_told(seeds)}; sd is over the draws.",
+    )
+    return Table("labels", "Coverage of intervals by number of labels per document", tuple(rows), notes)
+
+
+def _fitted(make: Callable[[], Aggregator], judgments: Judgments) -> Aggregator:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return make().fit(judgments)
+
+
+def latent_tables(chosen: Chosen, source: GDA, seeds: Sequence[int], tell: Tell) -> tuple[Table, ...]:
+    """Return coverage, and reliability of P(grade), of methods on the latent scale."""
+    draws, shares, grades = [], dict[str, list[Floats]](), []
+    for seed in seeds:
+        world = draw(source, seed)
+        grades.append(careful_grades(source, world.relevance, seed))
         figures: dict[str, dict[str, float]] = {}
         for run, make in chosen.items():
             tell(f"{run} on drawn data, seed {seed}")
-            models = [make().set_params(interval=level).fit(world.judgments) for level in LEVELS]
-            with_one_random = make().fit(with_random(world.judgments, seed))
-            figures[run] = {**_coverages(models, world.relevance), **_of_random(with_one_random)}
-            shares.setdefault(run, []).append(grade_shares(models[0]))
+            model = _fitted(make, world.judgments)
+            nats = informativeness(_fitted(make, with_random(world.judgments, seed)))
+            figures[run] = {
+                **_coverages(model, world),
+                "Spearman": spearman(model.consensus_.documents["relevance"].to_numpy(), world.relevance),
+                **dict(zip(("nats random", "nats crowd"), nats, strict=True)),
+            }
+            shares.setdefault(run, []).append(grade_shares(model))
         draws.append(figures)
-    careful = np.concatenate([world.careful for world in worlds])
-    rows = [row for run, parts in shares.items() for row in reliability(run, np.concatenate(parts), careful)]
+    outcome = np.concatenate(grades)
+    rows = [row for run, parts in shares.items() for row in reliability(run, np.concatenate(parts), outcome)]
     return _coverage_table(draws, seeds), _reliability_table(rows, seeds)
 
 
@@ -144,27 +234,25 @@ def _reliability_table(rows: Sequence[Row], seeds: Sequence[int]) -> Table:
     return Table("reliability", "P(grade) against drawn grades", tuple(rows), notes)
 
 
-def _coverages(models: Sequence[Aggregator], relevance: Floats) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for level, model in zip(LEVELS, models, strict=True):
-        documents = model.consensus_.documents
-        lower, upper = documents["lower"].to_numpy(), documents["upper"].to_numpy()
-        found[f"{level:.0%} covers"] = float(((lower <= relevance) & (relevance <= upper)).mean())
-    return found | {"Spearman": spearman(models[0].consensus_.documents["relevance"].to_numpy(), relevance)}
-
-
-def _of_random(model: Aggregator) -> dict[str, float]:
-    return dict(zip(("nats random", "nats crowd"), informativeness(model), strict=True))
+def _coverages(model: Aggregator, world: Drawn) -> dict[str, float]:
+    """Return the coverage of intervals at each level."""
+    coverages = {}
+    for level in LEVELS:
+        table = model.set_params(interval=level).infer(world.judgments).document_table
+        lower, upper = (table[name].to_numpy() for name in ("lower", "upper"))
+        covered = (lower <= world.relevance) & (world.relevance <= upper)
+        coverages[f"{level:.0%} covers"] = float(covered.mean())
+    return coverages
 
 
 def grade_shares(model: Aggregator) -> Floats:
-    """P(grade) of every document: (n_items, n_grades)."""
+    """Return P(grade) of every document: (n_items, n_grades)."""
     shares: Floats = model.consensus_.documents[model.consensus_.share_names].to_numpy()
     return shares
 
 
 def reliability(run: str, shares: Floats, code: NDArray[np.integer]) -> list[Row]:
-    """Expected against observed in ten bins of P; empty bins are left out.
+    """Return expected and observed frequencies in ten bins of P; empty bins are left out.
 
     >>> for row in reliability("sure", np.array([[0.1, 0.9], [0.1, 0.9]]), np.array([1, 0])):
     ...     print(row)
@@ -189,10 +277,10 @@ def reliability(run: str, shares: Floats, code: NDArray[np.integer]) -> list[Row
 
 
 def against_gold(fits: Fits, gold: Gold) -> Table:
-    """How far P(grade) on the real crowd is from what NIST said."""
+    """Return how far P(grade) on the real crowd is from NIST's grades."""
     rows = []
     for run, model in fits.models.items():
-        known = gold.for_items(model.judgments_)
+        known = gold.codes_by_name(model.judgments_)
         shares, code = grade_shares(model)[known >= 0], known[known >= 0]
         bins = reliability(run, shares, code)
         gap = sum(row["pairs"] * abs(row["expected"] - row["observed"]) for row in bins) / shares.size
@@ -200,9 +288,9 @@ def against_gold(fits: Fits, gold: Gold) -> Table:
         rows.append({"run": run, "gap": gap, "Brier": brier})
     notes = (
         f"RF10 as it is: P(grade) of the {len(gold):,} documents that NIST judged against NIST's grade.",
-        "gap is the mean of |expected - observed| over the ten bins of P, by pairs; Brier the mean squared distance of "
-        "P from the grade given, summed over grades; lower is better in both, and there are no tests.",
-        "The methods were not told NIST's standard: for the models P is of the crowd's idea of a grade.",
+        "gap is the mean of |expected - observed| over the ten bins of P, weighted by pairs; Brier is the mean squared "
+        "distance of P from the grade, summed over grades; lower is better in both, and there are no tests.",
+        "The methods do not know NIST's standard: P of a model is that of the crowd's idea of a grade.",
         *fits.notes,
     )
     return Table("against-gold", "P(grade) against NIST's grades on RF10", tuple(rows), notes)

@@ -8,20 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 
-from crowdrank import Judgments, Rasch, evaluate, read_judgments
+from crowdrank import Judgments, evaluate, read_judgments
 from crowdrank._typing import Arrays
-from crowdrank.consensus.latent import DIFFICULTIES, NODES, PRIOR
-from crowdrank.consensus.rasch import (
-    FEW,
-    FIRST_VARIANCE,
-    LEAST_SCALE,
-    scale_penalty,
-    scale_step,
-    threshold_curves,
-    threshold_step,
-)
+from crowdrank.consensus.latent import DIFFICULTIES, NODES, PRIOR_DOCUMENTS
+from crowdrank.consensus.rasch import Rasch, threshold_curves, threshold_step
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
 
@@ -66,10 +58,10 @@ def random_counts(seed: int, n_states: int, n_answers: int = 4) -> NDArray[np.fl
 @each_ease
 def test_the_curves_equal_their_definition(eps: NDArray[np.float64]) -> None:
     thresholds = np.random.default_rng(0).normal(0, 1, (4, 3))
-    curves = threshold_curves(thresholds, 1.3, eps)
+    curves = threshold_curves(thresholds, 0.2 + 1.3 * NODES, eps)
     states = [(ease, node) for ease in eps for node in NODES]
     for a, own in enumerate(thresholds):
-        reference = np.stack([answer_shares(1.3 * node, own, ease) for ease, node in states], axis=1)
+        reference = np.stack([answer_shares(0.2 + 1.3 * node, own, ease) for ease, node in states], axis=1)
         assert np.allclose(curves[a], reference)
 
 
@@ -78,12 +70,13 @@ def test_repeated_threshold_steps_end_at_the_maximum_with_the_curvature_there(ep
     counts = random_counts(1, len(eps) * len(NODES))
     mean, precision = np.array([-0.5, 0.0, 0.5]), np.diag([1.0, 2.0, 0.5]) + 0.1
     thresholds = np.tile(mean + 3.0, (len(counts), 1))
+    prior = np.tile(mean, (len(counts), 1)), np.tile(precision, (len(counts), 1, 1))
     for _ in range(30):
-        thresholds, spread = threshold_step(counts, thresholds, 1.2, eps, mean, precision[None])
+        thresholds, spread = threshold_step(counts, thresholds, 1.2 * NODES, eps, *prior)
     for a in range(len(counts)):
 
         def loss(own: NDArray[np.float64], a: int = a) -> float:
-            gain = expected_log(counts[[a]], threshold_curves(own[None], 1.2, eps))[0]
+            gain = expected_log(counts[[a]], threshold_curves(own[None], 1.2 * NODES, eps))[0]
             return float(0.5 * (own - mean) @ precision @ (own - mean) - gain)
 
         assert np.allclose(minimize(loss, mean, tol=1e-10).x, thresholds[a], atol=1e-3)
@@ -105,45 +98,35 @@ def second_derivatives(function: object, at: NDArray[np.float64], h: float = 1e-
     )
 
 
-@each_ease
-@pytest.mark.parametrize("start", [0.1, 1.0, 6.0])
-def test_repeated_scale_steps_end_at_the_maximum(eps: NDArray[np.float64], start: float) -> None:
-    thresholds = np.random.default_rng(2).normal(0, 1, (3, 3))
-    counts = threshold_curves(thresholds, 1.7, eps) * np.tile(PRIOR, len(eps)) * 200
-    scale = start
-    for _ in range(40):
-        scale = scale_step(counts, thresholds, scale, eps)
-
-    def loss(tried: float) -> float:
-        gain = expected_log(counts, threshold_curves(thresholds, tried, eps)).sum()
-        return float(scale_penalty(tried, 4) - gain)
-
-    best = minimize_scalar(loss, bounds=(LEAST_SCALE, 10), method="bounded", options={"xatol": 1e-9}).x
-    assert scale == pytest.approx(best, abs=1e-4)
-    assert scale == pytest.approx(1.7, abs=0.1)
-
-
 def test_a_crowd_that_answers_in_reverse_is_not_turned_around() -> None:
-    thresholds = np.zeros((3, 2))
-    counts = threshold_curves(thresholds, 1.5, np.ones(1))[:, ::-1] * PRIOR * 200
-    scale = 1.0
-    for _ in range(40):
-        scale = scale_step(counts, thresholds, scale, np.ones(1))
-    assert scale == LEAST_SCALE
+    frame, relevance, *_ = crowd(1)
+    model = Rasch().fit(frame.assign(grade=2 - frame["grade"]))
+    table = model.consensus_.documents
+    assert np.corrcoef(table["relevance"], relevance[table["document"]])[0, 1] < -0.9
+    assert model.theta_["sd"][0] > 0
+
+
+@pytest.mark.parametrize("grade", [0, 2])
+def test_a_unanimous_crowd_has_a_finite_scale(grade: int) -> None:
+    frame, *_ = crowd(1, items=40)
+    model = Rasch(n_iter=500).fit(read_judgments(frame.assign(grade=grade), grades="0-2"))
+    assert 0.05 < model.theta_["sd"][0] < 10
+    assert np.isfinite(model.consensus_.documents["relevance"]).all()
 
 
 class FixedPrior(Rasch):
-    """With the prior at its first guess, expectation-maximization climbs the log posterior."""
+    """With a fixed prior of the thresholds, EM raises the log posterior in every iteration."""
 
     @staticmethod
     def _learn_prior(
-        thresholds: NDArray[np.float64], spread: NDArray[np.float64], first_mean: NDArray[np.float64]
+        thresholds: NDArray[np.float64], spread: NDArray[np.float64], initial_mean: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return first_mean, FIRST_VARIANCE * np.eye(len(first_mean))
+        return initial_mean, np.eye(len(initial_mean))
 
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
-        off = theta["thresholds"] - theta["mean"]
-        penalty = 0.5 * (off**2).sum() / FIRST_VARIANCE + scale_penalty(theta["scale"][0], off.shape[1] + 1)
+        origin, sd, initial_sd = (float(theta[name][0]) for name in ("origin", "sd", "initial_sd"))
+        penalty = 0.5 * ((theta["thresholds"] - theta["mean"]) ** 2).sum()
+        penalty += 0.5 * PRIOR_DOCUMENTS * (2 * np.log(sd) + (initial_sd**2 + origin**2) / sd**2)
         return float(super()._objective(theta, statistics, n) - penalty / n)
 
 
@@ -153,7 +136,7 @@ def test_no_iteration_lowers_the_posterior_under_a_fixed_prior(seed: int, diffic
     frame, *_ = crowd(seed, items=60, assessors=8)
     model = FixedPrior(n_iter=1000, tol=1e-9, difficulty=difficulty).fit(frame)
     assert len(model.history_) > 5
-    assert (np.diff(model.history_) > -1e-10).all()
+    assert (np.diff(model.history_) > -1e-5).all()  # up to the error of the quadrature, whose nodes move
 
 
 def test_what_the_judgments_were_drawn_from_is_found() -> None:
@@ -162,9 +145,9 @@ def test_what_the_judgments_were_drawn_from_is_found() -> None:
     table, about = model.consensus_.documents, model.consensus_.assessors
     truth = relevance[table["document"]]
     assert np.corrcoef(table["relevance"], truth)[0, 1] > 0.93
-    assert model.theta_["scale"][0] == pytest.approx(1.5, abs=0.15)
+    assert model.theta_["sd"][0] == pytest.approx(1.5, abs=0.15)
     assert model.theta_["mean"][0] == pytest.approx(thresholds.mean(axis=0), abs=0.25)
-    drawn = (20 * thresholds.var(axis=0) + FEW * FIRST_VARIANCE) / (20 + FEW)
+    drawn = (20 * thresholds.var(axis=0) + 5) / (20 + 5)
     assert np.diag(model.theta_["covariance"][0]) == pytest.approx(drawn, rel=0.25)
     for step in (1, 2):
         places = thresholds[about["assessor"], step - 1] / 1.5
@@ -216,5 +199,5 @@ def test_bad_settings_are_refused() -> None:
 def test_on_rf10_it_ranks_as_well_as_joint_estimation(rf10: Judgments) -> None:
     gold = dataset("trec-rf10").read_gold().frame
     run = Rasch().fit(rf10).consensus_.documents
-    means = evaluate(run, gold, ["AP", "nDCG", "Tau"], gains="exponential").means
+    means = evaluate(run, gold, ["AP", "nDCG", "Tau"], unjudged="skip").means
     assert means == pytest.approx({"AP": 0.768, "nDCG": 0.821, "Tau": 0.642}, abs=0.005)

@@ -27,7 +27,7 @@ from scipy.special import ndtri
 from crowdrank._numba import njit
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.consensus.information import information
-from crowdrank.consensus.latent import PRIOR, softmax
+from crowdrank.consensus.latent import node_prior, softmax
 
 PRIOR_ASSESSORS = 5.0
 """Number of pseudo-assessors with the initial prior when the prior is learned."""
@@ -132,6 +132,26 @@ class GaussianCurves:
         if self.tied_variance:
             return np.stack([slopes, log_alpha, by_ease], axis=1)
         return np.stack([slopes, log_alpha - 0.5 * log_widths, by_ease, -0.5 / widths], axis=1)
+
+    def standardized(self, params: Floats, location: float, scale: float) -> Floats:
+        """Return the parameters of the same curves over (relevance - location) / scale."""
+        n = self.n_answers(params)
+        slopes, offsets, last = np.split(params, [n, 2 * n], axis=-1)
+        if self.has_difficulty:
+            slopes, last = scale * (slopes - location * np.exp(-last)), last - 2 * np.log(scale)
+        elif self.tied_variance:
+            slopes, offsets = scale * slopes, offsets + location * slopes
+        else:
+            offsets = offsets + location * (slopes + location * last)
+            slopes, last = scale * (slopes + 2 * location * last), scale**2 * last
+        return np.concatenate([slopes, offsets, last], axis=-1)
+
+    def standardized_covariance(self, covariance: Floats, params: Floats, location: float, scale: float) -> Floats:
+        """Return the covariance of standardized parameters around `params`, by numerical derivatives."""
+        step = 1e-4
+        changed = self.standardized(params + step * np.eye(len(params)), location, scale)
+        jacobian = (changed - self.standardized(params, location, scale)) / step
+        return np.asarray(jacobian.T @ covariance @ jacobian)
 
     def _jacobian(self, params: Floats) -> Floats:
         """Return the derivatives of the coefficients, (n_assessors, n_features * n_answers, n_parameters)."""
@@ -437,7 +457,8 @@ def careful_curves(judgments: Floats, likelihood: Floats) -> Floats:
         likelihood: P(answer | node), (n_assessors, n_answers, n_nodes).
 
     """
-    informativeness = np.concatenate([information(PRIOR, likelihood[block])[0] for block in blocks(len(likelihood))])
+    prior = node_prior(likelihood.shape[2])
+    informativeness = np.concatenate([information(prior, likelihood[block])[0] for block in blocks(len(likelihood))])
     weights = judgments * (informativeness**2 + 1e-9)
     curves: Floats = np.einsum("a,agm->gm", weights / weights.sum(), likelihood)
     return curves

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crowdrank._saved import LARGEST, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
-from crowdrank.consensus import kernels
+from crowdrank.consensus import experts, kernels
 from crowdrank.consensus._base import Aggregator, Gaussians, States, Table
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, learn_prior
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
@@ -19,17 +19,22 @@ from crowdrank.consensus.latent import (
     DIFFICULTIES,
     N_NODES,
     NODES,
-    PRIOR,
-    expect_nodes,
-    expect_voices,
-    gold_curves,
+    by_difficulty,
+    count_answers,
+    example_on_nodes,
+    expectation_step,
+    node_prior,
+    node_statistics,
     points,
+    refined_nodes,
+    relevance_moments,
     rows_on_nodes,
     states_prior,
-    use_of_answers,
 )
+from crowdrank.consensus.result import modal_grades, restrict_to_gold
 from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.engine.shards import Shard
+from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
 UNJUDGEABLE_SHARE = 0.05
@@ -134,20 +139,19 @@ class GDA(FamilyAggregator):
     def _difficulties(self) -> Floats:
         return DIFFICULTIES if self.difficulty else np.ones(1)
 
-    @property
-    def _curves(self) -> GaussianCurves:
-        return GaussianCurves(self._difficulties(), self.tied_variance, NODES)
+    def _curves(self, theta: Arrays) -> GaussianCurves:
+        return GaussianCurves(self._difficulties(), self.tied_variance, theta["nodes"])
 
-    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def _adopt(self, init: Aggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """Return the parameters of a fitted model, or None if its grades or the kind of its parameters differ."""
         if isinstance(init, GDA) and init._kind != self._kind:
             return None
-        theta = super()._adopt(init, table)
+        theta = super()._adopt(init, table, gold)
         if theta is not None and self.ordinal:
             curves, scale_of = theta["curves"], theta["scale_of"]
             n_ordered = self._n_grades(theta["missing"])[scale_of]
             step, covariance = np.zeros(curves.shape), theta["covariance"][scale_of]
-            theta["curves"] = self._curves.in_grade_order(curves, step, covariance, n_ordered)
+            theta["curves"] = self._curves(theta).in_grade_order(curves, step, covariance, n_ordered)
         return theta
 
     @property
@@ -168,34 +172,22 @@ class GDA(FamilyAggregator):
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Return posteriors on the states and answers by state; before the first pass, the use of answers."""
         if theta is None:
-            return local, {**use_of_answers(shard, more=int(self._models_unjudgeable)), **self._on_gold(shard)}
-        gold = self._gold(shard)
-        if "weight" in local:
-            new, statistics = expect_voices(shard, local["weight"], theta["likelihood"], gold, theta["shares"])
-        else:
-            new, statistics = expect_nodes(shard, theta["likelihood"], gold, theta["shares"])
+            used = count_answers(shard, int(self._models_unjudgeable))
+            return local, {**used, **experts.count_expert_grades(shard, used["used"].shape[1])}
+        n_nodes, gold = len(theta["nodes"]), self._gold(theta)
+        new, statistics = expectation_step(shard, theta["likelihood"], gold, theta["shares"], local.get("weight"))
+        statistics |= node_statistics(new["posterior"], statistics["state_counts"], n_nodes)
         if self.estimation == "joint":
             statistics["counts"][:] = 0.0
-            at = points(new["posterior"], len(self._difficulties()))
+            at = points(new["posterior"], n_nodes)
             kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
+        statistics["expert_states"] = experts.count_states(shard, new["posterior"])
         return {**local, **new}, statistics
 
-    def _on_gold(self, shard: Shard) -> Arrays:
-        """Return answers by state on documents with expert grades, whose states follow from these grades."""
-        prior = states_prior(self._difficulties())
-        expert = self._gold(shard)[:, : len(prior)] * prior
-        known = np.flatnonzero(shard.gold >= 0)
-        posterior = np.zeros((shard.n_items, len(prior)))
-        posterior[known] = (expert / expert.sum(axis=1, keepdims=True))[shard.gold[known]]
-        n_answers = max(shard.scale_sizes) + self._models_unjudgeable
-        counts = np.zeros((shard.n_assessors, n_answers, len(prior)))
-        kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
-        return {"on_gold": counts}
-
-    def _gold(self, shard: Shard) -> Floats:
+    def _gold(self, theta: Arrays) -> Floats:
         """Return P(expert grade | state); experts never answer 'cannot judge'."""
-        curves = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
-        return np.pad(curves, ((0, 1), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
+        curves = np.tile(experts.expert_curves(theta["expert_cuts"], theta["nodes"]), len(self._difficulties()))
+        return np.pad(curves, ((0, 0), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Return the parameters after a Newton step, and the prior learned from them."""
@@ -203,15 +195,25 @@ class GDA(FamilyAggregator):
             return self._initial(statistics)
         counts = statistics["counts"]
         new = {**theta, **self._update_curves(theta, counts)}
+        if self.estimation == "marginal":
+            new |= self._standardize(new, *relevance_moments(statistics))
+        new["expert_cuts"] = self._expert_cuts(theta, statistics["expert_states"])
+        new["nodes"] = refined_nodes(statistics)
+        unjudgeable = 0.0
         if self._models_unjudgeable:
             before = theta["unjudgeable_counts"]
             new["unjudgeable_counts"] = learn_pseudo_counts(counts[:, :, -1:], before, right=len(before) - 1)
-            new["shares"] = self._prior(float(statistics["nodes"][-1] / statistics["nodes"].sum()))
+            unjudgeable = float(statistics["state_counts"][-1] / statistics["state_counts"].sum())
+        new["shares"] = self._prior(unjudgeable, len(new["nodes"]))
         return self._with_probabilities(new, counts.sum(axis=(1, 2)), counts[:, :, -1:])
+
+    def _expert_cuts(self, theta: Arrays, expert_states: Floats) -> Floats:
+        by_node = by_difficulty(expert_states, len(theta["nodes"])).sum(axis=1)
+        return experts.estimate_cuts(theta["expert_cuts"], by_node, theta["nodes"])
 
     def _update_curves(self, theta: Arrays, counts: Floats) -> Arrays:
         """Return the parameters of curves after a Newton step, and the mean and covariance of their prior."""
-        scale_of, curves = theta["scale_of"], self._curves
+        scale_of, curves = theta["scale_of"], self._curves(theta)
         missing = theta["missing"][scale_of]
         params, posterior_covariance = curves.step(
             counts[:, :, : len(curves.features)],
@@ -233,13 +235,24 @@ class GDA(FamilyAggregator):
                 )
         return {"curves": params, "mean": mean, "covariance": covariance}
 
+    def _standardize(self, theta: Arrays, location: float, scale: float) -> Arrays:
+        """Return the parameters of curves and their prior for relevance with another origin and unit."""
+        curves, change = self._curves(theta), (location, scale)
+        covariance = [
+            curves.standardized_covariance(*of_scale, *change)
+            for of_scale in zip(theta["covariance"], theta["mean"], strict=True)
+        ]
+        params, mean = (curves.standardized(theta[name], *change) for name in ("curves", "mean"))
+        return {"curves": params, "mean": mean, "covariance": np.stack(covariance)}
+
     def _initial(self, statistics: Arrays) -> Arrays:
         """Return equal parameters for all assessors of a scale, then updated on documents with expert grades."""
         used, scale_of = statistics["used"], statistics["given"].argmax(axis=1)
         n_scales, n_answers = used.shape
-        curves, n_grades = self._curves, n_answers - self._models_unjudgeable
+        curves, n_grades = self._curves({"nodes": NODES}), n_answers - self._models_unjudgeable
         mean = np.stack([curves.initial_mean(row, n_grades) for row in used])
         theta = {
+            "nodes": NODES,
             "curves": mean[scale_of],
             "scale_of": scale_of,
             "missing": np.isnan(used),
@@ -247,16 +260,20 @@ class GDA(FamilyAggregator):
             "covariance": np.tile(np.diag(curves.initial_sd(n_answers) ** 2), (n_scales, 1, 1)),
             "initial_mean": mean,
             "unjudgeable_counts": np.where(np.arange(n_answers) == n_answers - 1, 4.0, 0.5)[:, None],
-            "shares": self._prior(UNJUDGEABLE_SHARE),
+            "shares": self._prior(UNJUDGEABLE_SHARE, N_NODES),
+            "expert_cuts": experts.first_cuts(statistics["expert_grades"]),
         }
-        if statistics["on_gold"].any():
+        if statistics["expert_grades"].any():
+            prior = states_prior(self._difficulties())
+            at_states = self._gold(theta)[:, : len(prior)] * prior
+            on_gold = statistics["on_gold"] @ (at_states / at_states.sum(axis=1, keepdims=True))
             for _ in range(GOLD_STEPS):
-                theta |= self._update_curves(theta, statistics["on_gold"])
+                theta |= self._update_curves(theta, on_gold)
         return self._with_probabilities(theta, statistics["given"].sum(axis=1), 0.0)
 
-    def _prior(self, unjudgeable: float) -> Floats:
+    def _prior(self, unjudgeable: float, n_nodes: int) -> Floats:
         """Return P(state), (n_states,); the last state is 'cannot be judged' if that is modeled."""
-        prior = states_prior(self._difficulties())
+        prior = states_prior(self._difficulties(), n_nodes)
         return np.append(prior * (1 - unjudgeable), unjudgeable) if self._models_unjudgeable else prior
 
     def _with_probabilities(self, theta: Arrays, judgments: Floats, on_unjudgeable: Floats | float) -> Arrays:
@@ -270,16 +287,17 @@ class GDA(FamilyAggregator):
         """
         missing = theta["missing"][theta["scale_of"]]
         has_main_scale = (~missing).sum(axis=1) == missing.shape[1]
-        plain = self._curves.probabilities(theta["curves"], missing, plain=True)
+        plain = self._curves(theta).probabilities(theta["curves"], missing, plain=True)
+        counts = theta["unjudgeable_counts"] + on_unjudgeable
         return {
             **theta,
-            "likelihood": self._likelihood(theta["curves"], missing, theta["unjudgeable_counts"] + on_unjudgeable),
+            "likelihood": self._likelihood(theta, theta["curves"], missing, counts),
             "typical": careful_curves(judgments * has_main_scale, plain),
         }
 
-    def _likelihood(self, params: Floats, missing: Booleans, unjudgeable_counts: Floats) -> Floats:
+    def _likelihood(self, theta: Arrays, params: Floats, missing: Booleans, unjudgeable_counts: Floats) -> Floats:
         """Return P(answer | state), (n_assessors, n_answers, n_states)."""
-        likelihood = self._curves.probabilities(params, missing)
+        likelihood = self._curves(theta).probabilities(params, missing)
         if not self._models_unjudgeable:
             return likelihood
         counts = np.where(missing[:, :, None], 0.0, unjudgeable_counts)
@@ -293,7 +311,7 @@ class GDA(FamilyAggregator):
         log_likelihood = (statistics["counts"] * np.log(np.maximum(theta["likelihood"], 1e-300))).sum()
         away = theta["curves"] - theta["mean"][theta["scale_of"]]
         penalty = 0.5 * (away**2 / np.diagonal(theta["covariance"], axis1=1, axis2=2)[theta["scale_of"]]).sum()
-        return float(log_likelihood + statistics["nodes"] @ np.log(theta["shares"]) - penalty) / n
+        return float(log_likelihood + statistics["state_counts"] @ np.log(theta["shares"]) - penalty) / n
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """Return relevance with its posterior spread, and the grades of a typical careful assessor."""
@@ -301,12 +319,11 @@ class GDA(FamilyAggregator):
         typical = theta["typical"][: shard.n_grades]
         rows = rows_on_nodes(posterior, typical / typical.sum(axis=0), self.interval)
         if self.estimation == "joint":
-            rows["relevance"] = points(posterior, 1) @ NODES
+            rows["relevance"] = points(posterior, posterior.shape[1]) @ theta["nodes"]
             rows["lower"] = np.minimum(rows["lower"], rows["relevance"])
             rows["upper"] = np.maximum(rows["upper"], rows["relevance"])
-        known = shard.gold >= 0
-        rows["grade"][known] = shard.gold[known]
-        rows["p"][known] = np.eye(shard.n_grades)[shard.gold[known]]
+        restrict_to_gold(rows["p"], shard)
+        rows["grade"] = modal_grades(rows["p"])
         if self._models_unjudgeable:
             rows["unjudgeable"] = local["posterior"][:, -1]
         if self.difficulty:
@@ -316,9 +333,8 @@ class GDA(FamilyAggregator):
 
     def _split(self, local: Arrays) -> Floats:
         """Return the posterior by difficulty and node, (n_items, n_difficulties, n_nodes)."""
-        n_difficulties = len(self._difficulties())
-        on_line = local["posterior"][:, : n_difficulties * N_NODES]
-        return on_line.reshape(len(on_line), n_difficulties, N_NODES)
+        n_states = local["posterior"].shape[1] - self._models_unjudgeable
+        return by_difficulty(local["posterior"], n_states // len(self._difficulties()))
 
     def _line_posterior(self, local: Arrays) -> Floats:
         """Return P(node) of each item; documents that cannot be judged have the lowest relevance."""
@@ -331,11 +347,12 @@ class GDA(FamilyAggregator):
         """Return P(state) and P(answer | state) for difficulty 1."""
         if not self.difficulty:
             return theta["shares"], theta["likelihood"]
-        plain = self._curves.probabilities(theta["curves"], theta["missing"][theta["scale_of"]], plain=True)
+        plain = self._curves(theta).probabilities(theta["curves"], theta["missing"][theta["scale_of"]], plain=True)
+        prior = node_prior(len(theta["nodes"]))
         if not self._models_unjudgeable:
-            return PRIOR, plain
+            return prior, plain
         share = theta["shares"][-1]
-        return np.append(PRIOR * (1 - share), share), np.concatenate([plain, theta["likelihood"][:, :, -1:]], axis=2)
+        return np.append(prior * (1 - share), share), np.concatenate([plain, theta["likelihood"][:, :, -1:]], axis=2)
 
     def _all_states(self, theta: Arrays) -> States:
         """Return P(state) and P(answer | state) for all difficulties."""
@@ -346,7 +363,7 @@ class GDA(FamilyAggregator):
         missing = theta["missing"][theta["scale_of"]]
         n_grades = missing.shape[1] - self._models_unjudgeable
         not_grades = missing | (np.arange(missing.shape[1]) >= n_grades)
-        mu, width, alpha = self._curves.gaussians(theta["curves"], not_grades)
+        mu, width, alpha = self._curves(theta).gaussians(theta["curves"], not_grades)
         return mu[:, :n_grades], width[:, :n_grades], alpha[:, :n_grades]
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
@@ -355,7 +372,7 @@ class GDA(FamilyAggregator):
         n_grades = missing.shape[1] - self._models_unjudgeable
         highest = self._n_grades(missing) - 1
         slopes = theta["curves"][:, :n_grades]
-        curves = self._curves.probabilities(theta["curves"], missing, plain=True)[:, :n_grades]
+        curves = self._curves(theta).probabilities(theta["curves"], missing, plain=True)[:, :n_grades]
         expected = np.einsum("g,agm->am", np.arange(n_grades), curves) / curves.sum(axis=1)
         typical = theta["typical"][:n_grades]
         expected_typical = np.arange(n_grades) @ typical / typical.sum(axis=0)
@@ -363,12 +380,12 @@ class GDA(FamilyAggregator):
         relative_length = np.maximum(highest, 1) / max(n_grades - 1, 1)
         return {
             "slope": slopes[np.arange(len(slopes)), highest] - slopes[:, 0],
-            "bias": (expected - expected_typical * relative_length[:, None]) @ PRIOR,
+            "bias": (expected - expected_typical * relative_length[:, None]) @ node_prior(len(theta["nodes"])),
         }
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
         """Check also that scales are in range and covariances positive definite."""
-        super()._check_theta(theta, example, n_assessors)
+        super()._check_theta(theta, example_on_nodes(example, theta.get("nodes", NODES)), n_assessors)
         require_range("scale_of", theta["scale_of"], 0, len(theta["mean"]) - 1)
         np.linalg.cholesky(theta["covariance"])  # raises LinAlgError
 
@@ -379,4 +396,4 @@ class GDA(FamilyAggregator):
         params = theta["mean"][scale_of]
         if name == "curves":
             return params
-        return self._likelihood(params, theta["missing"][scale_of], theta["unjudgeable_counts"])
+        return self._likelihood(theta, params, theta["missing"][scale_of], theta["unjudgeable_counts"])

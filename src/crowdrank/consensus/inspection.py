@@ -27,7 +27,7 @@ def posterior_table(model: Aggregator, judgments: Any = None) -> pa.Table:
     prepared, theta, passes = model._open_passes(table)
     passes.accumulate(theta)
     posterior = np.concatenate([model._line_posterior(local) for local in passes.local_arrays()])
-    columns = {f"{node + 0.0:.2f}": values for node, values in zip(NODES, posterior.T, strict=True)}
+    columns = {f"{node + 0.0:.2f}": values for node, values in zip(theta["nodes"], posterior.T, strict=True)}
     return pa.table({**item_ids(prepared), **columns})
 
 
@@ -44,8 +44,9 @@ def grade_curves(model: Aggregator, assessor: Any = None) -> pa.Table:
         raise UsageError(f"{type(model).__name__} has no grade curves: it has no model of answers", kind="no-curves")
     names, rows = _select_assessors(model, assessor)
     scale = model.consensus_.scale
-    on_nodes = model.on_a_line and states[1].shape[2] >= len(NODES)
-    relevance = NODES if on_nodes else np.array(scale.values)
+    nodes = model.theta_.get("nodes", NODES)
+    on_nodes = model.on_a_line and states[1].shape[2] >= len(nodes)
+    relevance = nodes if on_nodes else np.array(scale.values)
     n_grades, n_states = len(scale), len(relevance)
     curves = states[1][rows][:, :n_grades, :n_states].transpose(0, 2, 1).reshape(-1, n_grades)
     columns = {"assessor": names.take(pa.array(np.repeat(rows, n_states))), "relevance": np.tile(relevance, len(rows))}

@@ -1,54 +1,88 @@
-"""Relevance as a latent trait: a point on a line, integrated on nodes; every answer has a curve over it.
+"""Relevance as a latent trait with a normal distribution, integrated over the nodes of a grid.
 
-What these models share: the nodes, the pass over the judgments (the same kernel as Dawid-Skene's, with nodes in the
-place of true grades), and what a posterior on nodes says of a document.
+The posterior of a document is a probability per state: a node, or a pair of difficulty and node. The E-step is that of
+Dawid-Skene with states in the place of true grades. The grid follows the data: it is refined until it resolves the
+posteriors, which get narrower with the number of judgments per document.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from crowdrank._typing import Arrays
+from crowdrank._saved import require
+from crowdrank._typing import Arrays, Floats
 from crowdrank.consensus import kernels
 from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.shards import Shard
 
 N_NODES = 21
+"""Number of nodes of the initial grid."""
+MAX_NODES = 641
+"""Maximum number of nodes; the finest grid resolves posteriors of thousands of judgments per document."""
 REACH = 3.2
-"""Nodes reach this many standard deviations of relevance to both sides; beyond lies a thousandth of it."""
+"""Largest node, in standard deviations of relevance; about 0.1% of documents lie beyond."""
+NARROW = 0.42
+"""A posterior is too narrow for the grid above this sum of squared node probabilities.
 
-NODES: NDArray[np.float64] = np.linspace(-REACH, REACH, N_NODES)
-PRIOR: NDArray[np.float64] = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
-"""Relevance is standard normal within a query."""
-DIFFICULTIES: NDArray[np.float64] = np.exp(0.5 * np.array([-2.0, -1.0, 0.0, 1.0, 2.0]))
-"""The grid of document difficulties; their logarithms are normal of mean 0 and standard deviation 0.5."""
+For a normal posterior with standard deviation s and nodes at distance h the sum is h / (2 s sqrt(pi)), so h = 1.5 s.
+"""
+MAX_NARROW_SHARE = 0.01
+"""Maximum share of documents with a posterior too narrow for the grid."""
+PRIOR_DOCUMENTS = 5.0
+"""Number of pseudo-documents with the initial distribution of relevance when that distribution is learned."""
 
 
-def states_prior(difficulties: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The prior of the states: nodes, for each difficulty in turn.
+def standard_nodes(n_nodes: int) -> Floats:
+    """Return the nodes of a grid, in standard deviations of relevance.
+
+    >>> standard_nodes(5).tolist()
+    [-3.2, -1.6, 0.0, 1.6, 3.2]
+    """
+    return np.linspace(-REACH, REACH, n_nodes)
+
+
+def node_prior(n_nodes: int) -> Floats:
+    """Return the prior probability of each node: a standard normal distribution on the grid."""
+    density = np.exp(-0.5 * standard_nodes(n_nodes) ** 2)
+    return np.asarray(density / density.sum())
+
+
+NODES, PRIOR = standard_nodes(N_NODES), node_prior(N_NODES)
+DIFFICULTIES: Floats = np.exp(0.5 * np.array([-2.0, -1.0, 0.0, 1.0, 2.0]))
+"""Grid of document difficulties; their prior is log-normal with median 1 and log standard deviation 0.5."""
+
+
+def states_prior(difficulties: Floats, n_nodes: int = N_NODES) -> Floats:
+    """Return the prior probability of each state: all nodes of the first difficulty, then of the next.
 
     >>> states_prior(np.ones(1)).shape, states_prior(DIFFICULTIES).shape
     ((21,), (105,))
     """
-    shares = np.exp(-0.5 * (np.log(difficulties) / 0.5) ** 2)
-    return np.outer(shares / shares.sum(), PRIOR).ravel()
+    density = np.exp(-0.5 * (np.log(difficulties) / 0.5) ** 2)
+    return np.outer(density / density.sum(), node_prior(n_nodes)).ravel()
 
 
-def softmax(scores: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """Probabilities from scores along an axis."""
+def softmax(scores: Floats, axis: int) -> Floats:
+    """Return the softmax of scores along an axis."""
     raised = np.exp(scores - scores.max(axis=axis, keepdims=True))
-    shares: NDArray[np.float64] = raised / raised.sum(axis=axis, keepdims=True)
-    return shares
+    return np.asarray(raised / raised.sum(axis=axis, keepdims=True))
 
 
-def use_of_answers(shard: Shard, more: int = 0) -> Arrays:
-    """How often each answer of each scale was given, NaN where a scale has no such answer; and each assessor's scale.
+def count_answers(shard: Shard, n_more: int = 0) -> Arrays:
+    """Return the statistics of the first pass.
 
-    `more` answers come after the grades of all scales.
+    Args:
+        shard: the judgments.
+        n_more: number of answers that are not grades; they follow the grades.
+
+    Returns:
+        `used`: number of judgments with each answer by scale, (n_scales, n_answers), NaN if a scale has no such grade;
+        `given`: number of judgments of each assessor by scale, (n_assessors, n_scales).
+
     """
     n_grades, n_scales = max(shard.scale_sizes), len(shard.scale_sizes)
-    used, given = np.zeros((n_scales, n_grades + more)), np.zeros((shard.n_assessors, n_scales))
+    used, given = np.zeros((n_scales, n_grades + n_more)), np.zeros((shard.n_assessors, n_scales))
     scale = shard.scale_of[shard.assessor]
     np.add.at(used, (scale, shard.grade), 1.0)
     np.add.at(given, (shard.assessor, scale), 1.0)
@@ -57,59 +91,121 @@ def use_of_answers(shard: Shard, more: int = 0) -> Arrays:
     return {"used": used, "given": given}
 
 
-def expect_nodes(
-    shard: Shard, likelihood: NDArray[np.float64], gold: NDArray[np.float64], prior: NDArray[np.float64] = PRIOR
+def expectation_step(
+    shard: Shard, likelihood: Floats, gold: Floats, prior: Floats, weight: Floats | None = None
 ) -> tuple[Arrays, Arrays]:
-    """Each item's posterior on the nodes, and how often each assessor gave each answer at each node."""
-    # likelihood (n_assessors, n_answers, n_nodes); gold (n_answers, n_nodes); prior (n_nodes,)
-    n_answers, n_nodes = likelihood.shape[1:]
-    posterior, counts = np.empty((shard.n_items, n_nodes)), np.zeros(likelihood.shape)
-    nodes = np.zeros(n_nodes)
-    log_likelihood = kernels.expect_states(n_nodes)(
-        shard.offsets,
-        shard.assessor,
-        shard.grade,
-        shard.gold,
-        n_answers,
-        prior,
-        likelihood.ravel(),
-        gold.ravel(),
-        posterior.ravel(),
-        counts.ravel(),
-        nodes,
-    )
-    return {"posterior": posterior}, {"counts": counts, "nodes": nodes, "log_likelihood": np.array([log_likelihood])}
+    """Run the E-step on a shard.
 
+    Args:
+        shard: the judgments.
+        likelihood: P(answer | state), (n_assessors, n_answers, n_states).
+        gold: P(expert grade | state), (n_answers, n_states).
+        prior: P(state), (n_states,).
+        weight: exponent of the likelihood of each judgment, (n,); None: all are 1.
 
-def expect_voices(
-    shard: Shard,
-    weight: NDArray[np.float64],
-    likelihood: NDArray[np.float64],
-    gold: NDArray[np.float64],
-    prior: NDArray[np.float64],
-) -> tuple[Arrays, Arrays]:
-    """As expect_nodes, where each judgment has a weight (n,)."""
+    Returns:
+        The local state with the `posterior` of each item, (n_items, n_states), and the statistics: expected `counts` of
+        answers by state (shape of the likelihood), `state_counts` of items (n_states,), and the `log_likelihood` (1,).
+
+    """
     posterior, counts = np.empty((shard.n_items, len(prior))), np.zeros(likelihood.shape)
-    nodes, logs = np.zeros(len(prior)), np.log(np.maximum(likelihood, 1e-300))
-    log_likelihood = kernels.expect_weighted(
-        shard.offsets, shard.assessor, shard.grade, shard.gold, weight, prior, logs, gold, posterior, counts, nodes
-    )
-    return {"posterior": posterior}, {"counts": counts, "nodes": nodes, "log_likelihood": np.array([log_likelihood])}
+    state_counts = np.zeros(len(prior))
+    judgments = (shard.offsets, shard.assessor, shard.grade, shard.gold)
+    if weight is None:
+        n_answers, n_states = likelihood.shape[1:]
+        flat = [array.ravel() for array in (likelihood, gold, posterior, counts)]
+        total = kernels.expect_states(n_states)(*judgments, n_answers, prior, *flat, state_counts)
+    else:
+        logs = np.log(np.maximum(likelihood, 1e-300))
+        total = kernels.expect_weighted(*judgments, weight, prior, logs, gold, posterior, counts, state_counts)
+    statistics = {"counts": counts, "state_counts": state_counts, "log_likelihood": np.array([total])}
+    return {"posterior": posterior}, statistics
 
 
-def points(posterior: NDArray[np.float64], n_difficulties: int) -> NDArray[np.float64]:
-    """Each posterior drawn together at its highest point, shared between the two nodes that it lies between.
+def by_difficulty(posterior: Floats, n_nodes: int) -> Floats:
+    """Return posteriors by difficulty and node, (n_items, n_difficulties, n_nodes), without the unjudgeable state."""
+    n_difficulties = posterior.shape[1] // n_nodes
+    return posterior[:, : n_difficulties * n_nodes].reshape(len(posterior), n_difficulties, n_nodes)
 
-    A parabola through the highest node and its neighbors, in logarithms, tells where between the nodes it is.
 
-    >>> at = points(PRIOR[None], 1)
+def node_statistics(posterior: Floats, state_counts: Floats, n_nodes: int) -> Arrays:
+    """Return the statistics that the distribution of relevance and the grid are learned from.
+
+    Args:
+        posterior: P(state) of each document, (n_items, n_states).
+        state_counts: its sum over the documents, (n_states,).
+        n_nodes: number of nodes.
+
+    Returns:
+        `node_counts`: expected number of documents at each node, (n_nodes,);
+        `documents`: number of documents, and of those whose posterior is too narrow for the grid, (2,).
+
+    """
+    split = by_difficulty(posterior, n_nodes)
+    on_nodes = split[:, 0] if split.shape[1] == 1 else split.sum(axis=1)
+    narrow = np.einsum("dn,dn->d", on_nodes, on_nodes) > NARROW
+    node_counts = by_difficulty(state_counts[None], n_nodes)[0].sum(axis=0)
+    return {"node_counts": node_counts, "documents": np.array([len(posterior), narrow.sum()], np.float64)}
+
+
+def relevance_moments(
+    statistics: Arrays, initial_mean: float = 0.0, initial_square: float = 1.0
+) -> tuple[float, float]:
+    """Return mean and standard deviation of relevance over the documents, in the units of the nodes.
+
+    EM alone moves these two slowly if documents have many judgments: their posteriors are then narrow, and curves and
+    posteriors hold each other in place. Parameter expansion (Liu, Rubin and Wu 1998) updates them in closed form.
+
+    Args:
+        statistics: those of `node_statistics`.
+        initial_mean: mean of the `PRIOR_DOCUMENTS` pseudo-documents.
+        initial_square: their mean square.
+
+    """
+    counts = statistics["node_counts"]
+    nodes, n = standard_nodes(len(counts)), counts.sum() + PRIOR_DOCUMENTS
+    mean = (counts @ nodes + PRIOR_DOCUMENTS * initial_mean) / n
+    squares = counts @ nodes**2 / (node_prior(len(nodes)) @ nodes**2)  # the prior on the grid has a variance below 1
+    square = (squares + PRIOR_DOCUMENTS * initial_square) / n
+    return float(mean), float(np.sqrt(square - mean**2))
+
+
+def refined_nodes(statistics: Arrays) -> Floats:
+    """Return the nodes for the next pass: twice as dense if too many posteriors are narrow."""
+    n_nodes, (n_documents, n_narrow) = len(statistics["node_counts"]), statistics["documents"]
+    too_coarse = n_narrow > MAX_NARROW_SHARE * n_documents and n_nodes < MAX_NODES
+    return standard_nodes(2 * n_nodes - 1 if too_coarse else n_nodes)
+
+
+def example_on_nodes(example: Arrays, nodes: Floats) -> Arrays:
+    """Return an example of parameters on the initial grid with arrays in the shapes that `nodes` give them.
+
+    Raises:
+        ValueError: `nodes` are not those of a grid.
+
+    """
+    require(nodes.ndim == 1 and N_NODES <= len(nodes) <= MAX_NODES, "the grid has too few or too many nodes")
+    require(np.array_equal(nodes, standard_nodes(len(nodes))), "the nodes are not those of a grid")
+    resized = dict(example)
+    for name in ("nodes", "likelihood", "shares", "typical"):
+        *axes, n_states = example[name].shape
+        resized[name] = np.zeros((*axes, n_states + n_states // N_NODES * (len(nodes) - N_NODES)))
+    return resized
+
+
+def points(posterior: Floats, n_nodes: int) -> Floats:
+    """Return the mode of each posterior as probabilities of the two nodes that it lies between.
+
+    The mode is that of a parabola through the logarithms at the highest node and its neighbors.
+
+    >>> at = points(PRIOR[None], N_NODES)
     >>> float(at.max()), int(at.argmax())
     (1.0, 10)
     """
-    # (n_items, n_states), of which nodes for each difficulty come first -> the same
+    # (n_items, n_states) -> the same
     row, best = np.arange(len(posterior)), posterior.argmax(axis=1)
-    node, on_line = best % N_NODES, best < n_difficulties * N_NODES
-    inner = on_line & (node > 0) & (node < N_NODES - 1)
+    node, on_line = best % n_nodes, best < posterior.shape[1] // n_nodes * n_nodes
+    inner = on_line & (node > 0) & (node < n_nodes - 1)
     logs = [np.log(np.maximum(posterior[row, best + side * inner], 1e-300)) for side in (-1, 0, 1)]
     bend = 2 * logs[1] - logs[0] - logs[2]
     offset = np.where(inner & (bend > 0), 0.5 * (logs[2] - logs[0]) / np.where(bend > 0, bend, 1.0), 0.0)
@@ -120,24 +216,17 @@ def points(posterior: NDArray[np.float64], n_difficulties: int) -> NDArray[np.fl
     return at
 
 
-def gold_curves(n_grades: int) -> NDArray[np.float64]:
-    """An expert as one more assessor with a steep fixed curve: grades at the quantiles of relevance, little doubt."""
-    # (n_grades, n_nodes)
-    centres = np.linspace(-1.5, 1.5, n_grades)
-    width = max(0.25 * (centres[1] - centres[0]), NODES[1] - NODES[0])
-    return softmax(-0.5 * ((NODES - centres[:, None]) / width) ** 2, axis=0)
-
-
-def rows_on_nodes(posterior: NDArray[np.float64], typical: NDArray[np.float64], interval: float) -> Arrays:
-    """What a posterior on the nodes says: relevance and its spread, and the grades a typical assessor would give."""
+def rows_on_nodes(posterior: Floats, typical: Floats, interval: float) -> Arrays:
+    """Return the rows of documents: relevance, its interval, and the grades that a typical assessor would give."""
     # posterior (n_items, n_nodes), typical (n_grades, n_nodes) = P(grade | node)
-    relevance = posterior @ NODES
-    spread = np.maximum(posterior @ NODES**2 - relevance**2, 0.0)
+    nodes = standard_nodes(posterior.shape[1])
+    relevance = posterior @ nodes
+    variance = np.maximum(posterior @ nodes**2 - relevance**2, 0.0)
     lower, upper = (node_quantiles(posterior, tail) for tail in ((1 - interval) / 2, (1 + interval) / 2))
     shares = posterior @ typical.T
     return {
         "relevance": relevance,
-        "sd": np.sqrt(spread),
+        "sd": np.sqrt(variance),
         "lower": np.minimum(lower, relevance),
         "upper": np.maximum(upper, relevance),
         "grade": modal_grades(shares),
@@ -145,16 +234,22 @@ def rows_on_nodes(posterior: NDArray[np.float64], typical: NDArray[np.float64], 
     }
 
 
-def node_quantiles(posterior: NDArray[np.float64], level: float) -> NDArray[np.float64]:
-    """The point below which a share of each posterior lies; a node's share is spread evenly over its cell.
+def node_quantiles(posterior: Floats, level: float) -> Floats:
+    """Return a quantile of each posterior, (n_items,).
 
-    >>> float(node_quantiles(np.eye(N_NODES)[[10]], 0.5)[0])
-    0.0
+    The distribution function between two nodes is the sum of the probabilities below, corrected by the next term of
+    the Euler-Maclaurin formula. Between these points its probit is interpolated, which is exact for a normal posterior.
+
+    >>> float(node_quantiles(PRIOR[None], 0.975)[0].round(2))
+    1.96
     """
-    step = NODES[1] - NODES[0]
-    below = np.cumsum(posterior, axis=1)
-    node = np.minimum((below < level).sum(axis=1), posterior.shape[1] - 1)
-    row = np.arange(len(posterior))
-    inside = (level - (below[row, node] - posterior[row, node])) / np.maximum(posterior[row, node], 1e-300)
-    quantiles: NDArray[np.float64] = NODES[node] + step * (np.clip(inside, 0.0, 1.0) - 0.5)
-    return quantiles
+    n_items, n_nodes = posterior.shape
+    edges = np.zeros((n_items, n_nodes + 1))  # the distribution function below and above every node
+    np.cumsum(posterior, axis=1, out=edges[:, 1:])
+    edges[:, 1:-1] += np.diff(posterior, axis=1) / 24
+    edges[:, -1] = 1.0
+    node = np.clip((edges < level).sum(axis=1) - 1, 0, n_nodes - 1)
+    row, step = np.arange(n_items), 2 * REACH / (n_nodes - 1)
+    below, above = (ndtri(np.clip(edges[row, node + side], 1e-12, 1 - 1e-12)) for side in (0, 1))
+    inside = np.clip((ndtri(level) - below) / np.maximum(above - below, 1e-12), 0.0, 1.0)
+    return np.asarray(-REACH + step * (node + inside - 0.5))
