@@ -261,3 +261,15 @@ def test_auto_is_near_the_best(data_folder: Path, monkeypatch: pytest.MonkeyPatc
     assert table.row("mean")["regret"] <= 0.01
     assert table.row("dl20 Tau")["chosen"] in ("family-mean", "gda")
     assert table.row("web5 GradeAccuracy")["chosen"] == "dawid-skene"
+
+
+def test_difficulty_prints_the_goal_figures() -> None:
+    done = get_experiment("difficulty")(["gda"], seeds=[7])
+    simulated, reverse = done.table("simulated"), done.table("reversed")
+    plain, hard = simulated.row("gda, seed 7"), simulated.row("gda-difficulty, seed 7")
+    assert hard["Tau"] >= plain["Tau"] - 0.002
+    assert hard["true difficulty"] >= 0.4
+    assert abs(hard["expert grade"]) <= 0.25
+    ordinal, both = reverse.row("gda-ordinal, seed 7"), reverse.row("gda-difficulty-ordinal, seed 7")
+    assert both["Tau"] >= ordinal["Tau"] - 0.01
+    assert reverse.row("gda-widths-ordinal, seed 7")["nats reversed"] < 0.001

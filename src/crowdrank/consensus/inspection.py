@@ -65,7 +65,8 @@ def grade_gaussians(model: Aggregator, assessor: Any = None) -> pa.Table:
     theta = {name: array[rows] if name in model.assessor_arrays else array for name, array in model.theta_.items()}
     gaussians = model._gaussians(theta)
     if gaussians is None:
-        raise UsageError(f"{type(model).__name__} does not model grades as Gaussians", kind="no-gaussians")
+        problem = f"{type(model).__name__} does not model grades as Gaussians"
+        raise UsageError(problem, kind="no-gaussians", fix="use GDA or GDAPairwise (gda, gda-pairwise)")
     row, grade = np.nonzero(~np.isnan(gaussians[0]))
     prepared = model._prepare(model.judgments_)
     labels = [
