@@ -29,7 +29,7 @@ def _seconds() -> dict[str, dict[str, float]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.fit(judgments)
-        passes = LocalEngine().open(model, model.prepared(judgments), None)
+        passes = LocalEngine().open(model, model._prepare(judgments), None)
         passes.accumulate(model.theta_)
         times = seconds.setdefault(type(model).__name__, {})
         # In turns, so that other load of the machine affects all measurements alike.

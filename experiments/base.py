@@ -20,7 +20,7 @@ from crowdrank.judgments.table import Judgments
 if TYPE_CHECKING:
     import pandas as pd
 
-    from crowdrank.consensus.base import Aggregator
+    from crowdrank.consensus._base import Aggregator
 
 GAINS = "exponential"
 SEEDS = (0, 1, 2)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.gda import GDA
 from crowdrank.consensus.latent import NODES
 from crowdrank.judgments.datasets import dataset

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.merge import combine

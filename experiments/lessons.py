@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from crowdrank._typing import Floats, Integers
 from crowdrank.consensus import get_aggregator
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.evaluation.evaluate import Evaluation
 from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.read import Features, read_features, read_judgments

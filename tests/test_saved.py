@@ -17,7 +17,7 @@ import pytest
 import crowdrank
 from crowdrank._array_io import arrays_from_table, arrays_to_table
 from crowdrank.collection.request_ledger import OutstandingRequests
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.errors import InputError
 from crowdrank.judgments.sharded import load_sharded

@@ -466,7 +466,7 @@ def _use_judgments(judgments: Any) -> None:
 
 def _models(root: Path, judgments: Any, gold: Any) -> list[Artifact]:
     from crowdrank.consensus import get_aggregator
-    from crowdrank.consensus.base import Aggregator
+    from crowdrank.consensus._base import Aggregator
 
     subset = judgments.where(np.arange(len(judgments)) < 20)
 

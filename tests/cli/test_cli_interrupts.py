@@ -17,7 +17,7 @@ from terminal import crowdrank, without_columns
 # The command line, which leaves a file when a fit has made its first iteration.
 DRIVER = """
 from pathlib import Path
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 has_converged = Aggregator._has_converged
 def noted(model):
     Path("iterating").touch()

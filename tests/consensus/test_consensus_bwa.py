@@ -15,8 +15,7 @@ from scipy.special import digamma, gammaln
 from scipy.stats import gamma, norm
 
 from crowdrank import BWA, Average, Judgments, evaluate, read_judgments
-from crowdrank.consensus import kernels
-from crowdrank.consensus.bwa import FEW, FIRST_BIAS, FIRST_GAMMA, ROUNDING, cell_shares, learn_gamma
+from crowdrank.consensus.bwa import FEW, FIRST_BIAS, FIRST_GAMMA, ROUNDING, cell_shares, learn_gamma, weigh_grades
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
 
@@ -48,9 +47,7 @@ def test_the_pass_equals_its_twin(seed: int) -> None:
     gold = rng.integers(-1, 5, 9).astype(np.int8)
     precision, bias, worth = rng.gamma(2, 1, 4), rng.normal(0, 1, 4), np.array([0.0, 0.5, 2.0, 3.0, 4.0])
     mean, variance, first, second = np.empty(9), np.empty(9), np.zeros(4), np.zeros(4)
-    kernels.weigh_grades(
-        offsets, assessor, grade, gold, worth, 2.0, 0.5, precision, bias, mean, variance, first, second
-    )
+    weigh_grades(offsets, assessor, grade, gold, worth, 2.0, 0.5, precision, bias, mean, variance, first, second)
     weight = 0.5 + np.bincount(item, precision[assessor], 9)
     total = 0.5 * 2.0 + np.bincount(item, precision[assessor] * (worth[grade] - bias[assessor]), 9)
     assert np.allclose(mean, np.where(gold >= 0, worth[gold], total / weight))

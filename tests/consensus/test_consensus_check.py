@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdrank import GDA, GLAD, DawidSkene, read_judgments, simulate
-from crowdrank.consensus import kernels
-from crowdrank.consensus.posterior_check import check
+from crowdrank.consensus.posterior_check import check, expect_agreement, predict_left_out
 from crowdrank.errors import UsageError
 
 
@@ -24,12 +23,12 @@ def test_leaving_out_equals_computing_without(seed: int) -> None:
     factors = likelihood[assessor, grade] ** weight[:, None]  # (n, n_states)
     posterior = (prior * factors.prod(axis=0))[None]
     posterior /= posterior.sum()
-    found = kernels.predict_left_out(posterior, np.zeros(n, np.int64), assessor, grade, weight, likelihood)
+    found = predict_left_out(posterior, np.zeros(n, np.int64), assessor, grade, weight, likelihood)
     for j in range(n):
         rest = prior * np.delete(factors, j, axis=0).prod(axis=0)
         assert np.allclose(found[j], likelihood[assessor[j]] @ rest / rest.sum())
     one, other = np.array([0, 2]), np.array([1, 5])
-    agree = kernels.expect_agreement(posterior, np.zeros(2, np.int64), assessor, grade, one, other, weight, likelihood)
+    agree = expect_agreement(posterior, np.zeros(2, np.int64), assessor, grade, one, other, weight, likelihood)
     for pair in range(2):
         rest = prior * np.delete(factors, [one[pair], other[pair]], axis=0).prod(axis=0)
         both = (likelihood[assessor[one[pair]]] * likelihood[assessor[other[pair]]]).sum(axis=0)

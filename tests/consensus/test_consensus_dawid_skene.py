@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from crowdrank import Average, DawidSkene, Judgments, MajorityVote, OneCoinDawidSkene, evaluate, read_judgments
 from crowdrank.consensus import kernels
-from crowdrank.consensus.dawid_skene import WEAK, learn_pseudo_counts, prior_matrix
+from crowdrank.consensus.dawid_skene import WEAK, confusions, digamma, dirichlet_step, learn_pseudo_counts, prior_matrix
 from crowdrank.errors import ConvergenceWarning, UsageError
 from crowdrank.judgments.datasets import dataset
 
@@ -136,7 +136,7 @@ def test_confusions_equal_their_twin(seed: int, strength: float) -> None:
     if not strength:
         raised = np.where(counts.sum(axis=2, keepdims=True) > 0, np.maximum(counts, 1e-10), 0.0)
     reference = raised / raised.sum(axis=1, keepdims=True)
-    assert np.allclose(kernels.confusions(counts, pseudo, 1e-10), reference, rtol=1e-12, atol=0)
+    assert np.allclose(confusions(counts, pseudo, 1e-10), reference, rtol=1e-12, atol=0)
 
 
 @settings(max_examples=15, deadline=None)
@@ -227,7 +227,7 @@ def test_a_warm_start_needs_fewer_iterations() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.floats(1e-6, 1e6))
 def test_digamma_equals_scipys(x: float) -> None:
-    assert kernels.digamma(x) == pytest.approx(float(scipy.special.digamma(x)), rel=1e-11, abs=1e-11)
+    assert digamma(x) == pytest.approx(float(scipy.special.digamma(x)), rel=1e-11, abs=1e-11)
 
 
 def dirichlet_multinomial(counts: NDArray[np.float64], pseudo: NDArray[np.float64]) -> float:
@@ -242,7 +242,7 @@ def dirichlet_multinomial(counts: NDArray[np.float64], pseudo: NDArray[np.float6
 def test_a_step_of_the_fixed_point_equals_numpy() -> None:
     rng = np.random.default_rng(0)
     pseudo, seen, asked = rng.gamma(1.0, 1.0, (4, 3)), rng.gamma(1.0, 1.0, (4, 3)), rng.gamma(1.0, 1.0, 3)
-    after, change = kernels.dirichlet_step(pseudo, seen, asked, 0.1, 2.0)
+    after, change = dirichlet_step(pseudo, seen, asked, 0.1, 2.0)
     expected = np.clip(pseudo * seen / asked, 0.1, 2.0)
     assert {0.1, 2.0} < set(expected.ravel())  # both bounds apply
     np.testing.assert_array_equal(after, expected)

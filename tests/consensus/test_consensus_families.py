@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from crowdrank import GDA, Judgments, evaluate, read_judgments, simulate
 from crowdrank.consensus import kernels
-from crowdrank.consensus.families import correlations, find_families
+from crowdrank.consensus.families import correlations, family_weights, find_families
 from crowdrank.judgments.datasets import dataset
 from experiments.base import gold_in
 from experiments.dl20 import thorough
@@ -33,7 +33,7 @@ def test_voices_equal_their_definition(seed: int, correlation: float) -> None:
     offsets = np.append(0, np.cumsum(rng.integers(1, 6, 5)))
     assessor = rng.integers(0, 7, offsets[-1]).astype(np.int32)
     family = rng.integers(0, 3, 7).astype(np.int32)
-    found = kernels.voices(offsets, assessor, family, correlation)
+    found = family_weights(offsets, assessor, family, correlation)
     for item in range(5):
         rows = slice(offsets[item], offsets[item + 1])
         of = family[assessor[rows]]

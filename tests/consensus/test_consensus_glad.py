@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from crowdrank import GLAD, Judgments, read_judgments
-from crowdrank.consensus import kernels
+from crowdrank.consensus.glad import believe
 from crowdrank.errors import UsageError
 
 
@@ -81,7 +81,7 @@ def test_the_belief_of_an_item_equals_its_twin(seed: int, gold: int) -> None:
     grade = rng.integers(0, n_grades, n).astype(np.int8)
     ability, beta = rng.normal(1, 2, 5), float(rng.normal(1, 1))
     belief = np.empty(n_grades)
-    total = kernels.believe(0, n, assessor, grade, gold, ability, beta, belief)
+    total = believe(0, n, assessor, grade, gold, ability, beta, belief)
     x = ability[assessor] * np.exp(beta)
     logs = np.array(
         [

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank import Average, FamilyMean, Highest, MajorityVote, evaluate
-from crowdrank.consensus import kernels
+from crowdrank.consensus.gold_accuracy import count_gold_agreements
+from crowdrank.consensus.votes import count_votes
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
 
@@ -94,10 +95,10 @@ def test_counting_kernels_equal_numpy() -> None:
     item = np.repeat(np.arange(3), np.diff(offsets))
     votes = np.zeros((3, 3))
     np.add.at(votes, (item, grade), 1)
-    assert (kernels.count_votes(offsets, grade, 3) == votes).all()
+    assert (count_votes(offsets, grade, 3) == votes).all()
     answer = np.array([1, -1, 2], np.int8)
     agreed, asked = np.zeros(4), np.zeros(4)
-    kernels.count_agreements(offsets, assessor, grade, answer, agreed, asked)
+    count_gold_agreements(offsets, assessor, grade, answer, agreed, asked)
     known = answer[item] >= 0
     assert (asked == np.bincount(assessor[known], minlength=4)).all()
     assert (agreed == np.bincount(assessor[known & (grade == answer[item])], minlength=4)).all()

@@ -131,7 +131,7 @@ def test_other_versions_are_refused(
 # The command line, which writes a file after the first iteration of a fit.
 DRIVER = """
 from pathlib import Path
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 has_converged = Aggregator._has_converged
 def noted(model):
     Path("iterating").touch()

@@ -25,8 +25,8 @@ from crowdrank.assessors.trend import (
     measured_information,
     spread_of_information,
 )
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus._coerce import as_gold, as_judgments
-from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.information import information
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import InputError, NotFittedError
@@ -131,7 +131,7 @@ def _arrow(column: Any) -> pa.Array:
 
 def _states_of(model: Aggregator, table: Judgments) -> States | None:
     """The model's states with a row per assessor of the table; one it has not met answers as the crowd does."""
-    states = model.states(model.theta_)
+    states = model._states(model.theta_)
     if states is None:
         return None
     prior, likelihood = states

@@ -23,7 +23,7 @@ from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.read_options import ReadOptions
 
 if TYPE_CHECKING:
-    from crowdrank.consensus.base import Aggregator
+    from crowdrank.consensus._base import Aggregator
     from crowdrank.judgments.sharded import ShardedJudgments
     from crowdrank.judgments.table import Judgments
 
@@ -156,7 +156,7 @@ def _check_file_options(
 ) -> None:
     """Raise an error if options are invalid for files of judgments, or their consensus cannot be written."""
     from crowdrank._folders import check_output_folder
-    from crowdrank.consensus.base import MODEL
+    from crowdrank.consensus._base import MODEL
     from crowdrank.judgments.write import check_outputs
 
     if work_folder is not None:

@@ -20,7 +20,7 @@ from crowdrank.errors import parameter_prefix
 from crowdrank.judgments.read_options import FeatureReadOptions, GoldReadOptions, ReadOptions
 
 if TYPE_CHECKING:
-    from crowdrank.consensus.base import Aggregator
+    from crowdrank.consensus._base import Aggregator
     from crowdrank.engine.base import Engine
     from crowdrank.judgments.gold import Gold
     from crowdrank.judgments.table import Judgments

@@ -18,7 +18,7 @@ from crowdrank.judgments.read_options import FeatureReadOptions, Format
 from crowdrank.rankers import RANKERS, get_ranker
 
 if TYPE_CHECKING:
-    from crowdrank.consensus.base import Aggregator
+    from crowdrank.consensus._base import Aggregator
     from crowdrank.judgments.read import Features
     from crowdrank.rankers.base import Ranker
     from crowdrank.rankers.instances import Instances
@@ -171,7 +171,7 @@ def _fit(model: Ranker, instances: Instances, held_out: Instances | None, comput
 
 
 def _load_consensus(model_folder: Path) -> Aggregator:
-    from crowdrank.consensus.base import Aggregator
+    from crowdrank.consensus._base import Aggregator
 
     return Aggregator.load(model_folder)
 

@@ -19,8 +19,8 @@ from crowdrank.collection import kernels
 from crowdrank.collection.pool import ANYONE, Pool, as_pool, find_pairs
 from crowdrank.collection.request_ledger import OutstandingRequests
 from crowdrank.collection.requests import Budget, Requests
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus._coerce import as_judgments
-from crowdrank.consensus.base import Aggregator
 from crowdrank.constraints import Constraints, Number
 from crowdrank.errors import DataWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import ids

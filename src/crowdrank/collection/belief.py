@@ -19,7 +19,7 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.collection import kernels
 from crowdrank.collection.base import State
 from crowdrank.collection.pool import Roster, find_pairs
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.information import entropy
 from crowdrank.consensus.latent import N_NODES, NODES, gold_curves
 from crowdrank.errors import UsageError
@@ -52,12 +52,12 @@ def tells(model: Aggregator) -> bool:
     >>> tells(crowdrank.DawidSkene().fit(votes)), tells(crowdrank.MajorityVote().fit(votes))
     (True, False)
     """
-    states = model.states(model.theta_)
+    states = model._states(model.theta_)
     return states is not None and (_on_line(model) or states[1].shape[2] == len(model.consensus_.scale))
 
 
 def _on_line(model: Aggregator) -> bool:
-    states = model.states(model.theta_)
+    states = model._states(model.theta_)
     return bool(model.on_a_line) and states is not None and states[1].shape[2] >= N_NODES
 
 
@@ -85,7 +85,7 @@ class Belief:
     @classmethod
     def of(cls, state: State, model: Aggregator) -> Belief:
         """What `model` knows; it has to be one of how assessors answer."""
-        states = model.states(model.theta_)
+        states = model._states(model.theta_)
         if states is None or not tells(model):
             name = type(model).__name__
             raise UsageError(f"{name} does not say how assessors answer; use one of {', '.join(TELLING)}.")

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank.collection.pool import item_ids
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from crowdrank._text import counted
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.result import Consensus
 from crowdrank.consensus.votes import MajorityVote
 from crowdrank.judgments.table import Judgments

@@ -12,7 +12,7 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection import kernels
 from crowdrank.collection.base import Policy, RankedRequests, State, in_turn
 from crowdrank.collection.belief import Belief
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.constraints import Constraints, Number
 from crowdrank.judgments import ids
 

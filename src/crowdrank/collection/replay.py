@@ -14,7 +14,7 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection.base import Policy
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.requests import Budget, Requests
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.gda import GDA
 from crowdrank.errors import ConvergenceWarning, DataWarning, UsageError
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
@@ -150,7 +150,7 @@ def refitted(model: Make, known: Judgments, before: Aggregator | None) -> Aggreg
     if before is not None and before.judgments_ is known:
         return before
     fresh = model()
-    if before is None or before.prepared(before.judgments_).scales != fresh.prepared(known).scales:
+    if before is None or before._prepare(before.judgments_).scales != fresh._prepare(known).scales:
         return fresh.fit(known)
     if "n_iter" in fresh.get_params():
         fresh.set_params(n_iter=min(int(fresh.n_iter), ROUNDS))

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection import kernels
 from crowdrank.collection.base import Policy, RankedRequests, State, in_turn
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus._coerce import as_judgments
-from crowdrank.consensus.base import Aggregator
 from crowdrank.constraints import Constraints, Number
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments

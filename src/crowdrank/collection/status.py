@@ -11,7 +11,7 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.collection.base import State
 from crowdrank.collection.belief import TELLING, Belief, tells
 from crowdrank.collection.pool import Pool
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from crowdrank._base import load_class, unknown_name
 
 if TYPE_CHECKING:
-    from crowdrank.consensus.base import Aggregator
+    from crowdrank.consensus._base import Aggregator
 
 METHODS = {
     "majority": "votes.MajorityVote",

@@ -33,7 +33,7 @@ from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
-    from crowdrank.consensus.base import Aggregator
+    from crowdrank.consensus._base import Aggregator
 
 
 def conclude(
@@ -127,7 +127,7 @@ def assessor_table(
     agreements: Agreements | None,
 ) -> pa.Table:
     """Return one row per assessor: number of judgments, parameters, informativeness, accuracy on expert grades."""
-    states = model.states(theta)
+    states = model._states(theta)
     columns: dict[str, Any] = {
         "assessor": judgments.assessors,
         **_family_names(judgments),

@@ -22,8 +22,8 @@ from crowdrank._saved import Fields, require
 from crowdrank._text import counted
 from crowdrank._typing import Arrays
 from crowdrank.consensus import METHODS, get_aggregator, model_files, scoring
+from crowdrank.consensus._base import Aggregator, Table
 from crowdrank.consensus._coerce import as_judgments
-from crowdrank.consensus.base import Aggregator, Table
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.consensus.on_disk import ASSESSORS, CONSENSUS, DOCUMENTS, StoredConsensus, output_of, write_about
 from crowdrank.consensus.result import Consensus
@@ -359,7 +359,7 @@ class Auto(Aggregator):
     @property
     def assessing(self) -> Aggregator:
         """The winner by whom assessors are told: that for the ranking, unless only the one for grades knows them."""
-        knows = self.ranking_.states(self.ranking_.theta_) is not None
+        knows = self.ranking_._states(self.ranking_.theta_) is not None
         return self.ranking_ if knows else self.grades_
 
     @property
@@ -372,9 +372,9 @@ class Auto(Aggregator):
         self._require_fitted()
         return self.assessing.grade_curves(assessor)
 
-    def prepared(self, table: Table) -> Table:
+    def _prepare(self, table: Table) -> Table:
         """As the winner does."""
-        return self.assessing.prepared(table)
+        return self.assessing._prepare(table)
 
     def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
         """As the winner of `init` does."""
@@ -399,9 +399,9 @@ class Auto(Aggregator):
         """As the winner does."""
         return self.assessing._finish(shard, local, theta)
 
-    def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """As the winner's."""
-        return self.assessing.states(theta)
+        return self.assessing._states(theta)
 
     # Results and storage.
 

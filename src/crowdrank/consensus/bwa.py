@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, gammaln, ndtr, ndtri, polygamma
 
+from crowdrank._numba import njit
 from crowdrank._saved import LARGEST, POSITIVE
 from crowdrank._typing import Arrays
-from crowdrank.consensus import kernels
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.latent import NODES, PRIOR
 from crowdrank.consensus.result import modal_grades
 from crowdrank.constraints import Constraints, Flag
@@ -90,7 +90,7 @@ class BWA(Aggregator):
         worth = in_steps(shard.values)
         mean, variance = np.empty(shard.n_items), np.empty(shard.n_items)
         first, second = np.zeros(shard.n_assessors), np.zeros(shard.n_assessors)
-        kernels.weigh_grades(
+        weigh_grades(
             shard.offsets,
             shard.assessor,
             shard.grade,
@@ -177,7 +177,7 @@ class BWA(Aggregator):
         """Its line is that of the grades."""
         return True
 
-    def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Points of the line of relevance."""
         places = theta["middle"] + np.sqrt(theta["spread"]) * NODES
         sd = np.sqrt(theta["rate"] / theta["shape"])
@@ -280,3 +280,40 @@ def cell_shares(mean: NDArray[np.float64], sd: NDArray[np.float64], worth: NDArr
     below = ndtr((cuts - mean[..., None]) / sd[..., None])
     shares: NDArray[np.float64] = np.diff(below, axis=-1, prepend=0.0, append=1.0)
     return shares
+
+
+@njit(cache=True, nogil=True)
+def weigh_grades(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    gold: NDArray[np.int8],
+    worth: NDArray[np.float64],
+    middle: float,
+    pull: float,
+    precision: NDArray[np.float64],
+    bias: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    variance: NDArray[np.float64],
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+) -> None:
+    """Each item's normal posterior from grades weighted by precision, and what is left over per assessor.
+
+    The prior of an item is normal with mean `middle` and precision `pull`; an expert grade is certain.
+    """
+    # worth (n_grades,); precision, bias (n_assessors,); mean, variance (n_items,) are written; to first and second
+    # (n_assessors,) the expected deviation of the grade from the item's mean and its square are added
+    for item in range(len(offsets) - 1):
+        start, stop = offsets[item], offsets[item + 1]
+        weight, total = pull, pull * middle
+        for j in range(start, stop):
+            weight += precision[assessor[j]]
+            total += precision[assessor[j]] * (worth[grade[j]] - bias[assessor[j]])
+        mean[item], variance[item] = total / weight, 1.0 / weight
+        if gold[item] >= 0:
+            mean[item], variance[item] = worth[gold[item]], 0.0
+        for j in range(start, stop):
+            off = worth[grade[j]] - mean[item]
+            first[assessor[j]] += off
+            second[assessor[j]] += off * off + variance[item]

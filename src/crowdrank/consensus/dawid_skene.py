@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._numba import njit
 from crowdrank._saved import LARGEST, PROBABILITY
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.result import discrete_rows
+from crowdrank.consensus.votes import count_votes
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.local import map_in_order
 from crowdrank.engine.shards import Shard
@@ -59,7 +61,7 @@ def learn_pseudo_counts(
     pseudo = np.clip(before, 1e-3, 1e3)
     for _ in range(20):
         seen, asked = _dirichlet_sums(counts, pseudo, n_jobs)
-        pseudo, change = kernels.dirichlet_step(pseudo, seen, asked, 1e-3, 1e3)
+        pseudo, change = dirichlet_step(pseudo, seen, asked, 1e-3, 1e3)
         if change < 1e-3:
             break
     return pseudo
@@ -71,12 +73,12 @@ def _dirichlet_sums(
     """Minka's two sums over the assessors, who may be very many: most of the work between two passes."""
     n_parts = -(-len(counts) // ASSESSORS_AT_ONCE)
     if n_parts == 1:  # small fits make thousands of these calls
-        seen, asked = kernels.dirichlet_sums(counts, pseudo)
+        seen, asked = dirichlet_sums(counts, pseudo)
         return seen, asked
 
     def one(part: int) -> Arrays:
         some = counts[part * ASSESSORS_AT_ONCE : (part + 1) * ASSESSORS_AT_ONCE]
-        return dict(zip(("seen", "asked"), kernels.dirichlet_sums(some, pseudo), strict=True))
+        return dict(zip(("seen", "asked"), dirichlet_sums(some, pseudo), strict=True))
 
     total = tree_sum(map_in_order(one, range(n_parts), min(n_jobs, n_parts)), n_parts)
     return total["seen"], total["asked"]
@@ -132,7 +134,7 @@ class DawidSkene(Aggregator):
 
     def _start(self, shard: Shard) -> Arrays:
         """The shares of the votes; an expert grade is certain."""
-        votes = kernels.count_votes(shard.offsets, shard.grade, shard.n_grades)
+        votes = count_votes(shard.offsets, shard.grade, shard.n_grades)
         posterior = votes / votes.sum(axis=1, keepdims=True)
         known = shard.gold >= 0
         posterior[known] = np.eye(shard.n_grades)[shard.gold[known]]
@@ -183,7 +185,7 @@ class DawidSkene(Aggregator):
 
     def _likelihood(self, counts: NDArray[np.float64], pseudo: NDArray[np.float64]) -> NDArray[np.float64]:
         """P(assessor says g | true grade c) as [assessor, g, c]; every column over g sums to 1."""
-        likelihood: NDArray[np.float64] = kernels.confusions(counts, pseudo, FLOOR)
+        likelihood: NDArray[np.float64] = confusions(counts, pseudo, FLOOR)
         return likelihood
 
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
@@ -199,7 +201,7 @@ class DawidSkene(Aggregator):
         """The expected grade and its spread under the posterior."""
         return discrete_rows(local["posterior"], shard.values, self.interval)
 
-    def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """True grades."""
         return theta["shares"] / theta["shares"].sum(), theta["likelihood"]
 
@@ -290,3 +292,90 @@ def _right_and_wrong(pseudo: NDArray[np.float64]) -> NDArray[np.float64]:
     """The pseudo-counts of being right and of being wrong that a matrix holds."""
     right = np.trace(pseudo)
     return np.array([right, pseudo.sum() - right])
+
+
+@njit(cache=True, nogil=True)
+def confusions(counts: NDArray[np.float64], pseudo: NDArray[np.float64], floor: float) -> NDArray[np.float64]:
+    """P(assessor says g | true grade c) from counts and pseudo-counts; without these, as crowd-kit has it.
+
+    That is: no count below `floor`, and only the answers that the assessor ever gave share the probability.
+    """
+    # counts (n_assessors, n_grades, n_grades) as [a, g, c], pseudo (n_grades, n_grades) -> as counts
+    n_assessors, n_grades, _ = counts.shape
+    plain = not pseudo.any()
+    out = np.empty_like(counts)
+    for a in range(n_assessors):
+        for g in range(n_grades):
+            used = False
+            for c in range(n_grades):
+                used |= counts[a, g, c] > 0.0
+            for c in range(n_grades):
+                least = floor if plain and used else 0.0
+                out[a, g, c] = max(counts[a, g, c] + pseudo[g, c], least)
+        for c in range(n_grades):
+            total = 0.0
+            for g in range(n_grades):
+                total += out[a, g, c]
+            for g in range(n_grades):
+                out[a, g, c] /= total
+    return out
+
+
+@njit(cache=True, nogil=True)
+def digamma(x: float) -> float:
+    """The derivative of log gamma for x > 0, to 1e-12: up to 8 eight steps of its recurrence, then a series.
+
+    The steps are the sum of 1 / (x + i), i = 0..7, which is one fraction: the divisions would take most of the time.
+    """
+    below = 0.0
+    if x < 8.0:
+        # x (x + 7), (x + 1) (x + 6), ... differ by constants, and 1 / x + 1 / (x + 7) = (2 x + 7) / (x (x + 7)).
+        a = x * (x + 7.0)
+        b, c, d = a + 6.0, a + 10.0, a + 12.0
+        below = (2.0 * x + 7.0) * ((a + b) * c * d + a * b * (c + d)) / (a * b * c * d)
+        x += 8.0
+    r = 1.0 / (x * x)
+    series = r * (1 / 12 - r * (1 / 120 - r * (1 / 252 - r * (1 / 240 - r * (1 / 132 - r * 691 / 32760)))))
+    return float(np.log(x) - 0.5 / x - series - below)
+
+
+@njit(cache=True, nogil=True)
+def dirichlet_sums(
+    counts: NDArray[np.float64], pseudo: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The two sums of Minka's fixed point: over assessors, of digamma(count + pseudo) - digamma(pseudo)."""
+    # counts (n_assessors, n_answers, n_true), pseudo (n_answers, n_true) -> (n_answers, n_true), (n_true,)
+    n_assessors, n_answers, n_true = counts.shape
+    seen, asked, total = np.zeros((n_answers, n_true)), np.zeros(n_true), np.empty(n_true)
+    strength, floor, floors = np.zeros(n_true), np.empty((n_answers, n_true)), np.empty(n_true)
+    for c in range(n_true):
+        for g in range(n_answers):
+            strength[c] += pseudo[g, c]
+            floor[g, c] = digamma(pseudo[g, c])
+        floors[c] = digamma(strength[c])
+    for a in range(n_assessors):
+        total[:] = 0.0
+        for g in range(n_answers):
+            for c in range(n_true):
+                count = counts[a, g, c]
+                total[c] += count
+                if count > 0.0:
+                    seen[g, c] += digamma(count + pseudo[g, c]) - floor[g, c]
+        for c in range(n_true):
+            asked[c] += digamma(total[c] + strength[c]) - floors[c]
+    return seen, asked
+
+
+@njit(cache=True, nogil=True)
+def dirichlet_step(
+    pseudo: NDArray[np.float64], seen: NDArray[np.float64], asked: NDArray[np.float64], lowest: float, highest: float
+) -> tuple[NDArray[np.float64], float]:
+    """Return the next pseudo-counts of Minka's fixed point and their largest relative change."""
+    # pseudo, seen (n_answers, n_true), asked (n_true,) -> as pseudo, float
+    n_answers, n_true = pseudo.shape
+    after, change = np.empty((n_answers, n_true)), 0.0
+    for g in range(n_answers):
+        for c in range(n_true):
+            after[g, c] = min(max(pseudo[g, c] * seen[g, c] / asked[c], lowest), highest)
+            change = max(change, abs(after[g, c] / pseudo[g, c] - 1.0))
+    return after, change

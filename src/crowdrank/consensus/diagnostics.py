@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank._numba import njit
 from crowdrank._text import counted
-from crowdrank.consensus import kernels
 from crowdrank.errors import DataWarning, shown
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
@@ -109,7 +109,7 @@ def groups_of(judgments: Judgments, gold: NDArray[np.int8] | None) -> NDArray[np
     Assessors are in one group if a chain of common documents connects them.
     """
     known = np.full(judgments.n_items, -1, np.int8) if gold is None else gold
-    groups: NDArray[np.int64] = kernels.connect(judgments.offsets, judgments.assessor, known, judgments.n_assessors)
+    groups: NDArray[np.int64] = connect(judgments.offsets, judgments.assessor, known, judgments.n_assessors)
     return groups
 
 
@@ -122,7 +122,7 @@ def groups_of_both(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[
     # Every member counts as having one document in common with the lowest member of its group.
     n = len(one)
     pairs = np.concatenate([np.stack([np.arange(n), group], axis=1) for group in (one, other)]).astype(np.int32)
-    both: NDArray[np.int64] = kernels.connect(
+    both: NDArray[np.int64] = connect(
         np.arange(0, 2 * len(pairs) + 1, 2), pairs.ravel(), np.full(len(pairs), -1, np.int8), n
     )
     return both[:-1]
@@ -160,3 +160,26 @@ def is_negative(sums: NDArray[np.float64]) -> bool:
     """
     n, x, y, products = sums
     return bool(n > 1 and products - x * y / n < -1e-9 * n)
+
+
+@njit(cache=True, nogil=True)
+def connect(
+    offsets: NDArray[np.int64], assessor: NDArray[np.int32], gold: NDArray[np.int8], n_assessors: int
+) -> NDArray[np.int64]:
+    """The group of each assessor, by its lowest member, where a common item joins two; all expert grades are one's."""
+    # gold (n_items,), -1 where there is none -> (n_assessors + 1,), the last being the expert
+    parent = np.arange(n_assessors + 1)
+    for item in range(len(offsets) - 1):
+        first = n_assessors if gold[item] >= 0 else assessor[offsets[item]]
+        for j in range(offsets[item], offsets[item + 1]):
+            a, b = first, assessor[j]
+            while parent[a] != a:
+                parent[a] = parent[parent[a]]
+                a = parent[a]
+            while parent[b] != b:
+                parent[b] = parent[parent[b]]
+                b = parent[b]
+            parent[max(a, b)] = min(a, b)
+    for a in range(n_assessors + 1):
+        parent[a] = parent[parent[a]]
+    return parent

@@ -18,6 +18,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
+from crowdrank._numba import njit
 from crowdrank.judgments.table import Judgments
 
 MOST = 2_000
@@ -107,3 +108,20 @@ def _reliability(known: NDArray[np.float64], a: int, nearest: NDArray[np.int64])
 def _usual(likeness: NDArray[np.float64]) -> float:
     """What is usual among those of other families, who may be the fewer: the lower quartile."""
     return float(np.quantile(likeness, 0.25)) if len(likeness) else np.nan
+
+
+@njit(cache=True, nogil=True)
+def family_weights(
+    offsets: NDArray[np.int64], assessor: NDArray[np.int32], family: NDArray[np.int32], correlation: float
+) -> NDArray[np.float64]:
+    """What each judgment counts: n judgments of one family on an item count as n / (1 + (n - 1) correlation)."""
+    # family (n_assessors,) -> (n,)
+    weight, members = np.empty(len(assessor)), np.zeros(family.max() + 1)
+    for item in range(len(offsets) - 1):
+        for j in range(offsets[item], offsets[item + 1]):
+            members[family[assessor[j]]] += 1.0
+        for j in range(offsets[item], offsets[item + 1]):
+            weight[j] = 1.0 / (1.0 + (members[family[assessor[j]]] - 1.0) * correlation)
+        for j in range(offsets[item], offsets[item + 1]):
+            members[family[assessor[j]]] = 0.0
+    return weight

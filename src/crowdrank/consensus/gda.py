@@ -13,10 +13,10 @@ from crowdrank._saved import LARGEST, PROBABILITY, require_range
 from crowdrank._typing import Arrays
 from crowdrank.consensus import curves as curves_of
 from crowdrank.consensus import kernels
-from crowdrank.consensus.base import Aggregator, Table
+from crowdrank.consensus._base import Aggregator, Table
 from crowdrank.consensus.curves import answer_curves, careful_curves
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
-from crowdrank.consensus.families import find_families
+from crowdrank.consensus.families import family_weights, find_families
 from crowdrank.consensus.latent import (
     DIFFICULTIES,
     N_NODES,
@@ -134,13 +134,13 @@ class GDA(Aggregator):
         if self.families == "auto":
             # On disk they are looked for in a sample of whole queries.
             seen = table.sample() if isinstance(table, ShardedJudgments) else table
-            found = find_families(self.prepared(seen.with_families(None, None)))
+            found = find_families(self._prepare(seen.with_families(None, None)))
             table = _in_families(table, seen.assessors, found)
         return super()._fit(table, *rest)
 
-    def prepared(self, table: Table) -> Table:
+    def _prepare(self, table: Table) -> Table:
         """The families as told, found or none; as an answer of its own, 'cannot judge' comes after the grades."""
-        prepared = super().prepared(table)
+        prepared = super()._prepare(table)
         if self.families == "none":
             prepared = prepared.with_families(None, None)
         if self.families == "auto" and prepared.families is None and hasattr(self, "judgments_"):
@@ -168,10 +168,10 @@ class GDA(Aggregator):
     ) -> NDArray[np.float64] | None:
         if self.family_correlation == 0 or int(family.max(initial=0)) + 1 == len(family):
             return None  # everybody is alone
-        counted: NDArray[np.float64] = kernels.voices(offsets, assessor, family, self.family_correlation)
+        counted: NDArray[np.float64] = family_weights(offsets, assessor, family, self.family_correlation)
         return counted
 
-    def weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
+    def _judgment_weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
         """The voice of each judgment, where families share one."""
         return self._voices(prepared.offsets, prepared.assessor, prepared.family_of)
 
@@ -368,7 +368,7 @@ class GDA(Aggregator):
             posterior[:, 0] += local["posterior"][:, -1]
         return posterior
 
-    def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Points of the latent line (for documents of middling difficulty), and the state of what cannot be judged."""
         if not self.difficulty:
             return theta["shares"], theta["likelihood"]
@@ -378,7 +378,7 @@ class GDA(Aggregator):
         share = theta["shares"][-1]
         return np.append(PRIOR * (1 - share), share), np.concatenate([plain, theta["likelihood"][:, :, -1:]], axis=2)
 
-    def all_states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _all_states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Points of the latent line for every difficulty."""
         return theta["shares"], theta["likelihood"]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crowdrank._saved import LARGEST, POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays
 from crowdrank.consensus import pairwise_kernels
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.curves import careful_curves
 from crowdrank.consensus.information import pair_information
 from crowdrank.consensus.latent import NODES, PRIOR, softmax, use_of_answers
@@ -268,7 +268,7 @@ class GDAPairwise(Aggregator):
         rows |= {"grade": grade, "p": shares}
         return {**rows, "difficulty": np.exp(local["hardness"])} if self.difficulty else rows
 
-    def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Points of the latent line, for documents of middling difficulty."""
         return PRIOR, answer_curves(on_the_line(theta))
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank.consensus import kernels
+from crowdrank._numba import njit
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
@@ -22,7 +22,7 @@ class Agreements(NamedTuple):
 def count_agreements(judgments: Judgments, gold: NDArray[np.int8]) -> Agreements:
     """Return how often each assessor agrees with the expert grades (codes per item, -1 without one)."""
     counts = Agreements(np.zeros(judgments.n_assessors), np.zeros(judgments.n_assessors))
-    kernels.count_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold, *counts)
+    count_gold_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold, *counts)
     return counts
 
 
@@ -35,3 +35,23 @@ def gold_accuracy(judgments: Judgments | ShardedJudgments, counts: Agreements) -
     agreed, asked = counts.agreed * on_main, counts.asked * on_main
     share = np.divide(agreed, asked, out=np.full(len(asked), np.nan), where=asked > 0)
     return {"gold_judgments": asked.astype(np.int64), "gold_accuracy": share}
+
+
+@njit(cache=True, nogil=True)
+def count_gold_agreements(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    answer: NDArray[np.int8],
+    agreed: NDArray[np.float64],
+    asked: NDArray[np.float64],
+) -> None:
+    """Add, per assessor, how many items with an answer (>= 0) were judged, and how many as the answer says."""
+    # answer (n_items,); agreed, asked (n_assessors,)
+    for item in range(len(offsets) - 1):
+        if answer[item] < 0:
+            continue
+        for j in range(offsets[item], offsets[item + 1]):
+            asked[assessor[j]] += 1.0
+            if grade[j] == answer[item]:
+                agreed[assessor[j]] += 1.0

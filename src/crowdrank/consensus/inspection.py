@@ -14,7 +14,7 @@ from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
 
 if TYPE_CHECKING:
-    from crowdrank.consensus.base import Aggregator
+    from crowdrank.consensus._base import Aggregator
 
 
 def posterior_table(model: Aggregator, judgments: Any = None) -> pa.Table:
@@ -38,7 +38,7 @@ def grade_curves(model: Aggregator, assessor: Any = None) -> pa.Table:
         InputError: there is no such assessor.
 
     """
-    states = model.states(model.theta_)
+    states = model._states(model.theta_)
     if states is None:
         raise UsageError(f"{type(model).__name__} has no grade curves: it has no model of answers", kind="no-curves")
     names, scale = model.consensus_.assessor_table["assessor"].combine_chunks(), model.consensus_.scale

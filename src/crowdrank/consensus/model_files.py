@@ -22,7 +22,7 @@ from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
-    from crowdrank.consensus.base import Aggregator
+    from crowdrank.consensus._base import Aggregator
 
 EXAMPLE_ASSESSORS = 509
 """Number of assessors of the example that saved parameters are compared with; no other axis is as long."""
@@ -55,7 +55,7 @@ def _read_gold(path: Path) -> Gold:
 
 def read_results(model: Aggregator, folder: Path) -> None:
     """Read the parameters and the consensus of a saved model, and check them against its judgments."""
-    prepared = model.prepared(model.judgments_)
+    prepared = model._prepare(model.judgments_)
     model.theta_, (theta, statistics) = read_arrays(folder / "theta.parquet"), example(model, prepared.scales)
     model._check_theta(model.theta_, theta, prepared.n_assessors)
     documents, assessors = (read_parquet(folder / name) for name in ("documents.parquet", "assessors.parquet"))
@@ -63,7 +63,7 @@ def read_results(model: Aggregator, folder: Path) -> None:
     model.consensus_ = Consensus(method, documents, assessors, prepared.main_scale, labels, prepared.backend)
     check_consensus(model.consensus_, prepared)
     columns = {*model._assessor_columns(theta, statistics)}
-    columns |= set() if model.states(theta) is None else {"informativeness"}
+    columns |= set() if model._states(theta) is None else {"informativeness"}
     missing = columns - set(assessors.column_names)
     require(not missing, f"assessors.parquet has no column {min(missing, default='')}")
 

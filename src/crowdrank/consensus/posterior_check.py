@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank.consensus import kernels
-from crowdrank.consensus.base import Aggregator
+from crowdrank._numba import njit
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.latent import expect_voices
 from crowdrank.engine.shards import split
 from crowdrank.errors import InputError, UsageError
@@ -54,19 +54,19 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
     >>> found.log_score > found.chance_log_score
     True
     """
-    if model.states(model.theta_) is None:
+    if model._states(model.theta_) is None:
         raise UsageError(f"{type(model).__name__} says nothing of single answers, so nothing can be checked.")
-    prepared = model.prepared(judgments)
+    prepared = model._prepare(judgments)
     theta = model._adopt(model, judgments)
-    states = None if theta is None else model.all_states(theta)
+    states = None if theta is None else model._all_states(theta)
     if states is None:
         raise InputError("the grades are not those that the model was fitted to")
     shares_of_states, table = states
-    weight = model.weights(prepared)
+    weight = model._judgment_weights(prepared)
     weight = np.ones(len(prepared)) if weight is None else weight
     posterior = _posterior(prepared, weight, shares_of_states, table)
     item = np.repeat(np.arange(prepared.n_items), np.diff(prepared.offsets))
-    predicted = kernels.predict_left_out(posterior, item, prepared.assessor, prepared.grade, weight, table)
+    predicted = predict_left_out(posterior, item, prepared.assessor, prepared.grade, weight, table)
     own = predicted[np.arange(len(prepared)), prepared.grade]
     shares = np.bincount(prepared.grade, minlength=table.shape[1]) / len(prepared)
     agreement = _agreement(prepared, posterior, weight, table, np.random.default_rng(random_state))
@@ -94,9 +94,7 @@ def _agreement(
 ) -> pa.Table:
     """How often two judgments on one document agree: expected from the rest of its judgments, and observed."""
     one, other, item = _pairs(judgments, rng)
-    expected = kernels.expect_agreement(
-        posterior, item, judgments.assessor, judgments.grade, one, other, weight, likelihood
-    )
+    expected = expect_agreement(posterior, item, judgments.assessor, judgments.grade, one, other, weight, likelihood)
     observed = judgments.grade[one] == judgments.grade[other]
     family = judgments.family_of[judgments.assessor]
     same = family[one] == family[other]
@@ -178,3 +176,57 @@ def _sentences(log_score: float, chance: float, agreement: pa.Table, assessors: 
         f"{SURPRISING:g} standard errors."
     )
     return told
+
+
+@njit(cache=True, nogil=True)
+def predict_left_out(
+    posterior: NDArray[np.float64],
+    item: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    weight: NDArray[np.float64],
+    likelihood: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """P(each answer) of every judgment from the other judgments on its item: its own factor is divided out."""
+    # posterior (n_items, n_states); item, assessor, grade, weight (n,); likelihood (n_assessors, n_answers, n_states)
+    _, n_answers, n_states = likelihood.shape
+    out = np.zeros((len(item), n_answers))
+    for j in range(len(item)):
+        norm = 0.0
+        for s in range(n_states):
+            rest = posterior[item[j], s] / max(likelihood[assessor[j], grade[j], s], 1e-12) ** weight[j]
+            norm += rest
+            for g in range(n_answers):
+                out[j, g] += rest * likelihood[assessor[j], g, s]
+        for g in range(n_answers):
+            out[j, g] /= norm
+    return out
+
+
+@njit(cache=True, nogil=True)
+def expect_agreement(
+    posterior: NDArray[np.float64],
+    item: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    one: NDArray[np.int64],
+    other: NDArray[np.int64],
+    weight: NDArray[np.float64],
+    likelihood: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """The probability that two judgments on an item agree, from the other judgments on it."""
+    # item, one, other (n_pairs,): judgments `one` and `other` are on `item`
+    _, n_answers, n_states = likelihood.shape
+    out = np.zeros(len(one))
+    for pair in range(len(one)):
+        a, b = assessor[one[pair]], assessor[other[pair]]
+        g, h = grade[one[pair]], grade[other[pair]]
+        norm, agree = 0.0, 0.0
+        for s in range(n_states):
+            rest = posterior[item[pair], s] / max(likelihood[a, g, s], 1e-12) ** weight[one[pair]]
+            rest /= max(likelihood[b, h, s], 1e-12) ** weight[other[pair]]
+            norm += rest
+            for answer in range(n_answers):
+                agree += rest * likelihood[a, answer, s] * likelihood[b, answer, s]
+        out[pair] = agree / norm
+    return out

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._numba import njit
 from crowdrank._saved import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays
-from crowdrank.consensus import kernels
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.curves import careful_curves
+from crowdrank.consensus.kernels import SMALL
 from crowdrank.consensus.latent import (
     DIFFICULTIES,
     NODES,
@@ -199,11 +200,11 @@ class Rasch(Aggregator):
         over_all: NDArray[np.float64] = self._split(local).sum(axis=1)
         return over_all
 
-    def states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Points of the latent line, for documents of middling difficulty."""
         return PRIOR, threshold_curves(theta["thresholds"], theta["scale"][0], np.ones(1))
 
-    def all_states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _all_states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Points of the latent line for every difficulty."""
         return theta["shares"], theta["likelihood"]
 
@@ -261,7 +262,7 @@ def threshold_curves(
     # thresholds (n_assessors, n_answers - 1), difficulties (n_difficulties,)
     parts = score_parts(thresholds.shape[1] + 1, scale, difficulties)
     curves = np.empty((len(thresholds), *parts[0].shape))
-    kernels.fill_threshold_curves(thresholds, *parts, curves)
+    fill_threshold_curves(thresholds, *parts, curves)
     return curves
 
 
@@ -282,14 +283,14 @@ def threshold_step(
     precision = np.broadcast_to(precision, (len(counts), *precision.shape[1:]))
     parts = score_parts(counts.shape[1], scale, difficulties)
     slope, curvature = np.zeros(thresholds.shape), np.zeros((*thresholds.shape, thresholds.shape[1]))
-    kernels.threshold_derivatives(counts, thresholds, *parts, slope, curvature)
+    threshold_derivatives(counts, thresholds, *parts, slope, curvature)
     spread = np.asarray(np.linalg.inv(curvature + precision), np.float64)
     step = np.einsum("ahk,ak->ah", spread, slope - np.einsum("ah,ahk->ak", thresholds - mean, precision))
 
     def penalized(tried: NDArray[np.float64], of: NDArray[np.int64]) -> NDArray[np.float64]:
         off = tried - mean[of]
         penalty: NDArray[np.float64] = 0.5 * (np.einsum("ah,ahk->ak", off, precision[of]) * off).sum(axis=1)
-        gains: NDArray[np.float64] = kernels.threshold_gains(counts, tried, *parts, of)
+        gains: NDArray[np.float64] = threshold_gains(counts, tried, *parts, of)
         return gains - penalty
 
     left = np.arange(len(thresholds))
@@ -314,12 +315,12 @@ def scale_step(
     first = first_scale(n_answers)
 
     def penalized(tried: float) -> float:
-        gains = kernels.threshold_gains(counts, thresholds, *score_parts(n_answers, tried, difficulties), every)
+        gains = threshold_gains(counts, thresholds, *score_parts(n_answers, tried, difficulties), every)
         return float(gains.sum()) - scale_penalty(tried, n_answers)
 
     parts = score_parts(n_answers, scale, difficulties)
     places = np.concatenate([NODES / eps for eps in difficulties])
-    slopes, curvatures = kernels.scale_derivatives(counts, thresholds, *parts, places)
+    slopes, curvatures = scale_derivatives(counts, thresholds, *parts, places)
     slope = float(slopes.sum()) - (scale - first) / first**2
     step = slope / (float(curvatures.sum()) + first**-2)
     before = penalized(scale)
@@ -333,3 +334,151 @@ def scale_step(
 def scale_penalty(scale: float, n_grades: int) -> float:
     """The negative log prior of the scale, but for constants."""
     return 0.5 * (scale / first_scale(n_grades) - 1.0) ** 2
+
+
+@njit(cache=True, nogil=True)
+def threshold_shares(
+    thresholds: NDArray[np.float64],
+    rise: NDArray[np.float64],
+    growth: NDArray[np.float64],
+    ease: NDArray[np.float64],
+    state: int,
+    scores: NDArray[np.float64],
+    falls: NDArray[np.float64],
+    shares: NDArray[np.float64],
+) -> float:
+    """Write one assessor's probabilities of the answers in one state of the Rasch model; return their normalizer.
+
+    The score of answer g is rise[g, state] + scores[g], and exp(score) is growth[g, state] * falls[g]: `scores` and
+    `falls` are written in the first state of each difficulty, and serve all states of it. States are taken in order.
+    """
+    # thresholds (n_answers - 1,); rise, growth = exp(rise) (n_answers, n_states); ease (n_states,);
+    # scores, falls, shares (n_answers,)
+    n_answers = len(scores)
+    if state == 0 or ease[state] != ease[state - 1]:
+        scores[0] = highest = 0.0
+        for g in range(1, n_answers):
+            scores[g] = scores[g - 1] - ease[state] * thresholds[g - 1]
+            highest = max(highest, scores[g])
+        for g in range(n_answers):
+            scores[g] -= highest
+            falls[g] = np.exp(scores[g])
+    total = 0.0
+    for g in range(n_answers):
+        shares[g] = growth[g, state] * falls[g]
+        total += shares[g]
+    if total < SMALL:  # no answer is likely by both factors: their product may have been rounded to 0
+        highest = -np.inf
+        for g in range(n_answers):
+            highest = max(highest, rise[g, state] + scores[g])
+        total = 0.0
+        for g in range(n_answers):
+            shares[g] = np.exp(rise[g, state] + scores[g] - highest)
+            total += shares[g]
+        for g in range(n_answers):
+            shares[g] /= total
+        return float(highest + np.log(total))
+    for g in range(n_answers):
+        shares[g] /= total
+    return float(np.log(total))
+
+
+@njit(cache=True, nogil=True)
+def fill_threshold_curves(
+    thresholds: NDArray[np.float64],
+    rise: NDArray[np.float64],
+    growth: NDArray[np.float64],
+    ease: NDArray[np.float64],
+    curves: NDArray[np.float64],
+) -> None:
+    """Write P(answer | state) of every assessor of the Rasch model."""
+    # curves (n_assessors, n_answers, n_states)
+    n_answers, n_states = rise.shape
+    scores, falls, shares = np.empty(n_answers), np.empty(n_answers), np.empty(n_answers)
+    for a in range(len(thresholds)):
+        for s in range(n_states):
+            threshold_shares(thresholds[a], rise, growth, ease, s, scores, falls, shares)
+            for g in range(n_answers):
+                curves[a, g, s] = shares[g]
+
+
+@njit(cache=True, nogil=True)
+def threshold_gains(
+    counts: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+    rise: NDArray[np.float64],
+    growth: NDArray[np.float64],
+    ease: NDArray[np.float64],
+    chosen: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return the expected log likelihood of the answers of the chosen assessors."""
+    # counts (n_assessors, n_answers, n_states), thresholds (len(chosen), n_answers - 1) -> (len(chosen),)
+    n_answers, n_states = rise.shape
+    scores, falls, shares = np.empty(n_answers), np.empty(n_answers), np.empty(n_answers)
+    gains = np.zeros(len(chosen))
+    for i in range(len(chosen)):
+        for s in range(n_states):
+            log_total = threshold_shares(thresholds[i], rise, growth, ease, s, scores, falls, shares)
+            for g in range(n_answers):
+                gains[i] += counts[chosen[i], g, s] * (rise[g, s] + scores[g] - log_total)
+    return gains
+
+
+@njit(cache=True, nogil=True)
+def threshold_derivatives(
+    counts: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+    rise: NDArray[np.float64],
+    growth: NDArray[np.float64],
+    ease: NDArray[np.float64],
+    slope: NDArray[np.float64],
+    curvature: NDArray[np.float64],
+) -> None:
+    """Add gradient and negative Hessian of the expected log likelihood in each assessor's thresholds."""
+    # slope (n_assessors, n_answers - 1), curvature (n_assessors, n_answers - 1, n_answers - 1)
+    n_answers, n_states = rise.shape
+    scores, falls, shares = np.empty(n_answers), np.empty(n_answers), np.empty(n_answers)
+    higher = np.empty(n_answers)  # P(this answer or a higher one)
+    for a in range(len(thresholds)):
+        for s in range(n_states):
+            threshold_shares(thresholds[a], rise, growth, ease, s, scores, falls, shares)
+            total = 0.0
+            for g in range(n_answers):
+                total += counts[a, g, s]
+            weight, above, excess = total * ease[s] ** 2, 0.0, 0.0
+            for g in range(n_answers - 1, 0, -1):
+                above += shares[g]
+                higher[g] = above
+                excess += counts[a, g, s] - total * shares[g]
+                slope[a, g - 1] -= ease[s] * excess
+            for h in range(1, n_answers):
+                for k in range(1, n_answers):
+                    curvature[a, h - 1, k - 1] += weight * (higher[max(h, k)] - higher[h] * higher[k])
+
+
+@njit(cache=True, nogil=True)
+def scale_derivatives(
+    counts: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+    rise: NDArray[np.float64],
+    growth: NDArray[np.float64],
+    ease: NDArray[np.float64],
+    places: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return first and negative second derivative of each assessor's expected log likelihood in the scale."""
+    # places (n_states,) -> (n_assessors,), (n_assessors,)
+    n_answers, n_states = rise.shape
+    scores, falls, shares = np.empty(n_answers), np.empty(n_answers), np.empty(n_answers)
+    slope, curvature = np.zeros(len(thresholds)), np.zeros(len(thresholds))
+    for a in range(len(thresholds)):
+        for s in range(n_states):
+            threshold_shares(thresholds[a], rise, growth, ease, s, scores, falls, shares)
+            total, given, expected, square = 0.0, 0.0, 0.0, 0.0
+            for g in range(n_answers):
+                total += counts[a, g, s]
+                given += g * counts[a, g, s]
+                expected += g * shares[g]
+                square += g * g * shares[g]
+            slope[a] += (given - total * expected) * places[s]
+            curvature[a] += total * (square - expected**2) * places[s] ** 2
+    return slope, curvature

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from crowdrank._numba import njit
 from crowdrank._saved import PROBABILITY
 from crowdrank._typing import Arrays
-from crowdrank.consensus import kernels
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.gold_accuracy import count_gold_agreements
 from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.shards import Shard
 
@@ -54,14 +55,14 @@ class _Vote(Aggregator):
 
     def count(self, shard: Shard) -> NDArray[np.float64]:
         """The votes for each grade of each item: (n_items, n_grades)."""
-        votes: NDArray[np.float64] = kernels.count_votes(shard.offsets, shard.grade, shard.n_grades)
+        votes: NDArray[np.float64] = count_votes(shard.offsets, shard.grade, shard.n_grades)
         return votes
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """How the crowd as a whole votes, and who agrees with the outcome."""
         agreed, asked = np.zeros(shard.n_assessors), np.zeros(shard.n_assessors)
         voted = self.voted(local["votes"])
-        kernels.count_agreements(shard.offsets, shard.assessor, shard.grade, voted, agreed, asked)
+        count_gold_agreements(shard.offsets, shard.assessor, shard.grade, voted, agreed, asked)
         return local, {"votes": local["votes"].sum(axis=0), "agreed": agreed, "asked": asked}
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
@@ -147,7 +148,7 @@ class FamilyMean(Average):
 
     def count(self, shard: Shard) -> NDArray[np.float64]:
         """A judgment counts as one by the number of its family's on the item."""
-        votes: NDArray[np.float64] = kernels.count_family_votes(
+        votes: NDArray[np.float64] = count_family_votes(
             shard.offsets, shard.assessor, shard.grade, shard.family, shard.n_grades
         )
         return votes
@@ -170,3 +171,36 @@ class Highest(_Vote):
     def relevance(self, votes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The value of the highest grade."""
         return values[self.voted(votes)]
+
+
+@njit(cache=True, nogil=True)
+def count_votes(offsets: NDArray[np.int64], grade: NDArray[np.int8], n_grades: int) -> NDArray[np.float64]:
+    """How many judgments give each item each grade."""
+    # offsets (n_items + 1,), grade (n,) -> (n_items, n_grades)
+    votes = np.zeros((len(offsets) - 1, n_grades))
+    for item in range(len(offsets) - 1):
+        for j in range(offsets[item], offsets[item + 1]):
+            votes[item, grade[j]] += 1.0
+    return votes
+
+
+@njit(cache=True, nogil=True)
+def count_family_votes(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    family: NDArray[np.int32],
+    n_grades: int,
+) -> NDArray[np.float64]:
+    """As count_votes, but each family has one vote per item, shared among its judgments."""
+    # family (n_assessors,) -> (n_items, n_grades)
+    votes = np.zeros((len(offsets) - 1, n_grades))
+    voices = np.zeros(family.max() + 1)
+    for item in range(len(offsets) - 1):
+        for j in range(offsets[item], offsets[item + 1]):
+            voices[family[assessor[j]]] += 1.0
+        for j in range(offsets[item], offsets[item + 1]):
+            votes[item, grade[j]] += 1.0 / voices[family[assessor[j]]]
+        for j in range(offsets[item], offsets[item + 1]):
+            voices[family[assessor[j]]] = 0.0
+    return votes

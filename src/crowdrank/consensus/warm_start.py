@@ -12,7 +12,7 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
-    from crowdrank.consensus.base import Aggregator
+    from crowdrank.consensus._base import Aggregator
 
 
 def aligned_parameters(model: Aggregator, init: Aggregator, table: Judgments) -> Arrays | None:
@@ -27,8 +27,8 @@ def aligned_parameters(model: Aggregator, init: Aggregator, table: Judgments) ->
     """
     require_same_class(model, init)
     init._require_fitted()
-    prepared = model.prepared(table)
-    if init.prepared(init.judgments_).scales != prepared.scales:
+    prepared = model._prepare(table)
+    if init._prepare(init.judgments_).scales != prepared.scales:
         return None
     known = ids.match(init.consensus_.assessor_table["assessor"].combine_chunks(), prepared.assessors)
     theta = dict(init.theta_)

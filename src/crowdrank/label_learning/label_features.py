@@ -16,8 +16,8 @@ from crowdrank._base import require_number, require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.assessors.honeypots import honeypot_accuracy
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus._coerce import as_gold, as_judgments
-from crowdrank.consensus.base import Aggregator
 from crowdrank.consensus.dawid_skene import DawidSkene
 from crowdrank.consensus.gda import GDA
 from crowdrank.consensus.glad import GLAD

@@ -14,7 +14,7 @@ import numpy as np
 from crowdrank._progress import Report
 from crowdrank._typing import Floats, Integers
 from crowdrank.consensus import get_aggregator
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
 from crowdrank.errors import CrowdrankError, DataWarning

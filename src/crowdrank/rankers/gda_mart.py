@@ -201,7 +201,7 @@ class JudgmentObjective:
     ) -> None:
         self.lists, self.truncation, self.most, self.least = lists, truncation, most_pairs, float(min_curvature)
         self.code, self.value, self.inverse, self.discount = measured(lists, lists.gain(gains), measure, truncation)
-        table = model.prepared(model.judgments_)
+        table = model._prepare(model.judgments_)
         sizes = np.diff(table.offsets)[items]
         self.judged = np.append(0, np.cumsum(sizes))
         chosen = np.repeat(table.offsets[items] - self.judged[:-1], sizes) + np.arange(self.judged[-1])
@@ -254,7 +254,7 @@ class JudgmentObjective:
 def judged_items(model: GDAPairwise, query: pa.Array, document: pa.Array) -> Integers:
     """For each pair of ids the number of its item in the model's consensus, or -1."""
     model._require_fitted()
-    return model.prepared(model.judgments_).positions(query, document)
+    return model._prepare(model.judgments_).positions(query, document)
 
 
 def _ids(X: Any, query: Any, document: Any) -> tuple[pa.Array, pa.Array]:

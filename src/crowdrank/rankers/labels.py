@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.result import Consensus, modal_grades
 from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments import ids

@@ -95,7 +95,7 @@ def _charts(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
     if _shares(found):
         yield "assessors", lambda: charts.informativeness_by_agreement(found.assessors)
     model = found.model
-    if model is not None and model.states(model.theta_) is not None:
+    if model is not None and model._states(model.theta_) is not None:
         who, captions = typical_assessors(found.assessors)
         yield "assessors", lambda: charts.grade_curves(model, who, captions)
     if model is not None and model.judgments_.families is not None:

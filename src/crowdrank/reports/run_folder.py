@@ -18,7 +18,7 @@ from crowdrank._folders import Manifest, open_folder
 from crowdrank._saved import Fields, loading, read_parquet, require
 from crowdrank.assessors.agreement import Alpha, krippendorff_alpha
 from crowdrank.assessors.flags import CAREFUL, CARELESS
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.errors import InputError
 from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.pipeline.run import RUN, RUN_FILE
@@ -193,7 +193,7 @@ class Findings:
     @property
     def knows_assessors(self) -> bool:
         """Whether the consensus weighs assessors by how they answer, as votes do not."""
-        return self.model is not None and self.model.states(self.model.theta_) is not None
+        return self.model is not None and self.model._states(self.model.theta_) is not None
 
     @cached_property
     def usual_information(self) -> float:

@@ -20,7 +20,7 @@ from typing import Any
 
 from crowdrank._base import Estimator
 from crowdrank.collection.base import Policy
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.rankers.base import Ranker
 from crowdrank.testing import aggregator_checks, estimator_checks, policy_checks, ranker_checks
 from crowdrank.testing.ranker_checks import example_world

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.votes import Average, MajorityVote
 from crowdrank.engine.local import LocalEngine
 from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, NotFittedError, OutputError, UsageError
@@ -359,10 +359,10 @@ def check_interval_is_checked(model: Aggregator) -> None:
 
 
 def check_grade_curves(model: Aggregator) -> None:
-    """Check that grade curves are probabilities; a model without `states` must raise an error for them."""
+    """Check that grade curves are probabilities; a model without `_states` must raise an error for them."""
     frame = example_judgments()
     fitted = _fit_copy(model, frame)
-    if fitted.states(fitted.theta_) is None:
+    if fitted._states(fitted.theta_) is None:
         with raises(UsageError, "grade_curves of a model without states", kind="no-curves"):
             fitted.grade_curves()
         return

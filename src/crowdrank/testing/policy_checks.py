@@ -13,7 +13,7 @@ import pyarrow as pa
 from crowdrank.collection.base import Policy
 from crowdrank.collection.pool import ANYONE, Pool, Roster
 from crowdrank.collection.requests import Budget, Requests
-from crowdrank.consensus.base import Aggregator
+from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.dawid_skene import DawidSkene
 from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
 from crowdrank.judgments.merge import combine

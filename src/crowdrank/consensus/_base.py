@@ -145,18 +145,18 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         """Return the parameters to show for each assessor, (n_assessors,) each."""
         return {}
 
-    def states(self, theta: Arrays) -> States | None:
+    def _states(self, theta: Arrays) -> States | None:
         """Return P(state) and P(answer | state), or None if the model has no such states.
 
         A state is a true grade or a node of the latent scale. The informativeness of assessors follows from these.
         """
         return None
 
-    def all_states(self, theta: Arrays) -> States | None:
-        """Return `states` with the difficulty of documents as part of a state, if the model has one."""
-        return self.states(theta)
+    def _all_states(self, theta: Arrays) -> States | None:
+        """Return `_states` with the difficulty of documents as part of a state, if the model has one."""
+        return self._states(theta)
 
-    def weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
+    def _judgment_weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
         """Return the weight of each judgment, (n,), or None if all are 1."""
         return None
 
@@ -168,7 +168,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         """Return P(node) of each item, (n_items, n_nodes), for a model on nodes."""
         return local["posterior"]
 
-    def prepared(self, table: Table) -> Table:
+    def _prepare(self, table: Table) -> Table:
         """Return the judgments as the model uses them: on its scales, with 'cannot judge' answers replaced."""
         keeps_scales = self.takes_scales and not table.maps_to_one_scale
         return (table if keeps_scales else table.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
@@ -253,7 +253,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         checkpoint: str | Path | Checkpoint | None,
         rounds: int | None = None,
     ) -> Self:
-        prepared: Any = self.prepared(table)
+        prepared: Any = self._prepare(table)
         gold_codes: Any = None if gold is None else gold_of(gold, prepared)
         passes = (engine or LocalEngine()).open(self, prepared, gold_codes)
         saved = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
@@ -347,9 +347,9 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
 
     def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
         """Return judgments, parameters for their assessors, and passes over them."""
-        prepared, theta = self.prepared(table), self._adopt(self, table)
+        prepared, theta = self._prepare(table), self._adopt(self, table)
         if theta is None:
-            grades, fitted = (" / ".join(map(str, one.scales)) for one in (prepared, self.prepared(self.judgments_)))
+            grades, fitted = (" / ".join(map(str, one.scales)) for one in (prepared, self._prepare(self.judgments_)))
             raise InputError(f"the grades {grades} are not those fitted ({fitted})", kind="other-grades")
         gold = None if self.gold_ is None else self.gold_.for_items(prepared)
         return prepared, theta, LocalEngine().open(self, prepared, gold)
