@@ -80,7 +80,7 @@ def test_every_chart_is_drawn_from_a_run(found: Findings) -> None:
 
 
 def test_colors_are_okabe_and_ito() -> None:
-    known = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7"}
+    known = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442"}
     assert {*theme.FLAGS.values(), *theme.GRADES} <= known | {theme.GREY}
 
 
