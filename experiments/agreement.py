@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.stats import spearmanr
 
-from crowdrank._typing import Floats, Integers
+from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.assessors.contingency import count_pairs, kendall_tau
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
@@ -52,9 +52,9 @@ def agreement_table(fits: Fits, crowd: Judgments, golds: Mapping[str, Gold]) -> 
         assessors = model.consensus_.assessors
         position = ids.match(crowd.assessors, model.consensus_.assessor_table["assessor"].combine_chunks())
         for quality in (column for column in QUALITIES if column in assessors):
-            values, row = assessors[quality].to_numpy(), {"run": run, "quality": quality}
+            row: Row = {"run": run, "quality": quality}
             for name, table in counts.items():
-                row |= _correlations(name, values, table[position])
+                row |= _correlations(name, assessors[quality].to_numpy(), table[position])
             rows.append(row)
     enough = ", ".join(f"{int(_has_enough(table).sum())} ({name})" for name, table in counts.items())
     return Table(
@@ -71,8 +71,9 @@ def agreement_table(fits: Fits, crowd: Judgments, golds: Mapping[str, Gold]) -> 
     )
 
 
-def _has_enough(counts: Integers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    return counts.sum(axis=(1, 2)) >= MIN_GOLD_JUDGMENTS
+def _has_enough(counts: Integers) -> Booleans:
+    enough: Booleans = counts.sum(axis=(1, 2)) >= MIN_GOLD_JUDGMENTS
+    return enough
 
 
 def _correlations(name: str, quality: Floats, counts: Integers) -> dict[str, float]:

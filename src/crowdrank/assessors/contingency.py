@@ -29,7 +29,8 @@ def count_pairs(judgments: Judgments, reference: Grades) -> Integers:
     size = len(judgments.scale)
     used = (reference >= 0) & (judgments.grade >= 0)
     cell = (judgments.assessor[used].astype(np.int64) * size + judgments.grade[used]) * size + reference[used]
-    return np.bincount(cell, minlength=judgments.n_assessors * size * size).reshape(-1, size, size)
+    counts: Integers = np.bincount(cell, minlength=judgments.n_assessors * size * size).reshape(-1, size, size)
+    return counts
 
 
 def _degrees_of_freedom(counts: Integers) -> Integers:

@@ -42,7 +42,8 @@ class LeaveOneOutConsensus:
         >>> LeaveOneOutConsensus(np.array([0.5, np.nan]), np.array([0, -1], np.int8)).known.tolist()
         [True, False]
         """
-        return self.grade != UNJUDGEABLE
+        known: Booleans = self.grade != UNJUDGEABLE
+        return known
 
 
 def crowd_curve(likelihood: Floats, n_judgments: Integers, n_grades: int) -> Floats:

@@ -76,7 +76,8 @@ def compare_with_others(judgments: Judgments, consensus: LeaveOneOutConsensus) -
     unreliable = compared.slope_interval[1] < UNRELIABLE_SLOPE
     answer = np.where(unreliable[judgments.assessor], UNJUDGEABLE, judgments.grade)
     mean_of_others = leave_one_out_consensus(replace(judgments, grade=answer)).expected
-    return replace(compared, **_measure_bias(judgments, mean_of_others))
+    bias, bias_error = _measure_bias(judgments, mean_of_others)
+    return replace(compared, bias=bias, bias_error=bias_error)
 
 
 def compare_with_experts(judgments: Judgments, expert_codes: Grades) -> Comparison:
@@ -90,15 +91,14 @@ def _compare(judgments: Judgments, reference: Floats, reference_codes: Grades) -
     assessor, answer, size = judgments.assessor[used], judgments.grade[used].astype(np.float64), judgments.n_assessors
     slope, slope_error = fit_slopes(answer, reference[used], assessor, size)
     p_value = independence_p_values(count_pairs(judgments, reference_codes))
-    bias = _measure_bias(judgments, reference)
-    return Comparison(np.bincount(assessor, minlength=size), slope, slope_error, **bias, p_value=p_value)
+    bias, bias_error = _measure_bias(judgments, reference)
+    return Comparison(np.bincount(assessor, minlength=size), slope, slope_error, bias, bias_error, p_value)
 
 
-def _measure_bias(judgments: Judgments, reference: Floats) -> dict[str, Floats]:
+def _measure_bias(judgments: Judgments, reference: Floats) -> tuple[Floats, Floats]:
     used = ~np.isnan(reference) & (judgments.grade >= 0)
     difference = judgments.grade[used] - reference[used]
-    bias, error = mean_and_error(difference, judgments.assessor[used], judgments.n_assessors)
-    return {"bias": bias, "bias_error": error}
+    return mean_and_error(difference, judgments.assessor[used], judgments.n_assessors)
 
 
 def fit_slopes(answer: Floats, reference: Floats, assessor: Codes, n_assessors: int) -> tuple[Floats, Floats]:
@@ -185,7 +185,7 @@ def expert_offset(judgments: Judgments, expert_codes: Grades) -> ExpertOffset | 
 
     """
     judged = judgments.grade >= 0
-    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))[judged]
+    item = np.repeat(np.arange(judgments.n_items, dtype=np.int32), np.diff(judgments.offsets))[judged]
     mean_answer = mean_and_error(judgments.grade[judged].astype(np.float64), item, judgments.n_items)[0]
     difference = (mean_answer - expert_codes)[(expert_codes >= 0) & ~np.isnan(mean_answer)]
     if len(difference) < 2:

@@ -199,7 +199,7 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
 def _assessor_curves(model: Any, assessor: Any) -> pd.DataFrame:
     """Return the curves of one assessor in long form: panel, relevance, grade, value."""
     wide = as_pandas(model.grade_curves(assessor))
-    shares = [column for column in wide if str(column).startswith("p") and str(column)[1:].lstrip("-").isdigit()]
+    shares = [name for name in map(str, wide) if name.startswith("p") and name[1:].lstrip("-").isdigit()]
     relevance = wide["relevance"].to_numpy(np.float64)
     probability = wide.set_index("relevance")[shares].rename(columns=lambda name: name[1:])
     prior = norm.pdf(relevance) if model.assessing.on_a_line else _grade_shares(model, shares)
