@@ -215,13 +215,23 @@ def test_agreement_with_experts_is_kendalls_tau(found: Findings) -> None:
     assert points == pytest.approx(expected[list(points)].to_dict())
 
 
-def test_grade_curves_have_the_panels_of_the_model() -> None:
+def gaussians(model: Any, assessor: Any) -> pd.DataFrame:
+    """Three Gaussians in place of the model's own."""
+    return pd.DataFrame({"assessor": assessor, "grade": [0, 1, 2], "mu": [-1, 0, 1], "width": 0.25, "alpha": 1 / 3})
+
+
+def test_grade_curves_have_the_panels_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowdrank.GDA, "grade_gaussians", gaussians, raising=False)
     judgments = crowdrank.simulate(queries=5, documents=6, random_state=1).judgments
-    for model, n_panels in ((crowdrank.Rasch(), 2), (crowdrank.DawidSkene(), 2)):
-        data = pd.DataFrame(rows(charts.grade_curves(model.fit(judgments), ["worker-01", "worker-03"])))
+    chosen = judgments["assessor"].unique()[:2].tolist()
+    for model, n_panels in ((crowdrank.GDA(), 3), (crowdrank.Rasch(), 2), (crowdrank.DawidSkene(), 2)):
+        data = pd.DataFrame(rows(charts.grade_curves(model.fit(judgments), chosen)))
         assert data.groupby("assessor")["panel"].nunique().tolist() == [n_panels] * 2
         chances = data[data["panel"] == "probability of each grade"].groupby(["assessor", "relevance"])["value"].sum()
         assert chances.tolist() == pytest.approx([1] * len(chances))
+        if n_panels == 3:
+            density = data[data["panel"] == "Gaussian of each grade"]
+            assert density["value"].max() == pytest.approx(1 / 3 / np.sqrt(2 * np.pi * 0.25), rel=0.05)
 
 
 def test_durations_are_relative_to_the_assessors_own() -> None:
