@@ -35,7 +35,8 @@ def count_pairs(judgments: Judgments, reference: Grades) -> Integers:
 
 def _degrees_of_freedom(counts: Integers) -> Integers:
     n_answers, n_references = (counts.any(axis=axis).sum(axis=1) for axis in (2, 1))
-    return np.maximum(n_answers - 1, 0) * np.maximum(n_references - 1, 0)
+    freedom: Integers = np.maximum(n_answers - 1, 0) * np.maximum(n_references - 1, 0)
+    return freedom
 
 
 def independence_p_values(counts: Integers) -> Floats:

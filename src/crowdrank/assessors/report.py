@@ -312,5 +312,4 @@ def _gold_columns(table: Judgments, expert_codes: Grades) -> Columns:
 def _median_durations(table: Judgments) -> Floats:
     """Return the median duration of each assessor's judgments; NaN if none is known."""
     medians = pd.Series(table.extras["duration"].astype(np.float64)).groupby(table.assessor).median()
-    durations: Floats = medians.reindex(range(table.n_assessors)).to_numpy(np.float64)
-    return durations
+    return medians.reindex(range(table.n_assessors)).to_numpy().astype(np.float64)
