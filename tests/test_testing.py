@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crowdrank import GLS, MajorityVote
-from crowdrank.collection.schemes import Single
+from crowdrank.collection.schemes import Scheme
 from crowdrank.testing import check_aggregator, check_policy, check_ranker, yield_checks
 
 PAGE = Path(__file__).parent.parent / "docs" / "own-models.md"
@@ -67,9 +67,9 @@ class DependsOnOrder(MajorityVote):
         return super()._relevance(votes, values) + np.linspace(0, 0.1, len(votes))
 
 
-class AsksAgain(Single):
-    def needed(self, count: Any, first_good: Any, all_good: Any) -> Any:
-        return np.ones(len(count), np.int64)
+class AsksAgain(Scheme):
+    def n_missing(self, n_labels: Any, first_is_good: Any, all_are_good: Any) -> Any:
+        return np.ones(len(n_labels), np.int64)
 
 
 def test_other_models_that_break_a_rule_fail_their_checks() -> None:

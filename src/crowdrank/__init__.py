@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from crowdrank.assessors.report import assess as assess
     from crowdrank.collection import get_policy as get_policy
     from crowdrank.collection.base import Policy as Policy
+    from crowdrank.collection.costs import scheme_costs as scheme_costs
     from crowdrank.collection.pool import Pool as Pool
     from crowdrank.collection.requests import Budget as Budget
     from crowdrank.consensus import get_aggregator as get_aggregator
@@ -129,6 +130,7 @@ _LOCATIONS = {
     "read_partitions": "judgments.partitions",
     "read_run": "judgments.read",
     "run": "pipeline.run",
+    "scheme_costs": "collection.costs",
     "simulate": "simulation.world",
     "validate": "judgments.validation",
     "write_report": "reports.page",

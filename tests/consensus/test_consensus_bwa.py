@@ -14,12 +14,13 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 from scipy.stats import gamma, norm
 
-from crowdrank import BWA, Average, Judgments, evaluate, read_judgments
+from crowdrank import BWA, Average, Gold, Judgments, evaluate, read_gold, read_judgments
 from crowdrank.consensus.bwa import (
     INITIAL_BIAS_VARIANCE,
     INITIAL_GAMMA,
     PRIOR_ASSESSORS,
     ROUNDING,
+    gold_bounds,
     grade_probabilities,
     learn_gamma,
     update_items,
@@ -41,8 +42,9 @@ def crowd(
     return pd.DataFrame({"document": item, "assessor": assessor, "grade": grade}), relevance, bias, precision
 
 
-def some_gold(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.drop_duplicates("document").head(5)[["document", "grade"]]
+def some_gold(frame: pd.DataFrame) -> Gold:
+    scale = read_judgments(frame).scale
+    return read_gold(frame.drop_duplicates("document").head(5)[["document", "grade"]], grades=scale.names)
 
 
 @settings(max_examples=20, deadline=None)
@@ -52,14 +54,17 @@ def test_the_pass_equals_its_twin(seed: int) -> None:
     offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 6, 9))])
     item, n = np.repeat(np.arange(9), np.diff(offsets)), offsets[-1]
     assessor, grade = rng.integers(0, 4, n).astype(np.int32), rng.integers(0, 5, n).astype(np.int8)
-    gold = rng.integers(-1, 5, 9).astype(np.int8)
+    gold = rng.integers(-1, 3, 9).astype(np.int8)
+    sets = np.array([[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 1], [1, 1, 1, 1, 1]], dtype=np.bool_)
     precision, bias, grade_values = rng.gamma(2, 1, 4), rng.normal(0, 1, 4), np.array([0.0, 0.5, 2.0, 3.0, 4.0])
     mean, variance, first, second = np.empty(9), np.empty(9), np.zeros(4), np.zeros(4)
-    update_items(offsets, assessor, grade, gold, grade_values, 2.0, 0.5, precision, bias, mean, variance, first, second)
+    judged = offsets, assessor, grade, gold, *gold_bounds(sets, grade_values), grade_values
+    update_items(*judged, 2.0, 0.5, precision, bias, mean, variance, first, second)
     weight = 0.5 + np.bincount(item, precision[assessor], 9)
     total = 0.5 * 2.0 + np.bincount(item, precision[assessor] * (grade_values[grade] - bias[assessor]), 9)
-    assert np.allclose(mean, np.where(gold >= 0, grade_values[gold], total / weight))
-    assert np.allclose(variance, np.where(gold >= 0, 0.0, 1 / weight))
+    lowest, highest = np.array([0.0, 0.5, 3.0, -np.inf])[gold], np.array([0.0, 2.0, 4.0, np.inf])[gold]
+    assert np.allclose(mean, np.clip(total / weight, lowest, highest))
+    assert np.allclose(variance, np.where(gold == 0, 0.0, 1 / weight))
     off = grade_values[grade] - mean[item]
     assert np.allclose(first, np.bincount(assessor, off, 4))
     assert np.allclose(second, np.bincount(assessor, off**2 + variance[item], 4))
@@ -227,4 +232,4 @@ def test_bad_settings_are_refused() -> None:
 def test_on_rf10_it_ranks_better_than_the_average(rf10: Judgments, bias: bool, expected: dict[str, float]) -> None:
     gold = dataset("trec-rf10").read_gold().frame
     run = BWA(bias=bias).fit(rf10).consensus_.documents
-    assert evaluate(run, gold, ["AP", "nDCG", "Tau"], gains="exponential").means == pytest.approx(expected, abs=0.005)
+    assert evaluate(run, gold, ["AP", "nDCG", "Tau"], unjudged="skip").means == pytest.approx(expected, abs=0.005)

@@ -15,7 +15,7 @@ from crowdrank._saved import LARGEST, POSITIVE
 from crowdrank._typing import Arrays
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.latent import NODES, PRIOR
-from crowdrank.consensus.result import modal_grades
+from crowdrank.consensus.result import modal_grades, restrict_to_gold
 from crowdrank.constraints import Constraints, Flag
 from crowdrank.engine.shards import Shard
 
@@ -95,6 +95,7 @@ class BWA(Aggregator):
             shard.assessor,
             shard.grade,
             shard.gold,
+            *gold_bounds(shard.gold_sets, grade_values),
             grade_values,
             theta["item_mean"][0],
             1 / theta["item_variance"][0],
@@ -105,7 +106,7 @@ class BWA(Aggregator):
             deviations,
             squared_deviations,
         )
-        unknown = variance[shard.gold < 0]
+        unknown = variance[variance > 0]
         return {"mean": mean, "variance": variance}, {
             "n_judgments": np.bincount(shard.assessor, minlength=shard.n_assessors).astype(float),
             "deviations": deviations,
@@ -165,6 +166,7 @@ class BWA(Aggregator):
         bottom, step = shard.values[0], (shard.values[-1] - shard.values[0]) / (shard.n_grades - 1)
         sd = np.sqrt(local["variance"])
         shares = grade_probabilities(local["mean"], np.maximum(sd, 1e-9), values_in_steps(shard.values))
+        restrict_to_gold(shares, shard)
         relevance, reach = bottom + step * local["mean"], ndtri(0.5 + self.interval / 2) * step * sd
         return {
             "relevance": relevance,
@@ -295,12 +297,28 @@ def grade_probabilities(
     return shares
 
 
+def gold_bounds(
+    gold_sets: NDArray[np.bool_], grade_values: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the lowest and the highest value of the grades in each set; a set of all grades is unbounded.
+
+    >>> gold_bounds(np.array([[True, True, False], [True, True, True]]), np.array([0.0, 0.5, 1.0]))
+    (array([  0., -inf]), array([0.5, inf]))
+    """
+    everything = gold_sets.all(axis=1)
+    lowest = np.where(gold_sets, grade_values, np.inf).min(axis=1)
+    highest = np.where(gold_sets, grade_values, -np.inf).max(axis=1)
+    return np.where(everything, -np.inf, lowest), np.where(everything, np.inf, highest)
+
+
 @njit(cache=True, nogil=True)
 def update_items(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     gold: NDArray[np.int8],
+    lowest: NDArray[np.float64],
+    highest: NDArray[np.float64],
     grade_values: NDArray[np.float64],
     prior_mean: float,
     prior_precision: float,
@@ -313,8 +331,10 @@ def update_items(
 ) -> None:
     """Write the normal posterior of each item, and add the expected deviations of the grades of each assessor.
 
-    The prior of an item is normal with mean `prior_mean` and precision `prior_precision`; an expert grade is certain.
+    The prior of an item is normal with mean `prior_mean` and precision `prior_precision`; an expert grade bounds
+    the mean.
     """
+    # lowest, highest (n_expert_grades + 1,), the last for items without an expert grade
     # grade_values (n_grades,); precision, bias, deviations, squared_deviations (n_assessors,)
     # mean, variance (n_items,)
     for item in range(len(offsets) - 1):
@@ -324,8 +344,10 @@ def update_items(
             weight += precision[assessor[j]]
             total += precision[assessor[j]] * (grade_values[grade[j]] - bias[assessor[j]])
         mean[item], variance[item] = total / weight, 1.0 / weight
-        if gold[item] >= 0:
-            mean[item], variance[item] = grade_values[gold[item]], 0.0
+        low, high = lowest[gold[item]], highest[gold[item]]
+        mean[item] = min(max(mean[item], low), high)
+        if low == high:
+            variance[item] = 0.0
         for j in range(start, stop):
             deviation = grade_values[grade[j]] - mean[item]
             deviations[assessor[j]] += deviation

@@ -13,7 +13,7 @@ from crowdrank._saved import LARGEST, PROBABILITY
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus.result import discrete_rows
+from crowdrank.consensus.result import discrete_rows, restrict_to_gold
 from crowdrank.consensus.votes import count_votes, count_weighted_votes
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.local import map_in_order
@@ -135,15 +135,14 @@ class DawidSkene(Aggregator):
         return {}
 
     def _start(self, shard: Shard) -> Arrays:
-        """Return the shares of the votes; an expert grade is certain."""
+        """Return the shares of the votes, within the grades that an expert grade stands for."""
         local = self._shard_weights(shard)
         if "weight" in local:
             votes = count_weighted_votes(shard.offsets, shard.grade, local["weight"], shard.n_grades)
         else:
             votes = count_votes(shard.offsets, shard.grade, shard.n_grades)
         posterior = votes / votes.sum(axis=1, keepdims=True)
-        known = shard.gold >= 0
-        posterior[known] = np.eye(shard.n_grades)[shard.gold[known]]
+        restrict_to_gold(posterior, shard)
         return {**local, "posterior": posterior}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
@@ -154,12 +153,12 @@ class DawidSkene(Aggregator):
             return local, {"counts": counts, "classes": posterior.sum(axis=0), "log_likelihood": np.zeros(1)}
         classes = np.zeros(shard.n_grades)
         judgments = shard.offsets, shard.assessor, shard.grade, shard.gold
-        certain = np.eye(shard.n_grades)
+        gold_likelihood = shard.gold_sets.astype(np.float64)
         # The posterior of the previous pass is overwritten.
         if "weight" in local:
             logs = np.log(np.maximum(theta["likelihood"], SMALLEST))
             log_likelihood = kernels.expect_weighted(
-                *judgments, local["weight"], theta["shares"], logs, certain, posterior, counts, classes
+                *judgments, local["weight"], theta["shares"], logs, gold_likelihood, posterior, counts, classes
             )
         else:
             log_likelihood = kernels.expect_states(shard.n_grades)(
@@ -167,7 +166,7 @@ class DawidSkene(Aggregator):
                 shard.n_grades,
                 theta["shares"],
                 theta["likelihood"].ravel(),
-                certain.ravel(),
+                gold_likelihood.ravel(),
                 posterior.ravel(),
                 counts.ravel(),
                 classes,

@@ -72,6 +72,7 @@ class GLAD(Aggregator):
             shard.assessor,
             shard.grade,
             shard.gold,
+            shard.gold_sets,
             ability,
             self._betas(shard, local, theta),
             beta,
@@ -90,7 +91,16 @@ class GLAD(Aggregator):
         beta = np.ones(shard.n_items)
         if theta is not None:
             posterior = np.empty((shard.n_items, shard.n_grades))
-            converge_items(shard.offsets, shard.assessor, shard.grade, shard.gold, theta["ability"], beta, posterior)
+            converge_items(
+                shard.offsets,
+                shard.assessor,
+                shard.grade,
+                shard.gold,
+                shard.gold_sets,
+                theta["ability"],
+                beta,
+                posterior,
+            )
         return beta
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
@@ -105,7 +115,9 @@ class GLAD(Aggregator):
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         beta, posterior = np.empty(shard.n_items), np.empty((shard.n_items, shard.n_grades))
-        converge_items(shard.offsets, shard.assessor, shard.grade, shard.gold, theta["ability"], beta, posterior)
+        converge_items(
+            shard.offsets, shard.assessor, shard.grade, shard.gold, shard.gold_sets, theta["ability"], beta, posterior
+        )
         return {**discrete_rows(posterior, shard.values, self.interval), "difficulty": np.exp(-beta)}
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
@@ -146,7 +158,7 @@ def update_posterior(
     stop: int,
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
-    gold: int,
+    allowed: NDArray[np.bool_],
     ability: NDArray[np.float64],
     beta: float,
     posterior: NDArray[np.float64],
@@ -156,7 +168,7 @@ def update_posterior(
     A judgment multiplies the odds of its grade by (G - 1) exp(x), x = ability * exp(beta), so log odds are summed
     without exponentials. The common factors 1 / (1 + exp(x)) are multiplied, with a logarithm only now and then.
     """
-    # posterior (n_grades,) is written
+    # allowed (n_grades,): grades that an expert grade does not exclude; posterior (n_grades,) is written
     n_grades = len(posterior)
     ease, log_others = np.exp(beta), np.log(n_grades - 1.0)
     posterior[:] = -np.log(n_grades)
@@ -170,11 +182,9 @@ def update_posterior(
             total_log -= np.log(pending)
             pending = 1.0
     total_log -= np.log(pending)
-    if gold >= 0:
-        total_log += posterior[gold]
-        posterior[:] = 0.0
-        posterior[gold] = 1.0
-        return float(total_log)
+    for c in range(n_grades):
+        if not allowed[c]:
+            posterior[c] = -np.inf
     highest, norm = posterior.max(), 0.0
     for c in range(n_grades):
         posterior[c] = np.exp(posterior[c] - highest)
@@ -228,6 +238,7 @@ def expect_abilities(
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     gold: NDArray[np.int8],
+    gold_sets: NDArray[np.bool_],
     ability: NDArray[np.float64],
     beta: NDArray[np.float64],
     new_beta: NDArray[np.float64],
@@ -241,7 +252,9 @@ def expect_abilities(
     for item in range(len(offsets) - 1):
         start, stop = offsets[item], offsets[item + 1]
         item_posterior = posterior[item]
-        total_log += update_posterior(start, stop, assessor, grade, gold[item], ability, beta[item], item_posterior)
+        total_log += update_posterior(
+            start, stop, assessor, grade, gold_sets[gold[item]], ability, beta[item], item_posterior
+        )
         total_log -= 0.5 * (beta[item] - 1.0) ** 2
         new_beta[item] = improve_beta(start, stop, assessor, grade, ability, beta[item], item_posterior)
         ease = np.exp(new_beta[item])
@@ -259,6 +272,7 @@ def converge_items(
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     gold: NDArray[np.int8],
+    gold_sets: NDArray[np.bool_],
     ability: NDArray[np.float64],
     beta: NDArray[np.float64],
     posterior: NDArray[np.float64],
@@ -269,9 +283,9 @@ def converge_items(
         start, stop = offsets[item], offsets[item + 1]
         at = 1.0
         for _ in range(500):
-            update_posterior(start, stop, assessor, grade, gold[item], ability, at, posterior[item])
+            update_posterior(start, stop, assessor, grade, gold_sets[gold[item]], ability, at, posterior[item])
             before, at = at, improve_beta(start, stop, assessor, grade, ability, at, posterior[item])
             if abs(at - before) < 1e-10:
                 break
-        update_posterior(start, stop, assessor, grade, gold[item], ability, at, posterior[item])
+        update_posterior(start, stop, assessor, grade, gold_sets[gold[item]], ability, at, posterior[item])
         beta[item] = at

@@ -16,7 +16,7 @@ from crowdrank._typing import Arrays
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.families import family_weights
 from crowdrank.consensus.gold_accuracy import count_gold_agreements
-from crowdrank.consensus.result import modal_grades
+from crowdrank.consensus.result import modal_grades, restrict_to_gold
 from crowdrank.engine.shards import Shard
 
 if TYPE_CHECKING:
@@ -49,10 +49,9 @@ class _Vote(Aggregator):
         return values[self._grades(votes)]
 
     def _start(self, shard: Shard) -> Arrays:
-        """Return the votes of each item; an expert grade replaces them."""
+        """Return the votes of each item without those that contradict an expert grade."""
         votes = self._count(shard)
-        known = shard.gold >= 0
-        votes[known] = np.eye(shard.n_grades)[shard.gold[known]]
+        restrict_to_gold(votes, shard)
         return {"votes": votes}
 
     def _count(self, shard: Shard) -> NDArray[np.float64]:
@@ -64,7 +63,9 @@ class _Vote(Aggregator):
         """Return the sum of all votes, and for each assessor the number of items and of agreements with the result."""
         agreed, asked = np.zeros(shard.n_assessors), np.zeros(shard.n_assessors)
         grades = self._grades(local["votes"])
-        count_gold_agreements(shard.offsets, shard.assessor, shard.grade, grades, agreed, asked)
+        count_gold_agreements(
+            shard.offsets, shard.assessor, shard.grade, grades, np.eye(shard.n_grades, dtype=np.bool_), agreed, asked
+        )
         return local, {"votes": local["votes"].sum(axis=0), "agreed": agreed, "asked": asked}
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
@@ -78,7 +79,7 @@ class _Vote(Aggregator):
         smoothed = (votes + theta["shares"]) / n[:, None]
         mean = smoothed @ values
         sd = np.sqrt(np.maximum(smoothed @ values**2 - mean**2, 0.0) / (n + 1.0))
-        sd[shard.gold >= 0] = 0.0
+        sd[shard.gold_sets[shard.gold].sum(axis=1) == 1] = 0.0
         reach = norm.ppf(0.5 + self.interval / 2) * sd
         return {
             "relevance": relevance,
