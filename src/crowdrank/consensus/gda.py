@@ -165,9 +165,7 @@ class GDA(FamilyAggregator):
 
     def _start(self, shard: Shard) -> Arrays:
         """Return the weights of judgments, if families make them differ from 1."""
-        local = {"posterior": np.empty((shard.n_items, 0))}
-        weight = self._weights(shard.offsets, shard.assessor, shard.family)
-        return local if weight is None else {**local, "weight": weight}
+        return {"posterior": np.empty((shard.n_items, 0)), **self._shard_weights(shard)}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Return posteriors on the states and answers by state; before the first pass, the use of answers."""
