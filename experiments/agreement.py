@@ -30,7 +30,7 @@ def gold_counts(judgments: Judgments, gold: Gold) -> Integers:
     [[[0, 0], [0, 1]], [[0, 1], [0, 0]]]
     """
     judged = judgments.with_unjudgeable("lowest")
-    return count_pairs(judged, np.repeat(gold.for_items(judged), np.diff(judged.offsets)))
+    return count_pairs(judged, np.repeat(gold.codes_by_name(judged), np.diff(judged.offsets)))
 
 
 def spearman(left: Floats, right: Floats) -> float:

@@ -192,7 +192,7 @@ def against_gold(fits: Fits, gold: Gold) -> Table:
     """How far P(grade) on the real crowd is from what NIST said."""
     rows = []
     for run, model in fits.models.items():
-        known = gold.for_items(model.judgments_)
+        known = gold.codes_by_name(model.judgments_)
         shares, code = grade_shares(model)[known >= 0], known[known >= 0]
         bins = reliability(run, shares, code)
         gap = sum(row["pairs"] * abs(row["expected"] - row["observed"]) for row in bins) / shares.size

@@ -15,7 +15,7 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.merge import combine
 from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
-from experiments.base import Chosen, Fits, Row, Table, Tell, compared, fit_all, ranking, seeds_told
+from experiments.base import UNJUDGED, Chosen, Fits, Row, Table, Tell, compared, fit_all, ranking, seeds_told
 
 INJECTED = "(injected)"
 """Id of an injected assessor; a second one has a name before it."""
@@ -134,4 +134,4 @@ def _row(run: str, model: Aggregator, gold: Gold, results: dict[str, list[Inject
 
 
 def _average_precision(model: Aggregator, gold: Gold) -> float:
-    return evaluate(ranking(model), gold.frame, "AP").means["AP"]
+    return evaluate(ranking(model), gold.frame, "AP", unjudged=UNJUDGED).means["AP"]

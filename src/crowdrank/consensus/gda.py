@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crowdrank._saved import LARGEST, PROBABILITY, require_range
 from crowdrank._typing import Arrays
 from crowdrank.consensus import curves as curves_of
-from crowdrank.consensus import kernels
+from crowdrank.consensus import experts, kernels
 from crowdrank.consensus._base import Aggregator, Table
 from crowdrank.consensus.curves import answer_curves, careful_curves
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
@@ -24,12 +24,12 @@ from crowdrank.consensus.latent import (
     PRIOR,
     expect_nodes,
     expect_voices,
-    gold_curves,
     points,
     rows_on_nodes,
     states_prior,
     use_of_answers,
 )
+from crowdrank.consensus.result import modal_grades, restrict_to_gold
 from crowdrank.constraints import Constraints, Flag, Number, OneOf
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments import ids
@@ -178,8 +178,9 @@ class GDA(Aggregator):
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Posteriors on the states and the answers given there; before the first pass, how answers are used."""
         if theta is None:
-            return local, {**use_of_answers(shard, more=int(self._models_unjudgeable)), **self._on_gold(shard)}
-        gold = self._gold(shard)
+            used = use_of_answers(shard, more=int(self._models_unjudgeable))
+            return local, {**used, **experts.count_answers(shard, used["used"].shape[1])}
+        gold = self._gold(theta)
         if "weight" in local:
             new, statistics = expect_voices(shard, local["weight"], theta["likelihood"], gold, theta["shares"])
         else:
@@ -188,24 +189,13 @@ class GDA(Aggregator):
             statistics["counts"][:] = 0.0
             at = points(new["posterior"], len(self._difficulties()))
             kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
+        statistics["expert_states"] = experts.count_states(shard, new["posterior"])
         return {**local, **new}, statistics
 
-    def _on_gold(self, shard: Shard) -> Arrays:
-        """The answers given on documents that experts graded, at the states that their grades tell of."""
-        prior = states_prior(self._difficulties())
-        expert = self._gold(shard)[:, : len(prior)] * prior
-        known = np.flatnonzero(shard.gold >= 0)
-        posterior = np.zeros((shard.n_items, len(prior)))
-        posterior[known] = (expert / expert.sum(axis=1, keepdims=True))[shard.gold[known]]
-        n_answers = max(shard.scale_sizes) + self._models_unjudgeable
-        counts = np.zeros((shard.n_assessors, n_answers, len(prior)))
-        kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
-        return {"on_gold": counts}
-
-    def _gold(self, shard: Shard) -> NDArray[np.float64]:
-        """The expert's curves, who never says that a document cannot be judged."""
-        curves = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
-        return np.pad(curves, ((0, 1), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
+    def _gold(self, theta: Arrays) -> NDArray[np.float64]:
+        """Return P(expert grade | state); experts never answer that a document cannot be judged."""
+        curves = np.tile(experts.expert_curves(theta["expert_cuts"], NODES), len(self._difficulties()))
+        return np.pad(curves, ((0, 0), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Each assessor's curves by a Newton step, then the prior that the curves of each scale come from."""
@@ -226,7 +216,13 @@ class GDA(Aggregator):
             "shares": shares,
             "broken": broken,
             "typical": self._typical(learned["curves"], missing, counts.sum(axis=(1, 2))),
+            "expert_cuts": self._expert_cuts(theta, statistics["expert_states"]),
         }
+
+    def _expert_cuts(self, theta: Arrays, expert_states: NDArray[np.float64]) -> NDArray[np.float64]:
+        n_on_line = len(self._difficulties()) * N_NODES
+        relevance = np.tile(NODES, len(self._difficulties()))
+        return experts.estimate_cuts(theta["expert_cuts"], expert_states[:, :n_on_line], relevance)
 
     def _curves_from(self, theta: Arrays, counts: NDArray[np.float64]) -> Arrays:
         """Curves, and their prior, a step nearer to the answers counted at each state."""
@@ -270,10 +266,13 @@ class GDA(Aggregator):
             "mean": mean,
             "covariance": np.tile(np.diag(np.repeat(sds**2, n_answers)), (n_scales, 1, 1)),
             "first_mean": mean,
+            "expert_cuts": experts.first_cuts(statistics["expert_grades"]),
         }
-        if statistics["on_gold"].any():
+        if statistics["expert_grades"].any():
+            at_states = self._gold(theta)[:, : len(prior)] * prior
+            on_gold = statistics["on_gold"] @ (at_states / at_states.sum(axis=1, keepdims=True))
             for _ in range(GOLD_STEPS):
-                theta |= self._curves_from(theta, statistics["on_gold"])
+                theta |= self._curves_from(theta, on_gold)
         return {
             **theta,
             "likelihood": self._likelihood(theta["curves"], missing[scale_of], broken, None),
@@ -345,9 +344,8 @@ class GDA(Aggregator):
             rows["relevance"] = points(posterior, 1) @ NODES
             rows["lower"] = np.minimum(rows["lower"], rows["relevance"])
             rows["upper"] = np.maximum(rows["upper"], rows["relevance"])
-        known = shard.gold >= 0
-        rows["grade"][known] = shard.gold[known]
-        rows["p"][known] = np.eye(shard.n_grades)[shard.gold[known]]
+        restrict_to_gold(rows["p"], shard)
+        rows["grade"] = modal_grades(rows["p"])
         if self._models_unjudgeable:
             rows["unjudgeable"] = local["posterior"][:, -1]
         if self.difficulty:

@@ -120,14 +120,6 @@ def points(posterior: NDArray[np.float64], n_difficulties: int) -> NDArray[np.fl
     return at
 
 
-def gold_curves(n_grades: int) -> NDArray[np.float64]:
-    """An expert as one more assessor with a steep fixed curve: grades at the quantiles of relevance, little doubt."""
-    # (n_grades, n_nodes)
-    centres = np.linspace(-1.5, 1.5, n_grades)
-    width = max(0.25 * (centres[1] - centres[0]), NODES[1] - NODES[0])
-    return softmax(-0.5 * ((NODES - centres[:, None]) / width) ** 2, axis=0)
-
-
 def rows_on_nodes(posterior: NDArray[np.float64], typical: NDArray[np.float64], interval: float) -> Arrays:
     """What a posterior on the nodes says: relevance and its spread, and the grades a typical assessor would give."""
     # posterior (n_items, n_nodes), typical (n_grades, n_nodes) = P(grade | node)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from crowdrank._numba import njit
 from crowdrank._saved import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays
+from crowdrank.consensus import experts
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.curves import careful_curves
 from crowdrank.consensus.kernels import SMALL
@@ -19,13 +20,14 @@ from crowdrank.consensus.latent import (
     NODES,
     PRIOR,
     expect_nodes,
-    gold_curves,
     rows_on_nodes,
     states_prior,
     use_of_answers,
 )
+from crowdrank.consensus.result import modal_grades, restrict_to_gold
 from crowdrank.constraints import Constraints, Flag
 from crowdrank.engine.shards import Shard
+from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
 FEW = 5.0
@@ -105,9 +107,12 @@ class Rasch(Aggregator):
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Posteriors on the nodes and the answers given there; before the first pass, how often each grade is used."""
         if theta is None:
-            return local, use_of_answers(shard)
-        gold = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
-        return expect_nodes(shard, theta["likelihood"], gold, theta["shares"])
+            grades = experts.count_answers(shard, max(shard.scale_sizes))["expert_grades"]
+            return local, {**use_of_answers(shard), "expert_grades": grades}
+        relevance = np.tile(NODES, len(self._difficulties()))
+        gold = experts.expert_curves(theta["expert_cuts"], relevance)
+        new, statistics = expect_nodes(shard, theta["likelihood"], gold, theta["shares"])
+        return new, {**statistics, "expert_states": experts.count_states(shard, new["posterior"])}
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Thresholds and scale by a Newton step each, then the prior that the thresholds come from."""
@@ -134,6 +139,9 @@ class Rasch(Aggregator):
             "covariance": covariance,
             "likelihood": likelihood,
             "typical": self._typical(thresholds, scale, likelihood, counts.sum(axis=(1, 2))),
+            "expert_cuts": experts.estimate_cuts(
+                theta["expert_cuts"], statistics["expert_states"], np.tile(NODES, len(eps))
+            ),
         }
 
     @staticmethod
@@ -175,6 +183,7 @@ class Rasch(Aggregator):
             "shares": states_prior(self._difficulties()),
             "typical": self._typical(thresholds, scale, likelihood, statistics["given"].sum(axis=1)),
             "first_mean": mean,
+            "expert_cuts": experts.first_cuts(statistics["expert_grades"]),
         }
 
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
@@ -184,9 +193,8 @@ class Rasch(Aggregator):
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """Relevance and its spread on the latent line; grades as a typical careful assessor would give them."""
         rows = rows_on_nodes(self._line_posterior(local), theta["typical"], self.interval)
-        known = shard.gold >= 0
-        rows["grade"][known] = shard.gold[known]
-        rows["p"][known] = np.eye(shard.n_grades)[shard.gold[known]]
+        restrict_to_gold(rows["p"], shard)
+        rows["grade"] = modal_grades(rows["p"])
         return (
             {**rows, "difficulty": self._split(local).sum(axis=2) @ self._difficulties()} if self.difficulty else rows
         )
@@ -223,9 +231,9 @@ class Rasch(Aggregator):
         """What the prior says."""
         return scale_of if name == "scale_of" else theta["mean"][scale_of]
 
-    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
-        """The curves are drawn anew: the other model may have been without difficulties."""
-        theta = super()._adopt(init, table)
+    def _adopt(self, init: Aggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+        """Compute the curves again: the other model may have been without difficulties."""
+        theta = super()._adopt(init, table, gold)
         if theta is not None:
             theta["likelihood"] = threshold_curves(theta["thresholds"], theta["scale"][0], self._difficulties())
             theta["shares"] = states_prior(self._difficulties())
