@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from crowdrank import GDA, DawidSkene, MajorityVote, read_judgments, simulate
+from crowdrank import GDA, DawidSkene, MajorityVote, read_gold, read_judgments, simulate
 from crowdrank.assessors.contingency import count_pairs, independence_p_values, kendall_tau
 from crowdrank.assessors.flags import FLAGS, Evidence, flag
 from crowdrank.assessors.leave_one_out import leave_one_out_consensus
@@ -194,7 +194,7 @@ def test_the_offset_from_experts_is_in_grades() -> None:
     rows = [(f"d{d}", who, truth[d] - (rng.random() < 0.7)) for who in "abc" for d in range(200)]
     frame = pd.DataFrame(rows, columns=["document", "assessor", "grade"]).astype({"grade": int})
     gold = pd.DataFrame({"document": [f"d{d}" for d in range(200)], "grade": truth})
-    report = assess(GDA().fit(read_judgments(frame, grades="0-4")), gold=gold)
+    report = assess(GDA().fit(read_judgments(frame, grades="0-4")), gold=read_gold(gold, grades="0-4"))
     offset = report.expert_offset
     assert offset is not None
     assert offset.value == pytest.approx(-0.7, abs=0.06)
@@ -202,6 +202,29 @@ def test_the_offset_from_experts_is_in_grades() -> None:
     assert offset.documents == 200
     assert report.frame["gold_bias"].mean() == pytest.approx(offset.value)
     assert set(report.frame["flag"]) == {"strict"}
+
+
+@pytest.mark.parametrize("grade_map", [None, "0=0-1,1=2-4"])
+def test_experts_may_have_a_scale_of_their_own(grade_map: str | None) -> None:
+    rng = np.random.default_rng(5)
+    truth = rng.integers(0, 5, 300)
+    answers = {who: np.clip(truth + rng.integers(-1, 2, 300), 0, 4) for who in "abc"} | {
+        "low": np.maximum(truth - 2, 0)
+    }
+    rows = [(f"d{d}", who, grade) for who, grades in answers.items() for d, grade in enumerate(grades)]
+    frame = pd.DataFrame(rows, columns=["document", "assessor", "grade"])
+    graded = pd.DataFrame({"document": [f"d{d}" for d in range(300)], "grade": (truth >= 2).astype(int)})
+    report = assess(GDA().fit(frame), gold=read_gold(graded, map=grade_map))
+    table = report.frame.set_index("assessor")
+    assert (table["gold_judgments"] == 300).all()
+    assert (table["gold_tau"] > 0.5).all()
+    if grade_map is None:
+        assert report.expert_offset is None
+        assert table[["gold_accuracy", "gold_bias"]].isna().all(axis=None)
+    else:
+        low = answers["low"]
+        assert table["gold_accuracy"]["low"] == pytest.approx(((low >= 2) == (truth >= 2)).mean())
+        assert table["gold_bias"]["low"] == pytest.approx(np.where(truth >= 2, np.minimum(low - 2, 0), 0).mean())
 
 
 def test_kendall_tau_equals_scipy() -> None:

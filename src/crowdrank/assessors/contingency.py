@@ -10,15 +10,16 @@ from crowdrank.consensus.information import entropy
 from crowdrank.judgments.table import Judgments
 
 
-def count_pairs(judgments: Judgments, reference: Grades) -> Integers:
+def count_pairs(judgments: Judgments, reference: Grades, n_references: int | None = None) -> Integers:
     """Return how often each assessor gave each answer to documents of each reference grade.
 
     Args:
         judgments: judgments on one scale.
         reference: (n,) reference grade of each judgment's document, as a code; negative if there is none.
+        n_references: number of reference grades; by default that of the judgments' scale.
 
     Returns:
-        Counts (n_assessors, n_answers, n_reference_grades).
+        Counts (n_assessors, n_answers, n_references).
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -26,10 +27,13 @@ def count_pairs(judgments: Judgments, reference: Grades) -> Integers:
     >>> count_pairs(table, np.array([1, 0], np.int8)).tolist()
     [[[0, 1], [0, 0]], [[0, 0], [1, 0]]]
     """
-    size = len(judgments.scale)
+    n_answers = len(judgments.scale)
+    n_references = n_answers if n_references is None else n_references
     used = (reference >= 0) & (judgments.grade >= 0)
-    cell = (judgments.assessor[used].astype(np.int64) * size + judgments.grade[used]) * size + reference[used]
-    counts: Integers = np.bincount(cell, minlength=judgments.n_assessors * size * size).reshape(-1, size, size)
+    answer = judgments.assessor[used].astype(np.int64) * n_answers + judgments.grade[used]
+    shape = (judgments.n_assessors, n_answers, n_references)
+    cells = np.bincount(answer * n_references + reference[used], minlength=int(np.prod(shape)))
+    counts: Integers = cells.reshape(shape)
     return counts
 
 

@@ -81,43 +81,48 @@ def compare_with_others(judgments: Judgments, consensus: LeaveOneOutConsensus) -
     return replace(compared, bias=bias, bias_error=bias_error)
 
 
-@dataclass(frozen=True, eq=False)
-class ExpertGrades:
-    """Expert grades as codes on the scale of the judgments; negative if unknown.
-
-    An expert grade may stand for several grades. An answer within these has no bias, and is correct.
-    """
-
-    middle: Grades  # (n,) middle of the grades that the expert grade of each judgment's item stands for
-    nearest: Grades  # (n,) the one of these that is nearest to the answer
-
-    @classmethod
-    def of(cls, judgments: Judgments, gold: ItemGold) -> ExpertGrades | None:
-        """Return the expert grades of judgments, or None if the scale of the experts has no map to theirs."""
-        if gold.sets is None:
-            return None
-        code = np.repeat(gold.code, np.diff(judgments.offsets))
-        known, grades = code >= 0, np.arange(gold.sets.shape[1])
-        distance = np.where(gold.sets[code], np.abs(grades - judgments.grade[:, None]), len(grades))
-        middle = np.rint(gold.sets @ grades / gold.sets.sum(axis=1))[code]
-        return cls(
-            np.where(known, middle, -1).astype(np.int8), np.where(known, distance.argmin(axis=1), -1).astype(np.int8)
-        )
-
-
-def compare_with_experts(judgments: Judgments, experts: ExpertGrades) -> Comparison:
-    """Compare answers with expert grades."""
-    compared = _compare(judgments, np.where(experts.middle < 0, np.nan, experts.middle), experts.middle)
-    bias, bias_error = _measure_bias(judgments, np.where(experts.nearest < 0, np.nan, experts.nearest))
+def compare_with_experts(judgments: Judgments, experts: ItemGold) -> Comparison:
+    """Compare answers with expert grades. The bias is unknown if their scale has no map to that of the judgments."""
+    codes = by_row(judgments, experts.code)
+    compared = _compare(judgments, np.where(codes < 0, np.nan, codes), codes, experts.n_expert_grades)
+    bias, bias_error = _measure_bias(judgments, nearest_expert_grades(judgments.grade, codes, experts.sets))
     return replace(compared, bias=bias, bias_error=bias_error)
 
 
-def _compare(judgments: Judgments, reference: Floats, reference_codes: Grades) -> Comparison:
+def by_row(judgments: Judgments, item_values: Grades) -> Grades:
+    """Return the value of each judgment's item (n,)."""
+    return np.repeat(item_values, np.diff(judgments.offsets))
+
+
+def nearest_expert_grades(answers: Floats | Grades, expert_codes: Grades, sets: Booleans | None) -> Floats:
+    """Return the grade nearest to each answer among those that the expert grade stands for.
+
+    Args:
+        answers: (k,) codes on the scale of the judgments, or means of them.
+        expert_codes: (k,) codes on the experts' scale; negative if unknown.
+        sets: (n_expert_grades, n_grades) grades that each expert grade stands for; None if unknown.
+
+    Returns:
+        Codes on the scale of the judgments (k,); NaN if unknown.
+
+    >>> sets = np.array([[True, True, False], [False, False, True]])
+    >>> nearest_expert_grades(np.array([0, 2, 0, 1]), np.array([0, 0, 1, -1]), sets).tolist()
+    [0.0, 1.0, 2.0, nan]
+    """
+    if sets is None:
+        return np.full(len(answers), np.nan)
+    lowest, highest = sets.argmax(axis=1), sets.shape[1] - 1 - sets[:, ::-1].argmax(axis=1)
+    return np.where(expert_codes < 0, np.nan, np.clip(answers, lowest[expert_codes], highest[expert_codes]))
+
+
+def _compare(
+    judgments: Judgments, reference: Floats, reference_codes: Grades, n_references: int | None = None
+) -> Comparison:
     """Compare answers with reference grades (n,), NaN if unknown; independence is tested with their codes."""
     used = ~np.isnan(reference) & (judgments.grade >= 0)
     assessor, answer, size = judgments.assessor[used], judgments.grade[used].astype(np.float64), judgments.n_assessors
     slope, slope_error = fit_slopes(answer, reference[used], assessor, size)
-    p_value = independence_p_values(count_pairs(judgments, reference_codes))
+    p_value = independence_p_values(count_pairs(judgments, reference_codes, n_references))
     bias, bias_error = _measure_bias(judgments, reference)
     return Comparison(np.bincount(assessor, minlength=size), slope, slope_error, bias, bias_error, p_value)
 
@@ -203,24 +208,13 @@ class ExpertOffset:
         )
 
 
-def expert_offset(judgments: Judgments, gold: ItemGold) -> ExpertOffset | None:
-    """Return the offset of all assessors from the experts; None for fewer than two documents or without a map.
-
-    Args:
-        judgments: judgments on one scale.
-        gold: expert grades of the items.
-
-    """
+def expert_offset(judgments: Judgments, experts: ItemGold) -> ExpertOffset | None:
+    """Return the offset of all assessors from the experts; None if unknown or for fewer than two documents."""
     judged = judgments.grade >= 0
     item = np.repeat(np.arange(judgments.n_items, dtype=np.int32), np.diff(judgments.offsets))[judged]
     mean_answer = mean_and_error(judgments.grade[judged].astype(np.float64), item, judgments.n_items)[0]
-    if gold.sets is None:
-        return None
-    used = (gold.code >= 0) & ~np.isnan(mean_answer)
-    grades, mean_answer = np.arange(gold.sets.shape[1]), mean_answer[used]
-    lowest = np.where(gold.sets, grades, len(grades)).min(axis=1)[gold.code[used]]
-    highest = np.where(gold.sets, grades, -1).max(axis=1)[gold.code[used]]
-    difference = mean_answer - np.clip(mean_answer, lowest, highest)
+    difference = mean_answer - nearest_expert_grades(mean_answer, experts.code, experts.sets)
+    difference = difference[~np.isnan(difference)]
     if len(difference) < 2:
         return None
     mean, error = mean_and_error(difference, np.zeros(len(difference), np.int32), 1)

@@ -14,17 +14,18 @@ import pyarrow.compute as pc
 
 from crowdrank._notebook import MAX_TABLE_ROWS, heading, html_table, panel
 from crowdrank._text import counted
-from crowdrank._typing import Floats, Grades
+from crowdrank._typing import Floats, Integers
 from crowdrank.assessors.contingency import corrected_information, count_pairs, information_sd, kendall_tau
 from crowdrank.assessors.flags import FLAGS, Evidence, evidence_sentences, flag
 from crowdrank.assessors.honeypots import accuracy, honeypot_accuracy
 from crowdrank.assessors.leave_one_out import States, crowd_curve, leave_one_out_consensus
 from crowdrank.assessors.reference import (
-    ExpertGrades,
     ExpertOffset,
+    by_row,
     compare_with_experts,
     compare_with_others,
     expert_offset,
+    nearest_expert_grades,
 )
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus._coerce import as_gold, as_judgments
@@ -32,6 +33,7 @@ from crowdrank.consensus.information import information
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import InputError, NotFittedError
 from crowdrank.judgments import frames, ids
+from crowdrank.judgments.gold import ItemGold
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 
@@ -59,7 +61,9 @@ class AssessorReport:
             only if there are any.
         honeypots, honeypots_right, honeypot_share, honeypot_lower, honeypot_upper: accuracy, with Wilson's interval.
         gold_judgments, gold_right, gold_accuracy, gold_lower, gold_upper: the same for expert grades, if there are any.
-        gold_bias, gold_bias_lower, gold_bias_upper: mean answer minus the expert grade. gold_tau: Kendall's tau-b.
+        gold_bias, gold_bias_lower, gold_bias_upper: mean answer minus the expert grade. If an expert grade stands for
+            several grades, the nearest counts; without a map of the scales, accuracy and bias are unknown.
+        gold_tau: Kendall's tau-b of answers and expert grades.
         duration: median, if known.
         compared_with: reference of the flag: experts (from 20 judgments on expert-graded documents) or others.
         flag: careful, lenient, strict, careless, random, reversed, few (too few judgments), or blank.
@@ -143,8 +147,7 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     if states is not None and len(table.assessors) < len(answers.assessors):
         states = states[0], states[1][ids.match(answers.assessors, table.assessors)]
     expert_grades = model.gold_ if gold is None else as_gold(gold, source)
-    item_gold = None if expert_grades is None else expert_grades.for_items(table)
-    experts = None if item_gold is None else ExpertGrades.of(table, item_gold)
+    experts = None if expert_grades is None else expert_grades.for_items(table)
     quality = _quality_columns(table, states, experts)
     conclusions = {name: quality.pop(name) for name in ("compared_with", "flag", "evidence")}
     columns: Columns = {
@@ -160,18 +163,13 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     }
     rows = pa.table({name: _to_arrow(column) for name, column in columns.items()})
     rows = rows.sort_by([("informativeness", "descending"), ("assessor", "ascending")])
-    offset = None if item_gold is None else expert_offset(table, item_gold)
+    offset = None if experts is None else expert_offset(table, experts)
     return AssessorReport(type(model).__name__, rows, table.scale, states is not None, offset, table.backend)
 
 
 def _to_arrow(column: Any) -> pa.Array:
     """Return a column with null instead of NaN."""
     return column if isinstance(column, pa.Array) else pa.array(column, from_pandas=True)
-
-
-def _by_row(table: Judgments, codes: Grades) -> Grades:
-    """Return the value of each judgment's item (n,)."""
-    return np.repeat(codes, np.diff(table.offsets))
 
 
 def _states_of(model: Aggregator, table: Judgments) -> States | None:
@@ -202,7 +200,7 @@ def _states_on_main_scale(table: Judgments, states: States | None) -> States | N
     return prior, mapped
 
 
-def _quality_columns(table: Judgments, states: States | None, expert_grades: ExpertGrades | None) -> Columns:
+def _quality_columns(table: Judgments, states: States | None, gold: ItemGold | None) -> Columns:
     """Return informativeness, slope, bias, flag and evidence."""
     consensus = leave_one_out_consensus(table, states)
     comparison = others = compare_with_others(table, consensus)
@@ -213,11 +211,11 @@ def _quality_columns(table: Judgments, states: States | None, expert_grades: Exp
         n_judgments = np.bincount(table.assessor, minlength=table.n_assessors)
         error = information_sd(states[1] * states[0]) / np.sqrt(n_judgments)
     by_experts = np.zeros(table.n_assessors, bool)
-    if expert_grades is not None:
-        experts = compare_with_experts(table, expert_grades)
+    if gold is not None:
+        experts = compare_with_experts(table, gold)
         by_experts = experts.n >= MIN_EXPERT_JUDGMENTS
         comparison = others.replace_where(by_experts, experts)
-        measured, _, measured_error = corrected_information(count_pairs(table, expert_grades.middle))
+        measured, _, measured_error = corrected_information(_gold_counts(table, gold))
         # The model's values are rescaled to the mean of the measured ones: both are then in the same unit.
         scale = experts.n @ measured / max(float(experts.n @ informativeness), 1e-300) if experts.n.any() else 1.0
         weight = experts.n / (experts.n + MIN_EXPERT_JUDGMENTS)
@@ -269,7 +267,7 @@ def _agreement(table: Judgments, consensus: Consensus) -> Floats:
     codes = pc.index_in(documents["grade"].combine_chunks(), pa.array(consensus.labels)).to_numpy(zero_copy_only=False)
     item_codes = np.full(table.n_items, NO_HONEYPOT, np.int8)
     item_codes[position[position >= 0]] = codes[position >= 0]
-    return accuracy(table, _by_row(table, item_codes))["share"].astype(np.float64)
+    return accuracy(table, by_row(table, item_codes))["share"].astype(np.float64)
 
 
 def _repeat_columns(table: Judgments) -> Columns:
@@ -293,13 +291,19 @@ def _honeypot_columns(answers: Judgments, assessors: pa.Array) -> Columns:
     }
 
 
-def _gold_columns(table: Judgments, experts: ExpertGrades) -> Columns:
+def _gold_counts(table: Judgments, gold: ItemGold) -> Integers:
+    """Return how often each assessor gave each answer to documents of each expert grade."""
+    return count_pairs(table, by_row(table, gold.code), gold.n_expert_grades)
+
+
+def _gold_columns(table: Judgments, gold: ItemGold) -> Columns:
     """Return accuracy, bias and Kendall's tau against expert grades."""
-    counts = accuracy(table, np.where(experts.nearest < 0, NO_HONEYPOT, experts.nearest).astype(np.int8))
-    compared = compare_with_experts(table, experts)
+    nearest = nearest_expert_grades(table.grade, by_row(table, gold.code), gold.sets)
+    counts = accuracy(table, np.nan_to_num(nearest, nan=NO_HONEYPOT).astype(np.int8))
+    compared = compare_with_experts(table, gold)
     lower, upper = compared.bias_interval
     return {
-        "gold_judgments": counts["asked"],
+        "gold_judgments": compared.n,
         "gold_right": counts["right"],
         "gold_accuracy": counts["share"],
         "gold_lower": counts["lower"],
@@ -307,7 +311,7 @@ def _gold_columns(table: Judgments, experts: ExpertGrades) -> Columns:
         "gold_bias": compared.bias,
         "gold_bias_lower": lower,
         "gold_bias_upper": upper,
-        "gold_tau": kendall_tau(count_pairs(table, experts.middle)),
+        "gold_tau": kendall_tau(_gold_counts(table, gold)),
     }
 
 
