@@ -16,6 +16,7 @@ EXPERIMENTS = {
     "web5": "consensus on five grades of web pages",
     "dl20": "consensus of LLM judges against NIST's grades (TREC DL20), with fewer judges too",
     "auto": "what is lost by choosing the method without gold, on all three sets and elsewhere",
+    "expert-scale": "binary expert grades for a crowd on five grades: whether they help or harm",
     "calibration": "whether intervals and probabilities hold on data drawn from the model",
     "rankers": "every ranker on the given labels of MQ2008, next to LightGBM's and XGBoost's own",
     "crowd-rankers": "rankers on a crowd's labels (simulated crowds, LLM judges), tested on expert grades",
@@ -28,7 +29,7 @@ EXPERIMENTS = {
 }
 """Names of the experiments, each a module (with _ for -), and what they measure."""
 
-PARTS = ("rigor", "quality", "experts", "expert-budget")
+PARTS = ("rigor", "quality", "experts", "expert-budget", "overlap")
 """Experiments of which parts can be asked for by name (`only`)."""
 KEEPING = ("expert-budget",)
 """Experiments that keep what was fitted in a folder (`keep`) and go on from there."""
@@ -39,8 +40,9 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
 
     >>> get_experiment("rf11")
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10, web5,
-    dl20, auto, calibration, rankers, crowd-rankers, rigor, quality, experts, expert-budget, next-label, overlap.
+    crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
+    web5, dl20, auto, expert-scale, calibration, rankers, crowd-rankers, rigor, quality, experts, expert-budget,
+    next-label, overlap.
     """
     if name not in EXPERIMENTS:
         raise UsageError(

@@ -30,7 +30,7 @@ def agreement(judgments: Judgments, gold: Gold) -> tuple[NDArray[np.int64], Floa
     (array([1, 1]), array([1., 0.]))
     """
     judged = judgments.with_unjudgeable("lowest")
-    truth = np.repeat(gold.for_items(judged), np.diff(judged.offsets))
+    truth = np.repeat(gold.codes_by_name(judged), np.diff(judged.offsets))
     known = truth >= 0
     asked = np.bincount(judged.assessor[known], minlength=judged.n_assessors)
     right = np.bincount(judged.assessor[known & (truth == judged.grade)], minlength=judged.n_assessors)

@@ -12,8 +12,8 @@ import numpy as np
 
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.errors import DataWarning, InputError, UsageError
-from crowdrank.evaluation.comparison import Comparison, compare
-from crowdrank.evaluation.evaluate import evaluate
+from crowdrank.evaluation.comparison import Comparison, compare_evaluations
+from crowdrank.evaluation.evaluate import Unjudged, evaluate
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from crowdrank.consensus._base import Aggregator
 
-GAINS = "exponential"
+UNJUDGED: Unjudged = "skip"
+"""Rankings are scored on the documents that experts graded, as in the papers."""
 SEEDS = (0, 1, 2)
 ONE_CONFIGURATION = (
     "Every method ran once with its defaults (one configuration each, but for variants that are listed under a name "
@@ -183,7 +184,8 @@ def compared_runs(
 ) -> Table:
     """Rankings against gold with paired tests."""
     base = baseline if baseline in runs else next(iter(runs))
-    return comparison_table(name, title, compare(runs, gold, list(measures), baseline=base, gains=GAINS), notes)
+    evaluations = {run: evaluate(frame, gold, list(measures), unjudged=UNJUDGED) for run, frame in runs.items()}
+    return comparison_table(name, title, compare_evaluations(evaluations, baseline=base), notes)
 
 
 def comparison_table(name: str, title: str, comparison: Comparison, notes: Sequence[str] = ()) -> Table:
@@ -199,7 +201,8 @@ def comparison_table(name: str, title: str, comparison: Comparison, notes: Seque
 def figures(fits: Fits, gold: pd.DataFrame, measures: Sequence[str]) -> dict[str, dict[str, float]]:
     """The means of each model, without tests."""
     return {
-        run: evaluate(ranking(model), gold, list(measures), gains=GAINS).means for run, model in fits.models.items()
+        run: evaluate(ranking(model), gold, list(measures), unjudged=UNJUDGED).means
+        for run, model in fits.models.items()
     }
 
 

@@ -280,7 +280,7 @@ def against_gold(fits: Fits, gold: Gold) -> Table:
     """Return how far P(grade) on the real crowd is from NIST's grades."""
     rows = []
     for run, model in fits.models.items():
-        known = gold.for_items(model.judgments_)
+        known = gold.codes_by_name(model.judgments_)
         shares, code = grade_shares(model)[known >= 0], known[known >= 0]
         bins = reliability(run, shares, code)
         gap = sum(row["pairs"] * abs(row["expected"] - row["observed"]) for row in bins) / shares.size

@@ -26,7 +26,7 @@ from crowdrank.rankers.instances import Instances
 from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
 from crowdrank.rankers.linear import GLS, RD
 from experiments.base import (
-    GAINS,
+    UNJUDGED,
     Experiment,
     Row,
     Table,
@@ -395,7 +395,7 @@ def _evaluations(setting: Setting, run: str, found: Mapping[tuple[int, int], Map
         for number, fold in enumerate(split):
             score[fold.test] = found[repeat, number][run]
         scored = run_frame(setting.features, score).iloc[tested]
-        evaluations.append(evaluate(scored, gold.iloc[tested], list(MEASURES), gains=GAINS))
+        evaluations.append(evaluate(scored, gold.iloc[tested], list(MEASURES), unjudged=UNJUDGED))
     return evaluations
 
 

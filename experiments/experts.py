@@ -21,7 +21,17 @@ from crowdrank.label_learning.remapper import MODES
 from crowdrank.rankers.lambdamart import usual_threads
 from crowdrank.rankers.ranking_data import gather
 from crowdrank.rankers.validation import Validation
-from experiments.base import GAINS, Experiment, Row, Table, Tell, comparison_table, quiet, seeds_told, testing_protocol
+from experiments.base import (
+    UNJUDGED,
+    Experiment,
+    Row,
+    Table,
+    Tell,
+    comparison_table,
+    quiet,
+    seeds_told,
+    testing_protocol,
+)
 from experiments.dl20 import drawn_judges, sizes_told
 from experiments.expert_claims import BACKGROUND, BASELINE, CLAIMS, ROOM, claim_table, verdict
 from experiments.expert_lessons import LEARNERS, MAIN, TREE_FEATURES, Fold, Lesson, folds, mart_scores
@@ -228,7 +238,7 @@ def _evaluations(setting: Setting, run: str, found: Mapping[tuple[int, int], Map
     score = np.full((len(setting.parts), len(gold)), np.nan)
     for repeat, k, fold in setting.places():
         score[repeat, fold.test] = found[repeat, k][run]
-    return [evaluate(run_frame(setting.features, one), gold, list(MEASURES), gains=GAINS) for one in score]
+    return [evaluate(run_frame(setting.features, one), gold, list(MEASURES), unjudged=UNJUDGED) for one in score]
 
 
 def relative(row: Row, base: Row) -> Row:
@@ -317,7 +327,7 @@ def number_table(setting: Setting, *, numbers: Sequence[int] = NUMBERS, tell: Te
         mart = lesson.mart(BASELINE)
         scores[BASELINE] = lesson.scores(mart)
         part, y, query = lesson.expert(fold.validate)
-        scores[f"{BASELINE} validation"] = Validation(gather(part, y, query), MAIN, GAINS)(mart.predict(part, query))
+        scores[f"{BASELINE} validation"] = Validation(gather(part, y, query), MAIN)(mart.predict(part, query))
         return scores
 
     found = _each(setting, learn)

@@ -15,7 +15,7 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.merge import combine
 from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
-from experiments.base import Chosen, Fits, Row, Table, Tell, fit_all, ranking, seeds_told
+from experiments.base import UNJUDGED, Chosen, Fits, Row, Table, Tell, fit_all, ranking, seeds_told
 
 INJECTED = "(injected)"
 """So ends the id of an assessor who was put there."""
@@ -102,4 +102,4 @@ def _row(run: str, model: Aggregator, gold: Gold, found: dict[str, list[Found]])
 
 
 def _ap(model: Aggregator, gold: Gold) -> float:
-    return evaluate(ranking(model), gold.frame, "AP").means["AP"]
+    return evaluate(ranking(model), gold.frame, "AP", unjudged=UNJUDGED).means["AP"]

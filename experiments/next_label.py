@@ -1,4 +1,4 @@
-"""What to label next: quality against labels bought, for every policy, on crowds whose answers are all known."""
+"""Policies for the next labels: quality by labels bought, on crowds whose answers are recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.collection import get_policy
 from crowdrank.collection.base import Policy
 from crowdrank.collection.pool import Pool, Roster
-from crowdrank.collection.replay import Crowd, Curve, ranked, replay, score
+from crowdrank.collection.replay import Crowd, Curve, model_ranking, replay
 from crowdrank.collection.requests import Budget
 from crowdrank.consensus.gda import GDA
 from crowdrank.errors import UsageError
@@ -26,7 +26,17 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_features
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.linear import GLS
-from experiments.base import GAINS, Experiment, Row, Table, Tell, comparison_table, quiet, seeds_told, testing_protocol
+from experiments.base import (
+    UNJUDGED,
+    Experiment,
+    Row,
+    Table,
+    Tell,
+    comparison_table,
+    quiet,
+    seeds_told,
+    testing_protocol,
+)
 from experiments.dl20 import COVERED, sizes_told, thorough
 from experiments.lessons import over_repeats, within_query
 from experiments.rankers import against, query_numbers
@@ -35,7 +45,7 @@ from experiments.subsample import equal_count
 
 LABELS = 5
 ROUNDS = 10
-"""Of a replay, which buys half of the labels in all."""
+"""Number of rounds of a replay, which buys half of the labels."""
 SEEDS = (0, 1, 2)
 MAIN = "nDCG@10"
 MEASURES: Mapping[str, tuple[str, ...]] = {
@@ -43,21 +53,21 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "dl20": (MAIN, "nDCG", "AP(rel=2)", "Tau"),
 }
 RUNS = ("random", "overlap-5", "if-good-3", "if-good-5", "good-till-bad-5", "widest-interval", "entropy", "ndcg@10")
-DRIVEN = ("widest-interval", "entropy", "ndcg@10")
+MODEL_POLICIES = ("widest-interval", "entropy", "ndcg@10")
 BEST = "ndcg@10"
-"""The policy for the main measure; named before the replays."""
+"""Policy for the main measure, named before the replays."""
 RIVALS = ("random", "if-good-3")
 FULL = "5 labels everywhere"
 GOOD: Mapping[str, float] = {"rf10": 1, "dl20": 2}
 EXPERT, LLM = 50.0, 1.0
 MONEY = (5, 10)
-"""For each document, in labels of an LLM."""
+"""Budgets per document, in labels of an LLM."""
 RIDGE = 300.0
 
 
 def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Experiment:
-    """All tables, for the policies named or for all."""
-    chosen = list(RUNS) if methods is None else _named(methods)
+    """Return all tables, for some policies or all."""
+    chosen = list(RUNS) if methods is None else _check_names(methods)
     rf10, dl20 = rf10_crowds(seeds), dl20_crowds(seeds)
     tables = [*setting_tables("rf10", rf10, chosen, tell=tell), *setting_tables("dl20", dl20, chosen, tell=tell)]
     if BEST in chosen:
@@ -65,7 +75,7 @@ def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = S
     return Experiment("next-label", tuple(tables), tuple(_protocol(rf10, dl20, seeds, tables)))
 
 
-def _named(methods: Sequence[str]) -> list[str]:
+def _check_names(methods: Sequence[str]) -> list[str]:
     if not methods:
         raise UsageError(f"There is no policy to run; name some of: {', '.join(RUNS)}.")
     for name in methods:
@@ -112,7 +122,7 @@ def _protocol(
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """A crowd, what it is scored against, and all its labels that the policies are measured by."""
+    """A crowd, expert grades, and the five labels per document with which policies are compared."""
 
     full: Judgments
     crowd: Crowd
@@ -122,7 +132,7 @@ class Replayed:
 
 
 def rf10_crowds(seeds: Sequence[int]) -> list[Replayed]:
-    """RF10, five labels of each document; one crowd for each seed."""
+    """Return RF10 with five labels per document, one crowd per seed."""
     data = dataset("trec-rf10")
     judgments, gold = data.read_judgments(), data.read_gold()
     found = []
@@ -134,7 +144,7 @@ def rf10_crowds(seeds: Sequence[int]) -> list[Replayed]:
 
 
 def dl20_crowds(seeds: Sequence[int]) -> list[Replayed]:
-    """DL20's complete matrix; the labels to compare with are drawn for each seed."""
+    """Return the LLM judges of DL20 who judged all items; the five labels per document depend on the seed."""
     data = dataset("trec-dl20")
     judges, gold = thorough(data.read_judgments(), COVERED), data.read_gold()
     crowd, known = Crowd.of(judges), _gold_in(gold, judges)
@@ -147,10 +157,10 @@ def _gold_in(gold: Gold, judgments: Judgments) -> pd.DataFrame:
 
 
 def policy_for(name: str, setting: str, seed: int) -> Policy:
-    """A policy as the experiment sets it."""
+    """Return a policy with the parameters of the experiment."""
     policy = get_policy(name)
-    told = {"random_state": seed, "good": GOOD[setting], "settled": None}
-    return policy.set_params(**{one: value for one, value in told.items() if one in policy.get_params()})
+    parameters = {"random_state": seed, "good": GOOD[setting], "settled": None}
+    return policy.set_params(**{one: value for one, value in parameters.items() if one in policy.get_params()})
 
 
 # Replays.
@@ -159,7 +169,7 @@ def policy_for(name: str, setting: str, seed: int) -> Policy:
 def setting_tables(
     setting: str, crowds: Sequence[Replayed], chosen: Sequence[str], *, tell: Tell = quiet
 ) -> list[Table]:
-    """The area under the curve, the end of it next to five labels everywhere, and the curve itself."""
+    """Return the mean over the rounds, the last round next to five labels everywhere, and all rounds."""
     measures, curves = MEASURES[setting], dict[str, list[Curve]]()
     budget = LABELS / 2
     for name in chosen:
@@ -167,14 +177,14 @@ def setting_tables(
             tell(f"{name} on {setting}, seed {one.seed}")
             policy = policy_for(name, setting, one.seed)
             money = budget * one.full.n_items
-            curve = replay(policy, one.crowd, one.gold, measures, budget=money, rounds=ROUNDS)
+            curve = replay(policy, one.crowd, one.gold, measures, budget=money, rounds=ROUNDS, scheme_labels=False)
             curves.setdefault(name, []).append(curve)
-    full = over_repeats([score(GDA().fit(one.five), one.crowd.pool, one.gold, measures) for one in crowds])
+    full = over_repeats([full_evaluation(one, measures) for one in crowds])
     grid = [budget * crowds[0].full.n_items * (number + 1) / ROUNDS for number in range(ROUNDS)]
     areas = {
-        name: over_repeats([at(curve, money) for curve in found for money in grid]) for name, found in curves.items()
+        name: over_repeats([curve.at(money) for curve in found for money in grid]) for name, found in curves.items()
     }
-    ends = {name: over_repeats([at(curve, grid[-1]) for curve in found]) for name, found in curves.items()}
+    ends = {name: over_repeats([curve.at(grid[-1]) for curve in found]) for name, found in curves.items()}
     return [
         area_table(setting, areas),
         end_table(setting, {FULL: full, **ends}),
@@ -182,57 +192,56 @@ def setting_tables(
     ]
 
 
-def at(curve: Curve, money: float) -> Evaluation:
-    """What was known when so much was spent."""
-    within = [point for point in curve.points if point.money <= money + 1e-6]
-    return (within[-1] if within else curve.points[0]).evaluation
+def full_evaluation(one: Replayed, measures: Sequence[str]) -> Evaluation:
+    """Evaluate the consensus of five labels of every document."""
+    return evaluate(model_ranking(GDA().fit(one.five), one.crowd.pool), one.gold, list(measures), unjudged=UNJUDGED)
 
 
 def area_table(setting: str, areas: Mapping[str, Evaluation]) -> Table:
-    """The area under the curve, with tests against random."""
+    """Return the mean over the rounds, with tests against random."""
     baseline = "random" if "random" in areas else next(iter(areas))
     table = comparison_table(
         f"{setting}-area",
         f"{setting.upper()}: mean over {LABELS / 2:g} labels a document, bought in {ROUNDS} rounds",
         compare_evaluations(areas, baseline=baseline),
     )
-    said = [sentence for name in DRIVEN for rival in RIVALS for sentence in against(table, name, rival)]
-    return replace(table, notes=(*table.notes, *said))
+    notes = [sentence for name in MODEL_POLICIES for rival in RIVALS for sentence in against(table, name, rival)]
+    return replace(table, notes=(*table.notes, *notes))
 
 
 def end_table(setting: str, ends: Mapping[str, Evaluation]) -> Table:
-    """Half of the labels, chosen, next to all of them."""
+    """Return the quality of half of the labels, chosen by policies, next to all labels."""
     table = comparison_table(
         f"{setting}-half",
         f"{setting.upper()}: {LABELS / 2:g} labels a document, next to {LABELS} everywhere",
         compare_evaluations(ends, baseline=FULL),
     )
-    return replace(table, notes=(*table.notes, *reached(table)))
+    return replace(table, notes=(*table.notes, *_sufficiency_notes(table)))
 
 
-def reached(table: Table) -> list[str]:
-    """Whether half of the labels do for the policies that ask a model, by each measure; the best by it is named."""
+def _sufficiency_notes(table: Table) -> list[str]:
+    """Return, by measure, whether the best policy with a model reaches the quality of all labels with half of them."""
     rows = {row["run"]: row for row in table.rows}
-    driven = [name for name in DRIVEN if name in rows]
-    said = []
-    for measure in [name for name in rows[FULL] if name != "run" and driven]:
-        best = max(driven, key=lambda name: rows[name][measure])
+    policies = [name for name in MODEL_POLICIES if name in rows]
+    sentences = []
+    for measure in [name for name in rows[FULL] if name != "run" and policies]:
+        best = max(policies, key=lambda name: rows[name][measure])
         word = "reaches" if rows[best][measure] >= rows[FULL][measure] else "does not reach"
-        said.append(
+        sentences.append(
             f"By {measure}, {best} with at most half of the labels {word} the quality of {LABELS} everywhere "
             f"({rows[best][measure]:.4f} and {rows[FULL][measure]:.4f})."
         )
-        said += against(table, best, FULL, measure)
-    return said
+        sentences += against(table, best, FULL, measure)
+    return sentences
 
 
 def curve_table(
     setting: str, curves: Mapping[str, Sequence[Curve]], grid: Sequence[float], documents: int, full: Evaluation
 ) -> Table:
-    """The main measure after each round."""
+    """Return the main measure after each round."""
     rows: list[Row] = []
     for name, found in curves.items():
-        means = [np.mean([at(curve, money).means[MAIN] for curve in found]) for money in grid]
+        means = [np.mean([curve.at(money).means[MAIN] for curve in found]) for money in grid]
         steps = {f"{money / documents:.2f}": float(mean) for money, mean in zip(grid, means, strict=True)}
         bought = float(np.mean([curve.points[-1].labels / documents for curve in found]))
         rows.append({"run": name, "labels a document": bought, **steps})
@@ -244,24 +253,24 @@ def curve_table(
 
 
 @dataclass(frozen=True, eq=False)
-class Desk:
-    """What strategies buy from, and what they learn with."""
+class ExpertSetting:
+    """Judgments that strategies buy, and features from which rankers learn."""
 
     judges: Judgments
     crowd: Crowd
-    grade: Floats  # (n_items,) the experts'
-    features: Floats  # (n_items, n_features) systems' scores, blanks as the mean
+    grade: Floats  # (n_items,) expert grades
+    features: Floats  # (n_items, n_features) scores of systems, missing ones as the mean
     gold: pd.DataFrame
 
-    def spent(self, labels: float, seed: int) -> Judgments:
-        """LLM labels for so much a document, chosen by the model."""
+    def buy_llm_labels(self, labels: float, seed: int) -> Judgments:
+        """Return this number of LLM labels per document, chosen by the best policy."""
         rounds = int(np.clip(round(4 * labels), 4, 16))
         policy = policy_for(BEST, "dl20", seed)
         money = labels * self.judges.n_items
         return self.judges.where(replay(policy, self.crowd, self.gold, [MAIN], budget=money, rounds=rounds).bought)
 
-    def learned(self, columns: Floats, known: Integers, target: Floats) -> Floats:
-        """The scores of all documents by GLS that learned the target of some."""
+    def fit_predict(self, columns: Floats, known: Integers, target: Floats) -> Floats:
+        """Return the scores of all documents by GLS, fitted to the targets of some."""
         query = self.judges.item_query
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -269,15 +278,15 @@ class Desk:
             return ranker.predict(columns, query)
 
     def standardized(self, score: Floats) -> Floats:
-        """Scores with mean 0 and spread 1 within each query."""
+        """Return scores with mean 0 and standard deviation 1 within each query."""
         groups = pd.Series(score).groupby(self.judges.item_query)
         spread = groups.transform("std").fillna(0.0).to_numpy()
         off: Floats = score - groups.transform("mean").to_numpy()
         return np.asarray(np.divide(off, spread, out=np.zeros_like(off), where=spread > 0))
 
 
-def desk(judges: Judgments) -> Desk:
-    """DL20 with its features."""
+def expert_setting(judges: Judgments) -> ExpertSetting:
+    """Return DL20 with its features."""
     data = dataset("trec-dl20")
     found = read_features(data.path("judged_features.tsv.gz"), columns="grade=nist_grade")
     place = judges.positions(found.query, found.document)
@@ -288,58 +297,58 @@ def desk(judges: Judgments) -> Desk:
     returned = ~np.isnan(features)
     filled = np.where(returned, features, np.nanmean(features, axis=0))
     filled = np.column_stack([filled, returned.mean(axis=1)])
-    return Desk(judges, Crowd.of(judges), grade, filled, _gold_in(data.read_gold(), judges))
+    return ExpertSetting(judges, Crowd.of(judges), grade, filled, _gold_in(data.read_gold(), judges))
 
 
 def experts_table(judges: Judgments, money: int, seeds: Sequence[int], *, tell: Tell = quiet) -> Table:
-    """LLM judges first and experts where it matters, next to either alone, at equal money."""
-    table = desk(judges)
+    """Return LLM judges followed by experts next to either alone, for the same money."""
+    table = expert_setting(judges)
     runs: dict[str, list[Evaluation]] = {}
     bought = 0
     for seed in seeds:
         tell(f"experts, money {money} a document, seed {seed}")
         found, bought, scored = strategies(table, money, seed)
-        keep = pd.Series(np.isin(np.arange(judges.n_items), scored))[_places(table)].to_numpy()
+        keep = pd.Series(np.isin(np.arange(judges.n_items), scored))[_gold_items(table)].to_numpy()
         for run, values in found.items():
             frame = _frame(table.crowd.pool, values)
-            evaluation = evaluate(frame, table.gold[keep], [MAIN, "AP(rel=2)", "Tau"], gains=GAINS)
+            evaluation = evaluate(frame, table.gold[keep], [MAIN, "AP(rel=2)", "Tau"], unjudged=UNJUDGED)
             runs.setdefault(run, []).append(evaluation)
     runs = _same_queries(runs)
     compared = compare_evaluations({run: over_repeats(found) for run, found in runs.items()}, baseline="llm")
     made = comparison_table(f"experts-{money}", f"DL20: money for {money} LLM labels a document", compared)
     mixed = [run for run in runs if run.startswith("llm, then")]
     others = [("llm", MAIN), ("llm, ranker", MAIN), ("experts", MAIN), ("llm", "Tau"), ("experts", "Tau")]
-    said = [one for run in mixed for other, measure in others for one in against(made, run, other, measure)]
+    tests = [one for run in mixed for other, measure in others for one in against(made, run, other, measure)]
     worth = bought * EXPERT / judges.n_items
     cost = f"{counted(bought, 'expert grade')} at {EXPERT:g} cost what {worth:.1f} LLM labels a document do."
-    return replace(made, notes=(*made.notes, cost, *said))
+    return replace(made, notes=(*made.notes, cost, *tests))
 
 
-def strategies(table: Desk, money: int, seed: int) -> tuple[dict[str, Floats], int, Integers]:
-    """The scores of all documents by each strategy, how many grades the mixed one bought, and what may be scored."""
+def strategies(table: ExpertSetting, money: int, seed: int) -> tuple[dict[str, Floats], int, Integers]:
+    """Return the scores by strategy, the number of expert grades of the mixed ones, and the items to evaluate on."""
     n = table.judges.n_items
-    alone, first = table.spent(money, seed), table.spent(money / 2, seed)
+    alone, first = table.buy_llm_labels(money, seed), table.buy_llm_labels(money / 2, seed)
     model, half = GDA().fit(alone), GDA().fit(first)
     number = int(money / 2 * n / EXPERT)
     drawn = np.random.default_rng(seed).choice(n, 2 * number, replace=False)
-    consensus, first_consensus = (ranked(one, table.crowd.pool)["score"].to_numpy() for one in (model, half))
+    consensus, first_consensus = (model_ranking(one, table.crowd.pool)["score"].to_numpy() for one in (model, half))
     found = {
         "llm": consensus,
-        "llm, ranker": table.learned(np.column_stack([table.features, consensus]), np.arange(n), consensus),
-        "experts": table.learned(table.features, drawn, table.grade[drawn]),
+        "llm, ranker": table.fit_predict(np.column_stack([table.features, consensus]), np.arange(n), consensus),
+        "experts": table.fit_predict(table.features, drawn, table.grade[drawn]),
     }
     pool = Pool.of(table.judges).with_roster(Roster.of(["expert"], "expert", EXPERT))
     taken = [drawn]
     for name in ("random", BEST):
         policy = policy_for(name, "dl20", seed)
         asked = policy.next(pool, first, half if policy.takes_model else None, Budget(number * EXPERT)).pair
-        by_experts = table.learned(table.features, asked, table.grade[asked])
+        by_experts = table.fit_predict(table.features, asked, table.grade[asked])
         found[f"llm, then experts ({name})"] = table.standardized(by_experts) + table.standardized(first_consensus)
         taken.append(asked)
     return found, number, np.setdiff1d(np.arange(n), np.concatenate(taken))
 
 
-def _places(table: Desk) -> Integers:
+def _gold_items(table: ExpertSetting) -> Integers:
     query, document = (pa.array(table.gold[name]) for name in ("query", "document"))
     return table.judges.positions(query, document)
 
@@ -349,7 +358,7 @@ def _frame(pool: Pool, values: Floats) -> pd.DataFrame:
 
 
 def _same_queries(runs: dict[str, list[Evaluation]]) -> dict[str, list[Evaluation]]:
-    """Refuse seeds that leave different queries; none do where every query keeps documents."""
+    """Raise UsageError if seeds leave different queries to evaluate on."""
     queries = [one.per_query["query"] for found in runs.values() for one in found]
     if any(one != queries[0] for one in queries):
         raise UsageError("The seeds leave different queries to score; buy fewer expert grades.")

@@ -1,4 +1,4 @@
-"""Labeling schemes (OVERLAP): what each costs, how good a ranker it makes, and which is best for the money."""
+"""Labeling schemes (OVERLAP): their costs, the rankers that they train, and both for the same number of labels."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
+from crowdrank._base import require_one_of
 from crowdrank._text import counted
 from crowdrank.collection import get_policy
-from crowdrank.collection.accounts import Account, account, first_ratio
+from crowdrank.collection.costs import SchemeCost, counted_cost
 from crowdrank.collection.schemes import Scheme
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import compare_evaluations
@@ -26,14 +29,25 @@ from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
 from crowdrank.rankers.network import LambdaRankNet
 from crowdrank.simulation.world import simulate
-from experiments.base import GAINS, Experiment, Row, Table, Tell, comparison_table, quiet, seeds_told, testing_protocol
+from experiments.base import (
+    UNJUDGED,
+    Experiment,
+    Row,
+    Table,
+    Tell,
+    comparison_table,
+    quiet,
+    seeds_told,
+    testing_protocol,
+)
 from experiments.lessons import over_repeats
 from experiments.rankers import against, query_numbers
 
 MEASURES = ("nDCG@3", "nDCG@1", "nDCG@5", "nDCG@10")
 MAIN = "nDCG@3"
-"""As in the paper."""
+"""Main measure of the paper."""
 JUDGES = 11
+"""Number of labels per document."""
 BASELINE, CLAIMED = "single", "if-good-3"
 SCHEMES = (
     "if-good-3",
@@ -47,340 +61,332 @@ SCHEMES = (
     "single",
 )
 SERIES = ("if-good-2", "if-good-3", "if-good-4", "if-good-5", "if-good-6", "good-till-bad", "single")
-PLUS = ("if-good-2", "if-good-3", "if-good-x3", "single")
-"""What can be sampled of a set that was labeled by if-good-3 itself."""
+PLUS_SCHEMES = ("if-good-2", "if-good-3", "if-good-x3", "single")
+"""Schemes whose labels are all in a set that was labeled by if-good-3."""
 LISTS = ("overlap-3", "if-good-3")
-"""Schemes that are tried with one list for each judge too."""
-WORLD: Mapping[str, Any] = {
-    "documents": 19,
-    "features": 20,
-    "assessors": 120,
-    "spammers": 0.0,
-    "adversaries": 0.0,
-    "honeypots": 0.0,
-}
-"""The paper's judges are employees: none is a spammer. Grades 0-4, each half as common as the one below."""
+"""Schemes that are also tried with one list per judge."""
+CROWD: Mapping[str, Any] = {"assessors": 120, "spammers": 0.0, "adversaries": 0.0, "honeypots": 0.0}
+"""Simulated judges: as in the paper, honest employees."""
+SETS: Mapping[str, tuple[int, float]] = {"A": (0, 0.36), "B": (1, 0.355), "plus": (2, 0.42)}
+"""Random seed and ratio of grade frequencies of each label set, for the paper's Clean07, Clean08 and Clean+.
+
+The ratios give single labels the papers' 3.5 to 3.7 (Clean+: 3.2) labels below Good per label of at least Good.
+"""
 TRAIN, TEST = 400, 1000
+"""Number of queries."""
 DRAWS = 2
+"""Number of random orders of the labels."""
 TREES: Mapping[str, Any] = {"n_estimators": 80, "learning_rate": 0.1, "num_leaves": 15, "min_child_samples": 20}
 NETWORK: Mapping[str, Any] = {"hidden": (32,), "epochs": 30, "learning_rate": 0.005, "batch": 16}
-SETS = {"A": 0, "B": 1}
-"""Two label sets, as the paper has Clean07 and Clean08: worlds of these seeds."""
-PLUS_SEED = 2
+PARTS = ("costs", "rankers", "series", "lists", "equal", "mslr-5k")
+"""Parts of the experiment that can be run alone."""
 
 Make = Callable[[], Ranker]
 
 
 def trees() -> Ranker:
-    """LambdaMART as the experiment sets it; draws run side by side, each in one thread."""
+    """Return LambdaMART; draws run in parallel, each in one thread."""
     return LambdaMART(**TREES, n_jobs=1)
 
 
 def network() -> Ranker:
-    """The LambdaRank network as the experiment sets it."""
+    """Return the LambdaRank network."""
     return LambdaRankNet(**NETWORK, n_jobs=1)
 
 
 @dataclass(frozen=True, eq=False)
-class Lessons:
-    """A label set: documents to learn from with their judgments, and others to be tested on."""
+class LabelSet:
+    """Training documents with their labels, and test documents with expert grades.
+
+    If `in_order`, labels are bought in the order of their times, otherwise in random order.
+    """
 
     name: str
     judgments: Judgments
     train: Features
     test: Features
     gold: pd.DataFrame
+    in_order: bool = False
 
-    def scored(self, ranker: Ranker) -> Evaluation:
-        """A ranker on the test queries, against the experts' grades."""
+    def order(self, seed: int) -> int | None:
+        """Return the random state of `Scheme.sample` for a draw."""
+        return None if self.in_order else seed
+
+    def evaluate(self, ranker: Ranker) -> Evaluation:
+        """Evaluate a ranker on the test queries."""
         frame = {"query": self.test.query.to_pandas(), "document": self.test.document.to_pandas()}
         run = pd.DataFrame({**frame, "score": ranker.predict(self.test, self.test.query)})
-        return evaluate(run, self.gold, list(MEASURES), gains=GAINS)
+        return evaluate(run, self.gold, list(MEASURES), unjudged=UNJUDGED)
 
-    def part(self, queries: int) -> Judgments:
-        """The judgments of the first so many queries."""
-        item = np.repeat(np.arange(self.judgments.n_items), np.diff(self.judgments.offsets))
-        return self.judgments.where(self.judgments.item_query[item] < queries)
+    def first_queries(self, queries: int) -> Judgments:
+        """Return the judgments of the first queries."""
+        return self.judgments.where(self.judgments.item_column("query") < queries)
 
 
-def world(seed: int, train: int = TRAIN, test: int = TEST) -> Lessons:
-    """A generated world with power: many test queries."""
-    made = simulate(queries=train + test, labels=JUDGES, random_state=seed, **WORLD)
-    features = read_features(made.features)
-    learns = query_numbers(features) < train
-    queries = set(features.query.filter(_mask(learns)).to_pylist())
-    seen = made.judgments[made.judgments["query"].isin(queries)]
-    return Lessons(
-        f"seed {seed}",
-        read_judgments(seen, grades="0-4"),
-        features.take(np.flatnonzero(learns)),
-        features.take(np.flatnonzero(~learns)),
-        made.gold[~made.gold["query"].isin(queries)],
+def simulated_set(name: str, train: int = TRAIN, test: int = TEST) -> LabelSet:
+    """Simulate a label set; that of the name `plus` was labeled by if-good-3."""
+    seed, grade_ratio = SETS[name]
+    world = simulate(
+        queries=train + test,
+        documents=19,
+        features=20,
+        labels=JUDGES,
+        grade_ratio=grade_ratio,
+        random_state=seed,
+        **CROWD,
     )
+    features = read_features(world.features)
+    is_train = query_numbers(features) < train
+    queries = set(features.query.filter(pa.array(is_train)).to_pylist())
+    labels = read_judgments(world.judgments[world.judgments["query"].isin(queries)], grades="0-4")
+    if name == "plus":
+        labels = get_scheme(CLAIMED).sample(labels)
+    gold = world.gold[~world.gold["query"].isin(queries)]
+    train_side, test_side = (features.take(np.flatnonzero(mask)) for mask in (is_train, ~is_train))
+    return LabelSet(name, labels, train_side, test_side, gold, in_order=name == "plus")
 
 
-def mslr(seed: int) -> Lessons:
-    """The first 5,000 documents of MSLR-WEB10K fold 1 each, to learn from (judged by a simulated crowd) and to test."""
+def mslr(seed: int = 0) -> LabelSet:
+    """Return documents of MSLR-WEB10K, fold 1: 5,000 for training with simulated labels, and 5,000 for testing."""
     data = dataset("mslr-5k")
     train, test = (read_features(data.path(f"{part}.txt.gz"), format="letor") for part in ("train", "test"))
-    crowd = {name: value for name, value in WORLD.items() if name not in ("documents", "features")}
-    made = simulate(source=train, labels=JUDGES, random_state=seed, **crowd)
+    world = simulate(source=train, labels=JUDGES, random_state=seed, **CROWD)
     assert test.grade is not None
     gold = {"query": test.query.to_pandas(), "document": test.document.to_pandas(), "grade": test.grade.astype(int)}
-    return Lessons("mslr-5k", read_judgments(made.judgments, grades="0-4"), train, test, pd.DataFrame(gold))
-
-
-def _mask(flags: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.array(flags)
+    return LabelSet("mslr-5k", read_judgments(world.judgments, grades="0-4"), train, test, pd.DataFrame(gold))
 
 
 def experiment(
-    methods: Sequence[str] | None = None, *, seeds: Sequence[int] = tuple(range(DRAWS)), tell: Tell = quiet
+    methods: Sequence[str] | None = None,
+    *,
+    only: Sequence[str] | None = None,
+    seeds: Sequence[int] = tuple(range(DRAWS)),
+    tell: Tell = quiet,
 ) -> Experiment:
-    """All tables, for the schemes named or for all."""
-    chosen = list(SCHEMES) if methods is None else [_named(name) for name in methods]
-    if BASELINE not in chosen:
-        chosen.append(BASELINE)
-    sets = {name: world(seed) for name, seed in SETS.items()}
-    plus = _labeled_by_claim(world(PLUS_SEED), PLUS_SEED)
-    rankers: dict[str, Make] = {"LambdaMART": trees}
+    """Return the tables of some schemes (by default all) and of some parts (by default all)."""
+    schemes = list(SCHEMES) if methods is None else list(methods)
+    schemes += [] if BASELINE in schemes else [BASELINE]
+    for name in schemes:
+        get_scheme(name)
+    parts = PARTS if only is None else tuple(only)
+    for name in parts:
+        require_one_of("only", name, PARTS)
+    sets = {name: simulated_set(name) for name in SETS} if parts != ("mslr-5k",) else {}
+    rankers: dict[str, Make] = {"LambdaRankNet": network, "LambdaMART": trees}
     notes: list[str] = []
-    if find_spec("torch") is None:
+    if "rankers" in parts and find_spec("torch") is None:
+        del rankers["LambdaRankNet"]
         notes.append("LambdaRankNet was left out: PyTorch is not installed (pip install 'crowdrank[neural]').")
-    else:
-        rankers = {"LambdaRankNet": network, **rankers}
+    main = {name: one for name, one in sets.items() if name != "plus"}
     tables: list[Table] = []
-    for ranker, make in rankers.items():
-        for name, lessons in sets.items():
-            tables.append(accuracy_table(f"{ranker} {name}", lessons, chosen, make, ranker, seeds, tell=tell))
-    for ranker, make in rankers.items():
-        tables.append(accuracy_table(f"{ranker} plus", plus, PLUS, make, ranker, seeds[:1], tell=tell))
-    tables += [cost_table(f"costs {name}", one, chosen, seeds) for name, one in {**sets, "plus": plus}.items()]
-    tables += [series_table(name, one, seeds, tell=tell) for name, one in sets.items()]
-    tables += [lists_table(sets["A"], seeds, tell=tell)]
-    tables += [equal_table(name, one, chosen, seeds, tell=tell) for name, one in sets.items()]
-    tables.append(descriptive_table(chosen, seeds, tell=tell))
-    tables.append(claim_table([table for table in tables if table.name.startswith("equal")]))
-    return Experiment("overlap", tuple(tables), (*_protocol(sets["A"], seeds, tables), *notes))
+    if "rankers" in parts:
+        for ranker, make in rankers.items():
+            tables += [
+                ranker_table(ranker, one, PLUS_SCHEMES if name == "plus" else schemes, make, seeds, tell=tell)
+                for name, one in sets.items()
+            ]
+    if "costs" in parts:
+        tables += [cost_table(one, PLUS_SCHEMES if name == "plus" else schemes, seeds) for name, one in sets.items()]
+    if "series" in parts:
+        tables += [series_table(one, seeds, tell=tell) for one in main.values()]
+    if "lists" in parts:
+        tables += [lists_table(main["A"], seeds, tell=tell)]
+    if "equal" in parts:
+        equal = [equal_budget_table(one, schemes, seeds, tell=tell) for one in main.values()]
+        tables += [*equal, claim_table(equal)]
+    if "mslr-5k" in parts:
+        tables.append(mslr_table(schemes, seeds, tell=tell))
+    return Experiment("overlap", tuple(tables), (*_protocol(seeds, tables), *notes))
 
 
-def _named(name: str) -> str:
-    if not isinstance(get_policy(name), Scheme):
+def get_scheme(name: str) -> Scheme:
+    """Return a scheme by its name."""
+    policy = get_policy(name)
+    if not isinstance(policy, Scheme):
         raise UsageError(f"{name} is not a labeling scheme; the schemes are: {', '.join(SCHEMES)}.")
-    return name
+    return policy
 
 
-def _protocol(lessons: Lessons, seeds: Sequence[int], tables: Sequence[Table]) -> list[str]:
+def _protocol(seeds: Sequence[int], tables: Sequence[Table]) -> list[str]:
+    settings = [f"{name} {value}" for name, value in (*TREES.items(), *NETWORK.items())]
+    compared = next((table for table in tables if table.comparison is not None), None)
     return [
-        f"Label sets A and B (for Clean07 and Clean08): generated worlds of {seeds_told(list(SETS.values()))}, "
-        f"{TRAIN} queries to learn from ({counted(lessons.judgments.n_items, 'document')}, {JUDGES} labels each by 120 "
-        f"honest simulated judges) and {TEST:,} other queries to test on the experts' grades. The set 'plus' (for "
-        f"Clean+) is a third world whose labels were bought by {CLAIMED}: what else it allows is tried on it.",
-        "A scheme's labels are drawn from a document's labels in random order "
-        f"({seeds_told(seeds)}); a query's value is its mean over the draws, and tests count each query once.",
-        f"Trees: {', '.join(f'{name} {value:g}' for name, value in TREES.items())}. Network: "
-        f"{', '.join(f'{name} {value}' for name, value in NETWORK.items())}. One configuration each, none tuned, no "
-        "validation queries.",
-        "Overlapping labels are rows of one list, in which a document competes with itself, as in the paper; the table "
-        "of lists has one list for each judge too.",
-        "Labeling and training overhead are labels bought and training rows by documents; a good label of if-good-x3 "
-        "counts three times. The formula is n/(r+1) + n r k/(r+1), r the ratio of good to other first labels.",
-        "At equal label budgets every scheme spends as many labels as single does on all training queries: one that "
-        "buys more of a document learns from fewer queries. There, schemes whose labels are all rows are shown with "
-        "one list for each judge too.",
-        f"The claim that {CLAIMED} is best for its cost: refuted where another scheme is better beyond chance at "
-        f"equal budgets (p by Holm, {MAIN}), confirmed where it beats every other beyond chance, else undecided.",
-        "mslr-5k has 43 queries on either side: its figures are shown without tests.",
-        *testing_protocol(next(table for table in tables if table.comparison is not None)),
+        f"Label sets A and B stand for Clean07 and Clean08: simulated worlds with {TRAIN} training queries, {JUDGES} "
+        f"labels per document by {CROWD['assessors']} honest judges, and {TEST:,} test queries with expert grades. The "
+        f"set plus stands for Clean+: a third world whose labels were bought by {CLAIMED}. The frequencies of the "
+        "grades were set so that single labels have the paper's ratio of other to good labels; eight ratios were "
+        "tried, without looking at rankers.",
+        f"A scheme buys the labels of a document in random order ({seeds_told(seeds)}; on plus, by time). The value of "
+        "a query is its mean over the draws, and tests count each query once.",
+        f"Settings of trees and network: {', '.join(settings)}. Nothing was tuned; there are no validation queries.",
+        "Labels of one document are rows of one list, in which the document competes with itself, as in the paper; "
+        "'a list per judge' has one list with the first label of each document, one with the second, and so on.",
+        "Labeling and training overhead are labels bought and weights of training rows per document; a good label of "
+        "if-good-x3 has the weight 3. The formula is n/(r+1) + n r k/(r+1) with the ratio r of good to other first "
+        "labels.",
+        "At equal label budgets every scheme buys as many labels as single does for all training queries, so a scheme "
+        "with more labels per document has fewer queries.",
+        f"The claim that {CLAIMED} is best for its cost is refuted if another scheme is significantly better at equal "
+        f"budgets (Holm's correction, {MAIN}), confirmed if {CLAIMED} is significantly better than all others, and "
+        "undecided otherwise.",
+        "mslr-5k has 43 queries on either side; its figures have no tests.",
+        *([] if compared is None else testing_protocol(compared)),
     ]
 
 
-def scheme_of(name: str) -> Scheme:
-    """A scheme by its name."""
-    found = get_policy(name)
-    assert isinstance(found, Scheme)
-    return found
+# Rankers.
 
 
-def _labeled_by_claim(lessons: Lessons, seed: int) -> Lessons:
-    return replace(lessons, name="plus", judgments=scheme_of(CLAIMED).sample(lessons.judgments, seed))
-
-
-# What is learned.
-
-
-def learned(
-    lessons: Lessons, name: str, make: Make, seed: int, *, lists: str = "duplicates", queries: int = 0
+def train_and_evaluate(
+    labels: LabelSet, name: str, make: Make, seed: int, *, lists: str = "duplicates", queries: int = 0
 ) -> Evaluation:
-    """A ranker on what a scheme buys."""
-    scheme = scheme_of(name)
-    judgments = lessons.part(queries) if queries else lessons.judgments
-    rows = scheme.training(scheme.sample(judgments, seed), lessons.train, lists=lists, missing="skip")
-    return lessons.scored(make().fit(**rows.arguments))
+    """Train a ranker on the labels that a scheme buys, and evaluate it."""
+    scheme = get_scheme(name)
+    judgments = labels.first_queries(queries) if queries else labels.judgments
+    bought = scheme.sample(judgments, labels.order(seed))
+    rows = scheme.training_instances(bought, labels.train, lists=lists, missing="skip")
+    return labels.evaluate(make().fit(**rows.arguments))
 
 
-def all_learned(
-    work: Mapping[str, Callable[[int], Evaluation]], seeds: Sequence[int], tell: Tell, on: str
+def run_all(
+    runs: Mapping[str, Callable[[int], Evaluation]], seeds: Sequence[int], tell: Tell, title: str
 ) -> dict[str, Evaluation]:
-    """Every run for every draw, side by side; the value of a query is its mean over the draws."""
-    places = [(name, seed) for name in work for seed in seeds]
+    """Return the evaluation of every run in parallel; the value of a query is its mean over the seeds."""
+    places = [(name, seed) for name in runs for seed in seeds]
 
-    def one(place: tuple[str, int]) -> Evaluation:
-        tell(f"{place[0]} on {on}, draw {place[1]}")
-        return work[place[0]](place[1])
+    def run(place: tuple[str, int]) -> Evaluation:
+        tell(f"{place[0]} on {title}, draw {place[1]}")
+        return runs[place[0]](place[1])
 
     with warnings.catch_warnings(), ThreadPoolExecutor(min(usual_threads(), len(places))) as pool:
         warnings.simplefilter("ignore")
-        found = dict(zip(places, pool.map(one, places), strict=True))
-    return {name: over_repeats([found[name, seed] for seed in seeds]) for name in work}
+        found = dict(zip(places, pool.map(run, places), strict=True))
+    return {name: over_repeats([found[name, seed] for seed in seeds]) for name in runs}
 
 
-def accuracy_table(
-    title: str,
-    lessons: Lessons,
-    chosen: Sequence[str],
-    make: Make,
-    ranker: str,
-    seeds: Sequence[int],
-    *,
-    tell: Tell = quiet,
+def ranker_table(
+    ranker: str, labels: LabelSet, schemes: Sequence[str], make: Make, seeds: Sequence[int], *, tell: Tell = quiet
 ) -> Table:
-    """The paper's Tables 1-5: schemes by the quality of the ranker that they make, the best first."""
-    work = {name: _learner(lessons, name, make) for name in chosen}
-    found = all_learned(work, seeds, tell, title)
+    """Return the quality of the ranker of each scheme, the best first (OVERLAP, Tables 1-5)."""
+    runs = {name: partial(train_and_evaluate, labels, name, make) for name in schemes}
+    used = seeds[:1] if labels.in_order else seeds
+    found = run_all(runs, used, tell, f"{ranker} {labels.name}")
     order = sorted(found, key=lambda name: -found[name].means[MAIN])
     comparison = compare_evaluations({name: found[name] for name in order}, baseline=BASELINE)
-    return comparison_table(title.lower().replace(" ", "-"), f"{ranker}, label set {title.split()[-1]}", comparison)
+    return comparison_table(f"{ranker}-{labels.name}".lower(), f"{ranker}, label set {labels.name}", comparison)
 
 
-def _learner(lessons: Lessons, name: str, make: Make, **options: Any) -> Callable[[int], Evaluation]:
-    return lambda seed: learned(lessons, name, make, seed, **options)
+def series_table(labels: LabelSet, seeds: Sequence[int], *, tell: Tell = quiet) -> Table:
+    """Return the quality by the number of labels per good document (OVERLAP, Figures 4-6)."""
+    runs = {name: partial(train_and_evaluate, labels, name, trees) for name in SERIES}
+    comparison = compare_evaluations(run_all(runs, seeds, tell, f"if-good-k {labels.name}"), baseline=BASELINE)
+    return comparison_table(f"series-{labels.name}", f"if-good-k by k, LambdaMART, label set {labels.name}", comparison)
 
 
-def costs(lessons: Lessons, name: str, seed: int) -> Account:
-    """What a scheme costs on a label set."""
-    scheme = scheme_of(name)
-    ratio = first_ratio(scheme, lessons.judgments, seed)
-    return account(scheme, scheme.sample(lessons.judgments, seed), ratio)
-
-
-def cost_table(title: str, lessons: Lessons, chosen: Sequence[str], seeds: Sequence[int]) -> Table:
-    """The paper's Tables 6-8."""
-    rows: list[Row] = []
-    for name in PLUS if lessons.name == "plus" else chosen:
-        found = [costs(lessons, name, seed) for seed in seeds]
-        expected = [one.expected / one.documents for one in found if one.expected is not None]
-        rows.append(
-            {
-                "run": name,
-                "labeling overhead": float(np.mean([one.labeling for one in found])),
-                "by the formula": float(np.mean(expected)) if expected else float("nan"),
-                "training overhead": float(np.mean([one.training for one in found])),
-                "rest:good": float(np.mean([one.rest_to_good for one in found])),
-            }
-        )
-    note = "For good-till-bad the formula is an upper bound. Means over the draws."
-    return Table(title.replace(" ", "-"), f"Costs, label set {title.split()[-1]}", tuple(rows), (note,))
-
-
-def series_table(name: str, lessons: Lessons, seeds: Sequence[int], *, tell: Tell = quiet) -> Table:
-    """The paper's Figures 4-6: how many labels are enough."""
-    found = all_learned({one: _learner(lessons, one, trees) for one in SERIES}, seeds, tell, f"if-good-k, set {name}")
-    comparison = compare_evaluations(found, baseline=BASELINE)
-    return comparison_table(f"series-{name}", f"if-good-k by k, LambdaMART, label set {name}", comparison)
-
-
-def lists_table(lessons: Lessons, seeds: Sequence[int], *, tell: Tell = quiet) -> Table:
-    """Duplicates in one list, and one list for each judge."""
-    work = {BASELINE: _learner(lessons, BASELINE, trees)}
+def lists_table(labels: LabelSet, seeds: Sequence[int], *, tell: Tell = quiet) -> Table:
+    """Return the quality with one list per query, and with one list per judge."""
+    runs = {BASELINE: partial(train_and_evaluate, labels, BASELINE, trees)}
     for name in LISTS:
-        work[name] = _learner(lessons, name, trees)
-        work[f"{name}, a list per judge"] = _learner(lessons, name, trees, lists="per-judge")
-    comparison = compare_evaluations(all_learned(work, seeds, tell, "lists"), baseline=BASELINE)
-    return comparison_table("lists", "One list, or one for each judge, LambdaMART, label set A", comparison)
+        runs[name] = partial(train_and_evaluate, labels, name, trees)
+        runs[f"{name}, a list per judge"] = partial(train_and_evaluate, labels, name, trees, lists="per-judge")
+    comparison = compare_evaluations(run_all(runs, seeds, tell, "lists"), baseline=BASELINE)
+    return comparison_table("lists", f"One list, or one per judge, LambdaMART, label set {labels.name}", comparison)
 
 
-# For the money.
+# Costs.
 
 
-def equal_table(
-    name: str, lessons: Lessons, chosen: Sequence[str], seeds: Sequence[int], *, tell: Tell = quiet
-) -> Table:
-    """Every scheme with as many labels as single needs for all training queries, next to if-good-3."""
-    work, queries = {}, {}
-    for one in chosen:
-        overhead = costs(lessons, one, seeds[0]).labeling
-        queries[one] = max(round(lessons.judgments.n_queries / overhead), 10)
-        work[one] = _learner(lessons, one, trees, queries=queries[one])
-        if one in LISTS:
-            work[f"{one}, a list per judge"] = _learner(lessons, one, trees, queries=queries[one], lists="per-judge")
-    found = all_learned(work, seeds, tell, f"equal budgets, set {name}")
-    baseline = CLAIMED if CLAIMED in found else BASELINE
-    table = comparison_table(
-        f"equal-{name}",
-        f"Equal label budgets, LambdaMART, label set {name}",
-        compare_evaluations(found, baseline=baseline),
-    )
-    told = ", ".join(f"{one} {number}" for one, number in queries.items())
-    return replace(table, notes=(*table.notes, f"Training queries: {told}.", *verdict(table)))
+def get_cost(labels: LabelSet, name: str, seed: int) -> SchemeCost:
+    """Return the cost of a scheme on a label set."""
+    return counted_cost(get_scheme(name), labels.judgments, random_state=labels.order(seed))
 
 
-def judged(table: Table) -> str | None:
-    """What an equal-budget table makes of the claim; None where it was not put to the test."""
+def cost_table(labels: LabelSet, schemes: Sequence[str], seeds: Sequence[int]) -> Table:
+    """Return the costs of schemes (OVERLAP, Tables 6-8)."""
+    columns = {
+        "labeling overhead": "labeling_overhead",
+        "by the formula": "formula",
+        "training overhead": "training_overhead",
+        "rest:good": "rest_to_good",
+    }
+    rows: list[Row] = []
+    for name in schemes:
+        costs = [get_cost(labels, name, seed) for seed in seeds]
+        means = {title: float(np.mean([getattr(cost, field) for cost in costs])) for title, field in columns.items()}
+        rows.append({"run": name, **means})
+    note = "For good-till-bad the formula is an upper bound. Means over the draws."
+    return Table(f"costs-{labels.name}", f"Costs, label set {labels.name}", tuple(rows), (note,))
+
+
+def equal_budget_table(labels: LabelSet, schemes: Sequence[str], seeds: Sequence[int], *, tell: Tell = quiet) -> Table:
+    """Return the quality of every scheme with as many labels as single buys for all training queries."""
+    runs, queries = {}, {}
+    for name in schemes:
+        overhead = get_cost(labels, name, seeds[0]).labeling_overhead
+        queries[name] = max(round(labels.judgments.n_queries / overhead), 10)
+        run = partial(train_and_evaluate, labels, name, trees, queries=queries[name])
+        runs[name] = run
+        if name in LISTS:
+            runs[f"{name}, a list per judge"] = partial(run, lists="per-judge")
+    found = run_all(runs, seeds, tell, f"equal budgets {labels.name}")
+    comparison = compare_evaluations(found, baseline=CLAIMED if CLAIMED in found else BASELINE)
+    title = f"Equal label budgets, LambdaMART, label set {labels.name}"
+    table = comparison_table(f"equal-{labels.name}", title, comparison)
+    numbers = ", ".join(f"{name} {number}" for name, number in queries.items())
+    return replace(table, notes=(*table.notes, f"Training queries: {numbers}.", *_verdict_notes(table)))
+
+
+def _tests_of_others(table: Table) -> list[dict[str, Any]]:
+    """Return the tests of schemes other than the claimed one, whatever its lists."""
+    rows = [] if table.comparison is None else table.comparison.rows.to_pylist()
+    return [row for row in rows if row["measure"] == MAIN and not row["run"].startswith(CLAIMED)]
+
+
+def verdict(table: Table) -> str | None:
+    """Return whether an equal-budget table confirms the paper's claim; None if the claim was not tested."""
     if table.comparison is None or table.comparison.baseline != CLAIMED:
         return None
-    rows = _others(table)
+    rows = _tests_of_others(table)
     if any(row["significant"] and row["difference"] > 0 for row in rows):
         return "refuted"
     return "confirmed" if all(row["significant"] and row["difference"] < 0 for row in rows) else "undecided"
 
 
-def _others(table: Table) -> list[dict[str, Any]]:
-    """The tests of other schemes; its own labels in other lists are no other scheme."""
-    rows = [] if table.comparison is None else table.comparison.rows.to_pylist()
-    return [row for row in rows if row["measure"] == MAIN and not row["run"].startswith(CLAIMED)]
-
-
-def verdict(table: Table) -> list[str]:
-    """The same in a sentence."""
-    word = judged(table)
-    if word is None or table.comparison is None:
+def _verdict_notes(table: Table) -> list[str]:
+    word = verdict(table)
+    if word is None:
         return []
-    rows = _others(table)
-    better = [row["run"] for row in rows if row["significant"] and row["difference"] > 0]
-    worse = [row["run"] for row in rows if row["significant"] and row["difference"] < 0]
+    rows = [row for row in _tests_of_others(table) if row["significant"]]
+    better, worse = ([row["run"] for row in rows if row["difference"] * sign > 0] for sign in (1, -1))
     return [
-        f"The claim that {CLAIMED} is best for its cost is {word} here: better than it beyond chance: "
-        f"{', '.join(better) or 'none'}; worse: {', '.join(worse) or 'none'}.",
+        f"The claim that {CLAIMED} is best for its cost is {word} here. Significantly better: "
+        f"{', '.join(better) or 'none'}; significantly worse: {', '.join(worse) or 'none'}.",
         *against(table, f"{CLAIMED}, a list per judge", BASELINE, MAIN),
     ]
 
 
 def claim_table(tables: Sequence[Table]) -> Table:
-    """The claim on all label sets."""
+    """Return the verdict on the paper's claim for every label set."""
     rows: list[Row] = []
     for table in tables:
-        there = {row["run"]: row[MAIN] for row in table.rows}
-        best = max(there, key=lambda run: there[run])
-        claimed = there.get(CLAIMED, float("nan"))
+        means = {row["run"]: row[MAIN] for row in table.rows}
+        best = max(means, key=lambda run: means[run])
+        claimed = means.get(CLAIMED, float("nan"))
         rows.append(
-            {"run": table.name, CLAIMED: claimed, "best": best, MAIN: there[best], "claim": judged(table) or ""}
+            {"run": table.name, CLAIMED: claimed, "best": best, MAIN: means[best], "claim": verdict(table) or ""}
         )
-    words = [str(row["claim"]) for row in rows]
-    note = f"{CLAIMED} as the best scheme for its cost: {', '.join(words)}."
+    note = f"{CLAIMED} as the best scheme for its cost: {', '.join(str(row['claim']) for row in rows)}."
     return Table("claim", f"The paper's claim for {CLAIMED}, {MAIN} at equal label budgets", tuple(rows), (note,))
 
 
-def descriptive_table(chosen: Sequence[str], seeds: Sequence[int], *, tell: Tell = quiet) -> Table:
-    """Real features, a simulated crowd, too few queries for tests."""
-    lessons = mslr(0)
-    found = all_learned({name: _learner(lessons, name, trees) for name in chosen}, seeds, tell, "mslr-5k")
+def mslr_table(schemes: Sequence[str], seeds: Sequence[int], *, tell: Tell = quiet) -> Table:
+    """Return costs and quality on documents of MSLR-WEB10K, which are too few for tests."""
+    labels = mslr()
+    runs = {name: partial(train_and_evaluate, labels, name, trees) for name in schemes}
     rows = [
-        {"run": name, "labeling overhead": costs(lessons, name, seeds[0]).labeling, **one.means}
-        for name, one in found.items()
+        {"run": name, "labeling overhead": get_cost(labels, name, seeds[0]).labeling_overhead, **one.means}
+        for name, one in run_all(runs, seeds, tell, "mslr-5k").items()
     ]
-    queries = len(lessons.test.query.unique())
-    note = f"Documents and features of MSLR-WEB10K, judges simulated; {queries} test queries. There are no tests."
+    queries = counted(len(labels.test.query.unique()), "test query")
+    note = f"Documents and features of MSLR-WEB10K, simulated judges; {queries}. There are no tests."
     return Table("mslr-5k", "mslr-5k, LambdaMART", tuple(rows), (note,))

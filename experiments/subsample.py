@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from crowdrank._text import counted
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
-from experiments.base import Chosen, Table, Tell, averaged, figures, fit_all, gold_in, seeds_told
+from experiments.base import Chosen, Fits, Table, Tell, averaged, figures, fit_all, gold_in, seeds_told
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Score = Callable[[Fits, "pd.DataFrame", Sequence[str]], dict[str, dict[str, float]]]
+"""Function that returns the figures of each run, as `experiments.base.figures` does."""
 
 
 def equal_count(judgments: Judgments, labels: int, seed: int) -> Judgments:
@@ -39,14 +46,15 @@ def equal_count_table(
     labels: int,
     seeds: Sequence[int],
     tell: Tell,
+    score: Score = figures,
 ) -> Table:
-    """Every method on equal-count subsamples, averaged over the seeds."""
+    """Return the figures of every method on equal-count subsamples, averaged over the seeds."""
     draws, documents, scored, notes = [], 0, 0, dict[str, None]()
     for seed in seeds:
         drawn = equal_count(judgments, labels, seed)
         fits = fit_all(chosen, drawn, on=f"{labels} labels per document, seed {seed}", tell=tell)
         known = gold_in(gold, drawn)
-        draws.append(figures(fits, known, measures))
+        draws.append(score(fits, known, measures))
         documents, scored = drawn.n_items, len(known)
         notes |= dict.fromkeys(fits.notes)
     told = (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crowdrank import GLS, MajorityVote
-from crowdrank.collection.schemes import Single
+from crowdrank.collection.schemes import Scheme
 from crowdrank.testing import check_aggregator, check_policy, check_ranker, yield_checks
 
 PAGE = Path(__file__).parent.parent / "docs" / "own-models.md"
@@ -63,13 +63,13 @@ def test_a_ranker_that_breaks_a_rule_fails_its_check(cls: type[GLS], check: str,
 
 
 class DependsOnOrder(MajorityVote):
-    def relevance(self, votes: Any, values: Any) -> Any:
-        return super().relevance(votes, values) + np.linspace(0, 0.1, len(votes))
+    def _relevance(self, votes: Any, values: Any) -> Any:
+        return super()._relevance(votes, values) + np.linspace(0, 0.1, len(votes))
 
 
-class AsksAgain(Single):
-    def needed(self, count: Any, first_good: Any, all_good: Any) -> Any:
-        return np.ones(len(count), np.int64)
+class AsksAgain(Scheme):
+    def n_missing(self, n_labels: Any, first_is_good: Any, all_are_good: Any) -> Any:
+        return np.ones(len(n_labels), np.int64)
 
 
 def test_other_models_that_break_a_rule_fail_their_checks() -> None:

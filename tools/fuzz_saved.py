@@ -626,8 +626,8 @@ def _ledger(root: Path, judgments: Any) -> Artifact:
 
     def use(folder: Path) -> None:
         waiting = OutstandingRequests.read(folder / "a.requests.csv")
-        waiting.where(waiting.out(judgments)).told()
-        waiting.and_then(waiting).by_kind()
+        waiting.where(waiting.is_outstanding(judgments)).by_kind()
+        waiting.append(waiting).by_kind()
 
     return Artifact("ledger", root / "ledger", use)
 

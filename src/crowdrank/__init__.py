@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from crowdrank.assessors.report import assess as assess
     from crowdrank.collection import get_policy as get_policy
     from crowdrank.collection.base import Policy as Policy
+    from crowdrank.collection.costs import scheme_costs as scheme_costs
     from crowdrank.collection.pool import Pool as Pool
     from crowdrank.collection.requests import Budget as Budget
     from crowdrank.consensus import get_aggregator as get_aggregator
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from crowdrank.consensus.glad import GLAD as GLAD
     from crowdrank.consensus.rasch import Rasch as Rasch
     from crowdrank.consensus.result import Consensus as Consensus
+    from crowdrank.consensus.threshold import ThresholdDawidSkene as ThresholdDawidSkene
     from crowdrank.consensus.votes import Average as Average
     from crowdrank.consensus.votes import FamilyMean as FamilyMean
     from crowdrank.consensus.votes import Highest as Highest
@@ -112,6 +114,7 @@ _LOCATIONS = {
     "Remapped": "label_learning.remapped_labels",
     "Remapper": "label_learning.remapper",
     "ShardedJudgments": "judgments.sharded",
+    "ThresholdDawidSkene": "consensus.threshold",
     "TreeFeatures": "rankers.tree_features",
     "assess": "assessors.report",
     "compare": "evaluation.comparison",
@@ -127,6 +130,7 @@ _LOCATIONS = {
     "read_partitions": "judgments.partitions",
     "read_run": "judgments.read",
     "run": "pipeline.run",
+    "scheme_costs": "collection.costs",
     "simulate": "simulation.world",
     "validate": "judgments.validation",
     "write_report": "reports.page",

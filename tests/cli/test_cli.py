@@ -127,6 +127,20 @@ def test_compare_reads_trec_runs(world: Path, run: Run, tmp_path: Path) -> None:
     assert means["bad"]["nDCG"] < 0.9
 
 
+def test_compare_and_evaluate_show_the_share_of_judged_documents(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "gold.csv").write_text("document,grade\na,1\nb,0\n")
+    (tmp_path / "old.csv").write_text("document,score\na,2\nb,1\n")
+    (tmp_path / "new.csv").write_text("document,score\nx,3\na,2\nb,1\ny,0\n")
+    done = run("compare", "old.csv", "new.csv", "--gold", "gold.csv", "--measures", "nDCG@10")
+    assert "Judged@10" in done.stdout
+    assert "Warning: the runs differ in the share of their first documents that have gold" in done.stderr
+    assert "--unjudged skip" in done.stderr
+    compared = json.loads(run("compare", "old.csv", "new.csv", "--gold", "gold.csv", "--json").stdout)
+    assert compared["judged"] == {"old": {"Judged@10": 1.0}, "new": {"Judged@10": 0.5}}
+    assert [warning["kind"] for warning in compared["warnings"]] == ["judged-differs"]
+    assert "Judged@10" in run("evaluate", "new.csv", "--gold", "gold.csv").stdout
+
+
 @pytest.mark.parametrize(
     "words",
     [["validate"], ["aggregate"], ["assessors"], ["check"], ["trace"], ["collect", "next"], ["collect", "status"]],
@@ -399,9 +413,8 @@ def test_rf10_as_published(data_folder: Path, run: Run, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(pd.read_parquet(tmp_path / "out.parquet")) == 20_232
     assert "1,570 repeated judgments" in done.stdout
-    scored = run(
-        "evaluate", "out.parquet", "--gold", data, "--gold-format", "trec-rf10", "--measures", "AP,nDCG,Tau", "--json"
-    )
+    gold = ("--gold", data, "--gold-format", "trec-rf10", "--unjudged", "skip")
+    scored = run("evaluate", "out.parquet", *gold, "--measures", "AP,nDCG,Tau", "--json")
     means = json.loads(scored.stdout)["means"]
     assert list(means.values()) == pytest.approx([0.785, 0.830, 0.648], abs=0.01)
 

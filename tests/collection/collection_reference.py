@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 
-def allot(
+def assign_requests(
     pairs: list[int],
     judged: dict[int, set[int]],
     allowed: list[list[int]],
@@ -18,15 +18,15 @@ def allot(
     money: float,
     turn: list[int],
 ) -> list[int]:
-    """Who gets each wish: the best by merit per price, then least to do, then turn; -1 where nobody can."""
+    """Return who gets each request: the highest score per price, then the lowest load, then turn; -1 for nobody."""
     taken = {pair: set(who) for pair, who in judged.items()}
     load, chosen = list(load), []
     for wish, pair in enumerate(pairs):
         free = [
             a for a in allowed[pair] if load[a] < most and a not in taken.get(pair, set()) and price[a] <= money + 1e-9
         ]
-        told = merit[wish if len(merit) > 1 else 0]
-        order = sorted(free, key=lambda a: (-told[a] / max(price[a], 1e-12), load[a], turn[a]))
+        score = merit[wish if len(merit) > 1 else 0]
+        order = sorted(free, key=lambda a: (-score[a] / max(price[a], 1e-12), load[a], turn[a]))
         best = order[0] if order else -1
         chosen.append(best)
         if best >= 0:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
@@ -47,24 +48,25 @@ def run() -> Run:
     return invoke
 
 
-def refused(*words: object) -> str:
-    """The one sentence that is said; `main` prints it and exits with 2."""
+def refusal(*words: object) -> CrowdrankError:
+    """Return the error of a command; `main` prints it and exits with 2."""
     with pytest.raises(CrowdrankError) as problem:
         CliRunner().invoke(app, ["collect", *map(str, words)], catch_exceptions=False)
-    sentence = str(problem.value)
-    assert sentence.endswith(".")
-    assert "\n" not in sentence
-    return sentence
+    assert "\n" not in str(problem.value)
+    return problem.value
+
+
+def refused(*words: object) -> str:
+    return str(refusal(*words))
 
 
 def test_the_whole_loop(files: Path, run: Run, world: World) -> None:
-    with pytest.warns(UserWarning, match="There are no judgments yet: one label of every pair is asked for first"):
-        run("next", "labels.csv", "--pairs", "pool.csv", "--budget", 1000, "-o", "requests.csv")
+    run("next", "labels.csv", "--pairs", "pool.csv", "--budget", 1000, "-o", "requests.csv")
     asked = pd.read_csv("requests.csv")
     assert len(asked) == len(world.documents)
     assert set(asked["reason"]) == {"no label so far"}
-    assert "30 judgments added, 0 changed, 0 known already; 30 judgments in all." in run("add", "labels.csv", "one.csv")
-    assert f"{len(world.judgments)} judgments in all" in run("add", "labels.csv", "two.csv")
+    assert "30 judgments added, 0 changed, 0 unchanged; 30 judgments in total." in run("add", "labels.csv", "one.csv")
+    assert f"{len(world.judgments)} judgments in total" in run("add", "labels.csv", "two.csv")
     assert len(read_judgments("labels.csv")) == len(world.judgments)
     said = run("status", "labels.csv", "--pairs", "pool.csv", "--labels", "labels.qrels")
     assert f"{len(world.documents)} documents in the pool: {len(world.documents)} judged" in said
@@ -98,7 +100,7 @@ def test_a_judgment_given_anew_replaces_the_old_one_and_an_older_one_does_not(fi
         (files / name).write_text(row.format(grade, day))
     run("add", "labels.csv", "old.csv", "--grades", "0-2")
     assert "0 judgments added, 1 changed" in run("add", "labels.csv", "new.csv", "--grades", "0-2")
-    assert "1 left out (older than what is there)" in run("add", "labels.csv", "old.csv", "--grades", "0-2")
+    assert "1 left out (older than existing ones)" in run("add", "labels.csv", "old.csv", "--grades", "0-2")
     assert read_judgments("labels.csv", grades="0-2").grade.tolist() == [2]
 
 
@@ -138,6 +140,7 @@ def test_platforms_in_and_out(files: Path, run: Run) -> None:
     assert list(pd.read_csv("r.tsv", sep="\t").columns) == ["INPUT:query", "INPUT:document"]
     assert list(pd.read_csv("r.csv").columns) == ["query", "document", "assignments"]
     assert list(pd.read_csv("q.csv").columns) == ["query", "docid"]
+    assert '<Choice value="2"/>' in (files / "r.xml").read_text()
     run("add", "labels.csv", "one.csv", "two.csv", "--grades", "0-4")
     run("status", "labels.csv", "--labels", "list.json")
     assert json.loads((files / "list.json").read_text())["type"] == "IMPORT_JUDGMENT"
@@ -183,13 +186,13 @@ def test_simulate_and_replay(files: Path, run: Run, world: World) -> None:
     assert "if-good-3" in said
     assert "Replayed from labels.csv: 81 judgments" in said
     assert "needs expert grades" in refused("simulate", "--from", "labels.csv")
-    assert "budget must be a number above 0, not -1" in refused("simulate", "--budget", -1)
+    assert refusal("simulate", "--budget", -1).parameter == "budget"
+    assert refusal("simulate", "--aggregate", "x").parameter == "aggregate"
 
 
 @pytest.mark.parametrize("budget", [0, -3, "nan", "inf"])
 def test_a_budget_that_is_none(files: Path, run: Run, budget: object) -> None:
-    said = refused("next", "labels.csv", "--pairs", "pool.csv", "--budget", budget)
-    assert said == f"The budget is {budget}; give a number above 0."
+    assert refusal("next", "labels.csv", "--pairs", "pool.csv", "--budget", budget).parameter == "budget"
 
 
 def test_labels_of_documents_that_were_judged_once(files: Path, run: Run) -> None:
@@ -197,7 +200,7 @@ def test_labels_of_documents_that_were_judged_once(files: Path, run: Run) -> Non
     Path("once.csv").write_text(once)
     with pytest.warns(DataWarning, match="let some documents be judged twice"):
         said = run("status", "once.csv", "--labels", "once.qrels")
-    assert "Grades of 5 documents written to once.qrels: to each its only answer" in said
+    assert "Grades of 5 documents written to once.qrels: the only answer of each" in said
     assert [line.split()[3] for line in Path("once.qrels").read_text().splitlines()] == ["2", "0", "0", "1", "3"]
     Path("once-pool.csv").write_text("query,document\nq,a\nq,b\n")
     assert "2 labels requested" in run("next", "once.csv", "--pairs", "once-pool.csv", "-p", "overlap-2", "--budget", 5)
@@ -205,7 +208,7 @@ def test_labels_of_documents_that_were_judged_once(files: Path, run: Run) -> Non
     for method in ("average", "majority"):
         said = run("status", "once.csv", "-m", method)
         assert "5 documents in the pool: 5 judged.\n" in said
-        assert "is for -m gda, rasch, dawid-skene, one-coin to say." in said
+        assert "need a model of assessors: -m gda, rasch, dawid-skene, one-coin." in said
 
 
 def test_labels_say_how_many_answers_they_rest_on(files: Path, run: Run) -> None:
@@ -217,7 +220,7 @@ def test_labels_say_how_many_answers_they_rest_on(files: Path, run: Run) -> None
     assert told["from_one_answer"] == 2
     assert told["other_than_it"] == sum((model["grade"] != votes["grade"]) & (model["judgments"] == 1))
     assert "; 2 of 29 documents by a single answer" in json.loads(Path("labels.json").read_text())["description"]
-    assert "; 2 of them from a single answer" in run("status", "labels.csv", "--labels", "labels.qrels")
+    assert "; 2 rest on a single answer" in run("status", "labels.csv", "--labels", "labels.qrels")
 
 
 def test_bad_input_is_one_sentence(files: Path, run: Run, world: World) -> None:
@@ -226,22 +229,19 @@ def test_bad_input_is_one_sentence(files: Path, run: Run, world: World) -> None:
     # Nobody left who may judge a pair.
     (files / "nobody.csv").write_text("assessor\n" + world.judgments["assessor"].iloc[0] + "\n")
     said = refused(*next_, "--policy", "overlap-9", "--assessors", "nobody.csv", "--most", 1)
-    assert "nobody is left who may judge any of" in said
+    assert "no assessor is left who may judge any of" in said
     # Judgments for unknown documents, or by excluded assessors.
     (files / "odd.csv").write_text("query,document,assessor,grade\n1,nowhere,ann,2\n1,1-1,eve,2\n")
     (files / "out.txt").write_text("eve\n")
     said = refused("add", "labels.csv", "odd.csv", "--pairs", "pool.csv")
-    assert said.startswith("odd.csv: the document 'nowhere' of query '1' is not in the pool (1 judgment in all);")
+    assert said.startswith("odd.csv: the document 'nowhere' of query '1' is not in the pool (1 such judgment);")
     said = refused("add", "labels.csv", "odd.csv", "--exclude", "out.txt")
-    assert "was judged by 'eve', who is excluded (1 judgment in all)" in said
+    assert "was judged by the excluded assessor 'eve' (1 such judgment)" in said
     both = ("add", "labels.csv", "odd.csv", "--pairs", "pool.csv", "--exclude", "out.txt", "--on-bad-rows", "skip")
-    assert "1 left out (of documents that are not in the pool), 1 left out (by excluded assessors)" in run(*both)
+    assert "1 left out (documents not in the pool), 1 left out (excluded assessors)" in run(*both)
     # A scale that changed between rounds.
     (files / "wide.csv").write_text("query,document,assessor,grade\n1,1-1,ann,9\n")
-    assert (
-        "wide.csv: the scale changed: it has the grade 9, and the judgments so far are on 0-4; give the whole scale"
-        in (refused("add", "labels.csv", "wide.csv"))
-    )
+    assert refusal("add", "labels.csv", "wide.csv").kind == "scale-changed"
     (files / "names.csv").write_text("query,document,assessor,grade\n1,1-1,ann,Good\n")
     assert "'Good' is the name of a grade, and the order of the grades is not known; name the grades from" in refused(
         "add", "labels.csv", "names.csv"
@@ -250,12 +250,12 @@ def test_bad_input_is_one_sentence(files: Path, run: Run, world: World) -> None:
     # Options.
     assert "There is no policy 'if-bad-3'" in refused(*next_, "--policy", "if-bad-3")
     assert "to must be one of csv" in refused(*next_, "-o", "r.csv", "--to", "excel")
-    assert "has to end in .json" in refused(*next_, "-o", "r.csv", "--to", "label-studio")
-    assert "--prices cannot read 'x'" in refused(*next_, "--prices", "crowd=x")
+    assert refusal(*next_, "-o", "r.csv", "--to", "label-studio").kind == "wrong-suffix"
+    assert refusal(*next_, "--prices", "crowd=x").parameter == "prices"
     assert "kind must be one of crowd, expert, llm, not 'robot'" in refused(*next_, "--kind", "robot")
     assert "settled must be a number above 0 and below 1" in refused(*next_, "--policy", "entropy", "--settled", 2)
     assert "there is no such file" in refused("next", "labels.csv", "--pairs", "nowhere.csv", "--budget", 5)
-    assert "use one of gda, rasch" in refused(*next_, "--policy", "entropy", "-m", "average")
+    assert refusal(*next_, "--policy", "entropy", "-m", "average").kind == "no-answer-model"
 
 
 def test_what_stands_in_a_file_stays_as_it_is(files: Path, run: Run) -> None:
@@ -287,15 +287,13 @@ def test_times_keep_their_mark_and_what_has_no_column_is_said(files: Path, run: 
 def test_a_stray_grade_is_said(files: Path, run: Run) -> None:
     (files / "stray.csv").write_text("document,assessor,grade\nd,ann,0\ne,ann,1\nf,ann,7\n")
     done = CliRunner().invoke(app, ["collect", "add", "labels.csv", "stray.csv"], catch_exceptions=False)
-    assert (
-        "The scale is taken as 0-7, by the highest grade in stray.csv (of 1 judgment); nobody gave 2, 3, 4, 5, 6."
-        in (done.output)
-    )
+    assert "0-7" in done.output
+    assert "--grades" in done.output
     (files / "low.csv").write_text("document,assessor,grade\nd,bea,0\n")
     (files / "high.csv").write_text("document,assessor,grade\nd,eve,4\n")
     for batch, said in (
         ("low.csv", "1 judgment added"),
-        ("high.csv", "high.csv has the grade 4, above all so far (up"),
+        ("high.csv", "high.csv has the grade 4, higher than all before (up to 0)"),
     ):
         done = CliRunner().invoke(app, ["collect", "add", "b.csv", batch, "--grades", "0-4"], catch_exceptions=False)
         assert said in done.output
@@ -313,13 +311,13 @@ def test_what_is_out_is_not_asked_again(files: Path, run: Run, world: World) -> 
     left = pd.concat([first, second])[["query", "document"]].value_counts()
     have = pd.read_csv("one.csv")[["query", "document"]].value_counts()
     assert left.add(have, fill_value=0).max() <= 4
-    assert "20 requests are out since" in run("status", "labels.csv", "--pairs", "pool.csv")
+    assert "20 requests outstanding since" in run("status", "labels.csv", "--pairs", "pool.csv")
     first.assign(assessor="new", grade=1)[["query", "document", "assessor", "grade"]].drop_duplicates().to_csv(
         "back.csv", index=False
     )
     back = len(pd.read_csv("back.csv"))
-    assert f"{back} requests came back, {20 - back} are still out." in run("add", "labels.csv", "back.csv")
-    assert f"{20 - back} requests are out" in run("status", "labels.csv")
+    assert f"{back} requests answered, {20 - back} outstanding." in run("add", "labels.csv", "back.csv")
+    assert f"{20 - back} requests outstanding" in run("status", "labels.csv")
     told = json.loads(run("next", "labels.csv", *words, "--again", "-o", "r3.csv", "--json"))
     assert told["out"] == 0
     assert len(pd.read_csv("labels.requests.csv")) == back + 10
@@ -345,7 +343,7 @@ def test_a_problem_is_one_sentence_and_exit_code_2(files: Path) -> None:
     words = ["collect", "next", "labels.csv", "--pairs", "pool.csv", "--budget", "0"]
     done = subprocess.run([sys.executable, "-m", "crowdrank", *words], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "Error: The budget is 0; give a number above 0.\n"
+    assert done.stderr == "Error: --budget must be a number above 0, not 0.0.\n"
 
 
 @pytest.mark.parametrize("name", ["exact.csv", "exact.jsonl", "exact.parquet", "exact.csv.gz"])
@@ -354,7 +352,7 @@ def test_ids_that_differ_by_spaces_are_different(name: str, files: Path, run: Ru
     rows = [{"query": "q", "document": one, "assessor": who, "grade": 0} for one in ids for who in ("ann", "ann ")]
     pd.DataFrame(rows).to_csv("batch.csv", index=False)
     run("add", name, "batch.csv")
-    assert "6 known already" in run("add", name, "batch.csv")
+    assert "6 unchanged" in run("add", name, "batch.csv")
     pd.DataFrame(rows[2:3]).assign(grade=1).to_csv("batch.csv", index=False)
     assert "1 changed" in run("add", name, "batch.csv")
     found = read_judgments(name).frame
@@ -382,3 +380,57 @@ def test_an_output_never_replaces_an_input(words: list[str], files: Path) -> Non
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, UsageError)
     assert {path.name: path.read_bytes() for path in files.iterdir()} == before
+
+
+def test_tasks_have_the_texts_of_the_pool(files: Path, run: Run) -> None:
+    pool = {"query_id": ["q1"], "query": ["jam"], "docid": ["d1"], "page url": ["https://a.example/?x=1&y=2"]}
+    pd.DataFrame({**pool, "grade": [3]}).to_csv("texts.csv", index=False)
+    words = ("next", "new.csv", "--pairs", "texts.csv", "--budget", 9, "-p", "overlap-2")
+    out = run(*words, "--to", "label-studio", "-o", "t.json", "--grades", "Bad,<Good>")
+    assert "Template of the labeling interface written to t.xml." in out
+    [task] = json.loads(Path("t.json").read_text())
+    ids = {"query_id": "q1", "document": "d1", "labels": 2}
+    assert task["data"] == {**ids, "query": "jam", "page_url": pool["page url"][0]}  # and not the grade
+    config = ElementTree.parse("t.xml").getroot()
+    assert [one.get("value") for one in config.iter("Choice")] == ["Bad", "<Good>"]
+    assert config.find("Text").get("value") == "$query"  # type: ignore[union-attr]
+    assert 'href="$page_url"' in config.find("HyperText").get("value")  # type: ignore[operator,union-attr]
+    annotation = {"completed_by": 3, "result": [{"value": {"choices": ["<Good>"]}}]}
+    Path("back.json").write_text(json.dumps([{**task, "annotations": [annotation]}]))
+    run("add", "new.csv", "back.json", "--grades", "Bad,<Good>")
+    assert pd.read_csv("new.csv")[["query", "document", "grade"]].to_numpy().tolist() == [["q1", "d1", "<Good>"]]
+
+
+@pytest.mark.parametrize(
+    ("platform", "tasks", "placeholder"), [("toloka", "t.tsv", "{{title}}"), ("mturk", "t.csv", "${title}")]
+)
+def test_templates_are_written_once(files: Path, run: Run, platform: str, tasks: str, placeholder: str) -> None:
+    pd.DataFrame({"query": ["jam"], "docid": ["d1"], "title": ["Jam"]}).to_csv("texts.csv", index=False)
+    words = ("next", "new.csv", "--pairs", "texts.csv", "--budget", 9, "--to", platform, "-o", tasks, "--again")
+    assert "Template" not in run(*words)
+    assert not Path("t.html").exists()  # the grades are not known
+    assert json.loads(run(*words, "--grades", "0-2", "--json"))["template"] == "t.html"
+    template = Path("t.html").read_text()
+    assert placeholder in template
+    assert template.count('type="radio"') == 3
+    Path("t.html").write_text("mine")
+    assert "Template" not in run(*words, "--grades", "0-2")
+    assert Path("t.html").read_text() == "mine"
+    assert "Jam" in Path(tasks).read_text()
+
+
+def test_a_column_with_a_name_of_the_tasks_is_refused(files: Path) -> None:
+    pd.DataFrame({"docid": ["d1"], "assessors": ["?"]}).to_csv("texts.csv", index=False)
+    words = ("next", "new.csv", "--pairs", "texts.csv", "--budget", 9, "--to", "mturk", "-o", "t.csv")
+    assert "'assessors'" in refused(*words)
+    assert not Path("t.csv").exists()
+
+
+def test_costs_of_schemes(files: Path, run: Run) -> None:
+    out = run("cost", "--documents", 39268, "--good-share", 0.212, "--repeat-agreement", 0.53)
+    assert re.search(r"if-good-3 +55,918 +1\.42 +1\.42 +1\.42 +2\.26 +55,917\.63 +rates", out)
+    costs = json.loads(run("cost", "one.csv", "two.csv", "-p", "single", "-p", "overlap-9", "--json"))["costs"]
+    assert [cost["counted"] for cost in costs] == [True, False]
+    assert re.search(r"good-till-bad +\? +\? +1", run("cost", "--documents", 5, "--good-share", 0.01))
+    assert refusal("cost", "--good-share", 0.5).kind == "no-rates"
+    assert refusal("cost", "--documents", 5, "--good-share", 0.5, "-p", "random").kind == "not-a-scheme"

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from crowdrank import Judgments, read_judgments
 from crowdrank.collection import get_policy
-from crowdrank.collection.judgment_file import JudgmentFile, start
-from crowdrank.collection.merge_batch import add
+from crowdrank.collection.judgment_file import JudgmentFile, write_new_file
+from crowdrank.collection.merge_batch import merge_batch
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.request_ledger import OutstandingRequests
 from crowdrank.collection.requests import Budget
@@ -43,12 +43,12 @@ def test_a_file_that_grows_holds_what_was_added(
     tmp_path_factory: pytest.TempPathFactory, name: str, old: list[Any], new: list[Any]
 ) -> None:
     path = tmp_path_factory.mktemp("grows") / name
-    start(path, table(old))
+    write_new_file(path, table(old))
     before = _lines(path)
     so_far = read_judgments(path, grades="0-2")
-    done = add(so_far, table(new))
-    if done.news is not None:
-        JudgmentFile.of(path).keep(done.news, changed=bool(done.changed))
+    done = merge_batch(so_far, table(new))
+    if done.new is not None:
+        JudgmentFile.open(path).add(done.new, changed=bool(done.changed))
     assert held(read_judgments(path, grades="0-2")) == {**held(table(old)), **held(table(new))}
     if not done.changed:
         assert _lines(path)[: len(before)] == before
@@ -63,7 +63,7 @@ def _lines(path: Path) -> bytes:
 def test_of_several_lines_of_one_judgment_the_last_is_renewed(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("document,assessor,grade\nd,ann,0\nd,ann,1\ne,ann,2\n")
-    JudgmentFile.of(path).keep(table([("d", "ann", 2)]), changed=True)
+    JudgmentFile.open(path).add(table([("d", "ann", 2)]), changed=True)
     assert path.read_text() == "document,assessor,grade\nd,ann,0\nd,ann,2\ne,ann,2\n"
     assert held(read_judgments(path)) == {("d", "ann"): 2, ("e", "ann"): 2}
 
@@ -73,7 +73,7 @@ def test_other_columns_stay(tmp_path: Path) -> None:
     lines.write_text(
         '{"doc": "d", "worker": "ann", "label": 0, "remark": [1, "é"]}\n\n{"doc": "e", "worker": "ann", "label": 2}'
     )
-    JudgmentFile.of(lines).keep(table([("d", "ann", 1), ("f", "bea", 0)]), changed=True)
+    JudgmentFile.open(lines).add(table([("d", "ann", 1), ("f", "bea", 0)]), changed=True)
     rows = [json.loads(line) for line in lines.read_text().splitlines() if line]
     assert rows[0]["remark"] == [1, "é"]
     assert [row["label"] for row in rows] == [1, 2, 0]
@@ -82,7 +82,7 @@ def test_other_columns_stay(tmp_path: Path) -> None:
         {"doc": pa.array(["d", "e"]).dictionary_encode(), "worker": ["ann", "ann"], "label": [0, 2], "x": [1.5, 2.5]}
     )
     pq.write_table(whole, packed)
-    JudgmentFile.of(packed).keep(table([("d", "ann", 1), ("f", "bea", 0)]), changed=True)
+    JudgmentFile.open(packed).add(table([("d", "ann", 1), ("f", "bea", 0)]), changed=True)
     kept = pq.read_table(packed)
     assert kept.schema.names == whole.schema.names
     assert kept["x"].to_pylist() == [2.5, None, None]
@@ -92,8 +92,11 @@ def test_other_columns_stay(tmp_path: Path) -> None:
 def test_exports_of_platforms_are_not_added_to(tmp_path: Path) -> None:
     path = tmp_path / "book.csv"
     path.write_text("query,docid,ann,bob\njam,d1,2,\n")
-    with pytest.raises(UsageError, match="is not a table with one judgment a row"):
-        JudgmentFile.of(path)
+    with pytest.raises(UsageError) as caught:
+        JudgmentFile.open(path)
+    assert caught.value.kind == "not-a-table"
+    assert caught.value.fix is not None
+    assert caught.value.fix.parameter == "output"
 
 
 def test_times_are_marked_as_those_in_the_file(tmp_path: Path) -> None:
@@ -101,7 +104,7 @@ def test_times_are_marked_as_those_in_the_file(tmp_path: Path) -> None:
     for there, told in (("2024-01-01T00:00:00+01:00", "2024-05-31T10:15:00Z"), ("2024-01-01", "2024-05-31T10:15:00")):
         path = tmp_path / "a.csv"
         path.write_text(f"document,assessor,grade,time\ne,ann,0,{there}\n")
-        JudgmentFile.of(path).keep(read_judgments(pd.DataFrame(row)), utc=True)
+        JudgmentFile.open(path).add(read_judgments(pd.DataFrame(row)), utc=True)
         assert path.read_text().splitlines()[1:] == [f"e,ann,0,{there}", f"d,ann,1,{told}"]
 
 
@@ -125,10 +128,10 @@ def test_no_policy_asks_twice_for_one_thing(name: str, named: bool) -> None:
     policy = get_policy(name)
     if name == "random":
         policy.set_params(k=3)
-    waiting, asked = OutstandingRequests.none(), []
+    outstanding, asked = OutstandingRequests.none(), []
     for _ in range(6):
-        requests = policy.next(pool, so_far, None, Budget(2), waiting)
-        waiting = waiting.and_then(OutstandingRequests.of(requests, so_far))
+        requests = policy.next(pool, so_far, None, Budget(2), outstanding)
+        outstanding = outstanding.append(OutstandingRequests.of(requests, so_far))
         asked += list(zip(requests.pair.tolist(), requests.assessor.tolist(), strict=True))
     if named:
         assert len(set(asked)) == len(asked)
@@ -141,21 +144,21 @@ def test_no_policy_asks_twice_for_one_thing(name: str, named: bool) -> None:
 def test_what_came_back_is_seen_from_the_judgments() -> None:
     pool, so_far = Pool.read(POOL), judged(SO_FAR)
     anyone = OutstandingRequests.of(get_policy("overlap-3").next(pool, so_far, None, Budget(7)), so_far)
-    assert anyone.out(so_far).all()
-    assert anyone.out(None).all()
+    assert anyone.is_outstanding(so_far).all()
+    assert anyone.is_outstanding(None).all()
     more = judged([*SO_FAR, ("a", "y", 1), ("d", "y", 1), ("d", "z", 1)])
-    left = anyone.where(anyone.out(more))
+    left = anyone.where(anyone.is_outstanding(more))
     assert len(left) == len(anyone) - 3
     by_name = OutstandingRequests.of(
         get_policy("overlap-3").next(pool.with_roster(Roster.of(["x", "y", "z"])), so_far, None, Budget(99)), so_far
     )
     assert len(by_name) == 9
-    out = by_name.where(by_name.out(more))
+    out = by_name.where(by_name.is_outstanding(more))
     assert sorted(zip(out.document.to_pylist(), out.assessor.to_pylist(), strict=True)) == [
         ("a", "z"), ("b", "y"), ("b", "z"), ("c", "y"), ("c", "z"), ("d", "x"),
     ]  # fmt: skip
-    both = by_name.and_then(anyone)  # who was named answers that request, not one to anyone
-    assert both.out(more).sum() == len(out) + len(anyone)
+    both = by_name.append(anyone)  # who was named answers that request, not one to anyone
+    assert both.is_outstanding(more).sum() == len(out) + len(anyone)
 
 
 def test_a_judgment_that_was_there_answers_nothing(tmp_path: Path) -> None:
@@ -163,10 +166,10 @@ def test_a_judgment_that_was_there_answers_nothing(tmp_path: Path) -> None:
     asked = OutstandingRequests.of(
         get_policy("overlap-3").next(Pool.read(POOL), judged(SO_FAR), None, Budget(99)), so_far
     )
-    assert asked.out(so_far).all()
+    assert asked.is_outstanding(so_far).all()
     asked.write(tmp_path / "a.csv")
     again = OutstandingRequests.read(tmp_path / "a.csv")
-    assert again.out(so_far).all()
+    assert again.is_outstanding(so_far).all()
     assert again.had.tolist() == asked.had.tolist()
     assert again.assessor.null_count == len(asked)
     assert dict(again.by_kind()) == {"crowd": len(asked)}
@@ -178,10 +181,10 @@ def test_a_new_file_with_blank_cells_can_be_read_and_added_to(name: str, tmp_pat
         {"document": ["a", "b"], "assessor": "x", "grade": 0, "honeypot": ["", "4"], "cost": ["", "0.5"]}
     )
     new = read_judgments(rows, grades="0-4")
-    start(tmp_path / name, new)
+    write_new_file(tmp_path / name, new)
     found = read_judgments(tmp_path / name, grades="0-4")
     more = read_judgments(rows.assign(assessor="y"), grades="0-4")
-    JudgmentFile.of(tmp_path / name).keep(more)
+    JudgmentFile.open(tmp_path / name).add(more)
     assert len(found) == 2
     again = read_judgments(tmp_path / name, grades="0-4").frame
     assert again["cost"].fillna(-1).tolist() == [-1, -1, 0.5, 0.5]

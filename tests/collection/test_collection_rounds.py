@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 
 from crowdrank import GDA, DawidSkene, Judgments, read_gold, read_judgments, simulate
 from crowdrank.collection import get_policy
-from crowdrank.collection.base import State
 from crowdrank.collection.belief import Belief
 from crowdrank.collection.disagreements import confusions, disagreements
-from crowdrank.collection.judgment_file import kept_columns
-from crowdrank.collection.merge_batch import add
-from crowdrank.collection.platforms import write_labels, write_requests
+from crowdrank.collection.judgment_file import judgment_table
+from crowdrank.collection.label_export import write_grades
+from crowdrank.collection.merge_batch import merge_batch
+from crowdrank.collection.platforms import write_requests
 from crowdrank.collection.pool import Pool, Roster, parse_prices, read_roster
-from crowdrank.collection.status import labels_to_go, status
+from crowdrank.collection.state import PoolState
+from crowdrank.collection.status import collection_status, labels_needed
 from crowdrank.consensus.information import entropy
-from crowdrank.errors import CrowdrankError, InputError, OutputError, UsageError
+from crowdrank.errors import CrowdrankError, InputError, UsageError
 
 ROW = st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 2))
 
@@ -43,43 +44,53 @@ def held(judgments: Judgments) -> dict[tuple[str, str], int]:
 def test_adding_is_a_dictionary_and_twice_is_once(old: list[Any], new: list[Any]) -> None:
     before, batch = table(old), table(new)
     expected = {**held(before), **held(batch)}
-    done = add(before, batch)
+    done = merge_batch(before, batch)
     assert held(done.judgments) == expected
     assert done.added == len(expected) - len(held(before))
     assert done.changed == sum(held(before).get(pair, grade) != grade for pair, grade in held(batch).items())
     assert done.added + done.changed + done.known == len(held(batch))
-    again = add(done.judgments, batch)
-    assert not again.anything
+    again = merge_batch(done.judgments, batch)
+    assert (again.added, again.changed, again.new) == (0, 0, None)
     assert again.judgments is done.judgments
 
 
 def test_the_first_batch_is_the_judgments() -> None:
     batch = table([("a", "x", 1)])
-    assert add(None, batch).judgments is batch
-    with pytest.raises(InputError, match="no judgment is left"):
-        add(None, batch, exclude=["x"], on_bad_rows="skip")
+    assert merge_batch(None, batch).judgments is batch
+    with pytest.raises(InputError) as caught:
+        merge_batch(None, batch, exclude=["x"], on_bad_rows="skip")
+    assert [fix.parameter for fix in caught.value.fixes] == ["pairs", "exclude"]
 
 
 def test_scales_of_names_and_numbers_do_not_mix() -> None:
     frame = pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": ["Good"]})
     named = read_judgments(frame, grades="Bad,Good")
-    with pytest.raises(InputError, match="the scale changed: it has the grade 1"):
-        add(named, table([("a", "x", 1)]))
-    assert add(named, named).known == 1
+    with pytest.raises(InputError) as caught:
+        merge_batch(named, table([("a", "x", 1)]))
+    assert caught.value.kind == "scale-changed"
+    assert merge_batch(named, named).known == 1
+
+
+@pytest.mark.parametrize(("grade", "kinds"), [(2, []), (3, []), (4, ["higher-grade"])])
+def test_a_note_about_higher_grades_is_true(grade: int, kinds: list[str]) -> None:
+    row = {"document": ["a"], "assessor": ["x"]}
+    old = read_judgments(pd.DataFrame({**row, "grade": [3]}), grades="0-4")
+    new = read_judgments(pd.DataFrame({**row, "assessor": ["y"], "grade": [grade]}))  # its scale ends at the grade
+    assert [note.kind for note in merge_batch(old, new).notes] == kinds
 
 
 def test_several_scales_are_compared_by_name(tmp_path: Path) -> None:
     (tmp_path / "scales.csv").write_text("assessor,grades\nx,0-2\n*,no|yes\n")
     frame = pd.DataFrame({"document": ["a", "a"], "assessor": ["x", "y"], "grade": ["2", "yes"]})
     several = read_judgments(frame, scales=tmp_path / "scales.csv")
-    assert add(several, several).known == 2
+    assert merge_batch(several, several).known == 2
 
 
 def test_cannot_judge_is_written_as_it_was_given() -> None:
     frame = pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "x"], "grade": ["-2", "1"]})
-    assert kept_columns(read_judgments(frame, unjudgeable="-2"))["grade"].to_pylist() == [-2, 1]
+    assert judgment_table(read_judgments(frame, unjudgeable="-2"))["grade"].to_pylist() == [-2, 1]
     named = read_judgments(frame.replace({"-2": "broken", "1": "Good"}), grades="Bad,Good", unjudgeable="broken")
-    assert kept_columns(named)["grade"].to_pylist() == ["broken", "Good"]
+    assert judgment_table(named)["grade"].to_pylist() == ["broken", "Good"]
 
 
 def test_status_counts_what_is_settled_and_spent() -> None:
@@ -87,7 +98,7 @@ def test_status_counts_what_is_settled_and_spent() -> None:
     judged = read_judgments(world.judgments)
     new = pd.DataFrame({"query": ["1"], "document": ["new"]})
     pool = Pool.read(pd.concat([world.documents[["query", "document"]], new]))
-    loose, strict = (status(pool, judged, GDA().fit(judged), level=level) for level in (0.6, 0.99))
+    loose, strict = (collection_status(pool, judged, GDA().fit(judged), settled=level) for level in (0.6, 0.99))
     assert loose.documents == len(world.documents) + 1
     assert loose.judged == len(world.documents)
     assert strict.settled is not None
@@ -98,23 +109,21 @@ def test_status_counts_what_is_settled_and_spent() -> None:
     assert strict.forecast_labels > loose.forecast_labels > 0
     assert loose.spent == pytest.approx(world.judgments["cost"].sum())
     assert loose.forecast == pytest.approx(loose.forecast_labels * loose.spent / len(judged))
-    sentences = loose.told()
-    assert len(sentences) > 1
-    assert all(sentence.endswith(".") for sentence in sentences)
     plain = read_judgments(world.judgments.drop(columns="cost"))
-    assert status(pool, plain, DawidSkene().fit(plain), price=0.5).spent == len(plain) / 2
-    with pytest.raises(UsageError, match="--settled is 7"):
-        status(pool, judged, GDA().fit(judged), level=7)
+    assert collection_status(pool, plain, DawidSkene().fit(plain), price=0.5).spent == len(plain) / 2
+    with pytest.raises(UsageError) as caught:
+        collection_status(pool, judged, GDA().fit(judged), settled=7)
+    assert caught.value.parameter == "settled"
 
 
 def test_the_less_a_label_tells_the_more_are_needed() -> None:
-    more = labels_to_go(np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.1, 0.5]), 0.3)
+    more = labels_needed(np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.1, 0.5]), 0.3)
     assert more[1] > more[0] >= more[2] == 1
 
 
 def test_a_settled_pair_has_the_entropy_of_its_level() -> None:
     judged = read_judgments(simulate(queries=4, documents=6, labels=4, random_state=2).judgments)
-    state = State.of(Pool.of(judged), judged)
+    state = PoolState.of(Pool.of(judged), judged)
     shares = np.array([0.9, 0.025, 0.025, 0.025, 0.025])
     by_grades = Belief.of(state, DawidSkene().fit(judged))
     assert by_grades.settled_entropy(0.9) == pytest.approx(-(shares * np.log(shares)).sum())
@@ -140,13 +149,13 @@ def test_what_is_written_for_platforms_is_read_again(tmp_path: Path) -> None:
     world = simulate(queries=3, documents=3, labels=3, random_state=1)
     model = DawidSkene().fit(world.judgments)
     for name in ("labels.qrels", "labels.json", "labels.csv"):
-        write_labels(model.consensus_, tmp_path / name)
+        write_grades(model.consensus_, tmp_path / name)
     grades = model.consensus_.documents["grade"].tolist()
     for name in ("labels.qrels", "labels.json"):
         assert read_gold(tmp_path / name, grades="0-4").frame["grade"].tolist() == grades
     odd = pd.DataFrame({"document": ["a b"], "assessor": ["x"], "grade": [1]})
-    with pytest.raises(OutputError, match="qrels cannot hold the document 'a b'"):
-        write_labels(DawidSkene().fit(odd).consensus_, tmp_path / "a.qrels")
+    with pytest.raises(UsageError, match="Qrels cannot hold the document 'a b'"):
+        write_grades(DawidSkene().fit(odd).consensus_, tmp_path / "a.qrels")
 
 
 def test_requests_of_several_labels_are_one_task(tmp_path: Path) -> None:
@@ -175,8 +184,8 @@ def test_pools() -> None:
     assert asked.frame[["document", "assessor"]].to_numpy().tolist() == [["a", "y"]]
     assert asked.unmet == 1
     planted = Pool.read(frame[["query", "document"]].assign(honeypot=["2", " ", ""]))
-    assert planted.planted.tolist() == [True, False]
-    assert repr(planted) == "<Pool: 2 documents in 1 query, 1 of them planted>"
+    assert planted.is_honeypot.tolist() == [True, False]
+    assert repr(planted) == "<Pool: 2 documents in 1 query, 1 honeypot>"
     with pytest.raises(InputError, match="the document is missing"):
         Pool.read(frame.assign(document=["a", "", "b"]))
 
@@ -184,11 +193,11 @@ def test_pools() -> None:
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"assessor": ["x", "x"]}, "'x' stands there twice"),
+        ({"assessor": ["x", "x"]}, "'x' occurs twice"),
         ({"assessor": ["x", None]}, "the assessor is missing"),
         ({"assessor": ["x"], "kind": ["robot"]}, "there is no kind of assessors 'robot'"),
-        ({"assessor": ["x"], "price": [-1]}, "-1 is not a price"),
-        ({"assessor": ["x"], "price": ["cheap"]}, "'cheap' is not a price"),
+        ({"assessor": ["x"], "price": [-1]}, "-1 is not a number"),
+        ({"assessor": ["x"], "price": ["cheap"]}, "'cheap' is not a number"),
         ({"name": ["x"]}, "no column for assessor"),
     ],
 )

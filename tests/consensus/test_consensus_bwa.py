@@ -14,8 +14,17 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 from scipy.stats import gamma, norm
 
-from crowdrank import BWA, Average, Judgments, evaluate, read_judgments
-from crowdrank.consensus.bwa import FEW, FIRST_BIAS, FIRST_GAMMA, ROUNDING, cell_shares, learn_gamma, weigh_grades
+from crowdrank import BWA, Average, Gold, Judgments, evaluate, read_gold, read_judgments
+from crowdrank.consensus.bwa import (
+    INITIAL_BIAS_VARIANCE,
+    INITIAL_GAMMA,
+    PRIOR_ASSESSORS,
+    ROUNDING,
+    gold_bounds,
+    grade_probabilities,
+    learn_gamma,
+    update_items,
+)
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
 
@@ -33,8 +42,9 @@ def crowd(
     return pd.DataFrame({"document": item, "assessor": assessor, "grade": grade}), relevance, bias, precision
 
 
-def some_gold(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.drop_duplicates("document").head(5)[["document", "grade"]]
+def some_gold(frame: pd.DataFrame) -> Gold:
+    scale = read_judgments(frame).scale
+    return read_gold(frame.drop_duplicates("document").head(5)[["document", "grade"]], grades=scale.names)
 
 
 @settings(max_examples=20, deadline=None)
@@ -44,15 +54,18 @@ def test_the_pass_equals_its_twin(seed: int) -> None:
     offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 6, 9))])
     item, n = np.repeat(np.arange(9), np.diff(offsets)), offsets[-1]
     assessor, grade = rng.integers(0, 4, n).astype(np.int32), rng.integers(0, 5, n).astype(np.int8)
-    gold = rng.integers(-1, 5, 9).astype(np.int8)
-    precision, bias, worth = rng.gamma(2, 1, 4), rng.normal(0, 1, 4), np.array([0.0, 0.5, 2.0, 3.0, 4.0])
+    gold = rng.integers(-1, 3, 9).astype(np.int8)
+    sets = np.array([[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 1], [1, 1, 1, 1, 1]], dtype=np.bool_)
+    precision, bias, grade_values = rng.gamma(2, 1, 4), rng.normal(0, 1, 4), np.array([0.0, 0.5, 2.0, 3.0, 4.0])
     mean, variance, first, second = np.empty(9), np.empty(9), np.zeros(4), np.zeros(4)
-    weigh_grades(offsets, assessor, grade, gold, worth, 2.0, 0.5, precision, bias, mean, variance, first, second)
+    judged = offsets, assessor, grade, gold, *gold_bounds(sets, grade_values), grade_values
+    update_items(*judged, 2.0, 0.5, precision, bias, mean, variance, first, second)
     weight = 0.5 + np.bincount(item, precision[assessor], 9)
-    total = 0.5 * 2.0 + np.bincount(item, precision[assessor] * (worth[grade] - bias[assessor]), 9)
-    assert np.allclose(mean, np.where(gold >= 0, worth[gold], total / weight))
-    assert np.allclose(variance, np.where(gold >= 0, 0.0, 1 / weight))
-    off = worth[grade] - mean[item]
+    total = 0.5 * 2.0 + np.bincount(item, precision[assessor] * (grade_values[grade] - bias[assessor]), 9)
+    lowest, highest = np.array([0.0, 0.5, 3.0, -np.inf])[gold], np.array([0.0, 2.0, 4.0, np.inf])[gold]
+    assert np.allclose(mean, np.clip(total / weight, lowest, highest))
+    assert np.allclose(variance, np.where(gold == 0, 0.0, 1 / weight))
+    off = grade_values[grade] - mean[item]
     assert np.allclose(first, np.bincount(assessor, off, 4))
     assert np.allclose(second, np.bincount(assessor, off**2 + variance[item], 4))
 
@@ -82,18 +95,21 @@ def test_the_history_is_the_bound(bias: bool, experts: bool) -> None:
 def slow_bound(model: BWA, judged: list[tuple[int, int, int]], table: pd.DataFrame) -> float:
     """The expected log joint density and the entropies, term by term."""
     theta = model.theta_
-    shape, rate, middle, spread = theta["shape"], theta["rate"], theta["middle"][0], theta["spread"][0]
+    shape, rate, middle, spread = theta["shape"], theta["rate"], theta["item_mean"][0], theta["item_variance"][0]
     expected, expected_log = shape / rate, digamma(shape) - np.log(rate)
     bound = 0.0
     relevance, sds = table["relevance"].to_numpy(), table["sd"].to_numpy()
     for d, a, grade in judged:
-        off = (grade - relevance[d] - theta["bias"][a]) ** 2 + sds[d] ** 2 + theta["doubt"][a] + ROUNDING
+        off = (grade - relevance[d] - theta["bias"][a]) ** 2 + sds[d] ** 2 + theta["bias_uncertainty"][a] + ROUNDING
         bound += 0.5 * (expected_log[a] - np.log(2 * np.pi) - expected[a] * off)
     for mean, sd in zip(relevance, sds, strict=True):
         bound += norm.logpdf(mean, middle, np.sqrt(spread)) - 0.5 * sd**2 / spread
         bound += norm(0, sd).entropy() if sd > 0 else 0.0
     a0, b0 = theta["gamma"]
-    for own_shape, own_rate, times in [*zip(shape, rate, [1.0] * len(shape), strict=True), (*FIRST_GAMMA, FEW)]:
+    for own_shape, own_rate, times in [
+        *zip(shape, rate, [1.0] * len(shape), strict=True),
+        (*INITIAL_GAMMA, PRIOR_ASSESSORS),
+    ]:
         log_mean = digamma(own_shape) - np.log(own_rate)
         bound += times * (a0 * np.log(b0) - gammaln(a0) + (a0 - 1) * log_mean - b0 * own_shape / own_rate)
     bound += sum(
@@ -101,9 +117,13 @@ def slow_bound(model: BWA, judged: list[tuple[int, int, int]], table: pd.DataFra
     )
     if model.bias:
         wide = theta["bias_variance"][0]
-        for mean, doubt in zip(theta["bias"], theta["doubt"], strict=True):
-            bound += norm.logpdf(mean, 0, np.sqrt(wide)) - 0.5 * doubt / wide + norm(0, np.sqrt(doubt)).entropy()
-        bound += FEW * (norm.logpdf(0, 0, np.sqrt(wide)) - 0.5 * FIRST_BIAS / wide)
+        for mean, bias_uncertainty in zip(theta["bias"], theta["bias_uncertainty"], strict=True):
+            bound += (
+                norm.logpdf(mean, 0, np.sqrt(wide))
+                - 0.5 * bias_uncertainty / wide
+                + norm(0, np.sqrt(bias_uncertainty)).entropy()
+            )
+        bound += PRIOR_ASSESSORS * (norm.logpdf(0, 0, np.sqrt(wide)) - 0.5 * INITIAL_BIAS_VARIANCE / wide)
     return float(bound)
 
 
@@ -113,8 +133,8 @@ def test_the_learned_gamma_is_the_likeliest(seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape = rng.gamma(2, 5, 12) + 1
     rate = shape / rng.gamma(3, 0.5, 12)
-    times = np.append(np.ones(12), FEW)
-    shapes, rates = np.append(shape, FIRST_GAMMA[0]), np.append(rate, FIRST_GAMMA[1])
+    times = np.append(np.ones(12), PRIOR_ASSESSORS)
+    shapes, rates = np.append(shape, INITIAL_GAMMA[0]), np.append(rate, INITIAL_GAMMA[1])
 
     def loss(logs: NDArray[np.float64]) -> float:
         a, b = np.exp(logs)
@@ -179,7 +199,7 @@ def test_relevance_is_on_the_scale_of_the_grades() -> None:
 
 
 def test_shares_are_the_mass_nearest_to_each_grade() -> None:
-    shares = cell_shares(np.array([0.2, 3.0]), np.array([0.7, 1e-9]), np.arange(4.0))
+    shares = grade_probabilities(np.array([0.2, 3.0]), np.array([0.7, 1e-9]), np.arange(4.0))
     cuts = np.asarray(norm.cdf([0.5, 1.5, 2.5], 0.2, 0.7))
     assert np.allclose(shares[0], [cuts[0], cuts[1] - cuts[0], cuts[2] - cuts[1], 1 - cuts[2]])
     assert np.allclose(shares[1], [0, 0, 0, 1])
@@ -212,4 +232,4 @@ def test_bad_settings_are_refused() -> None:
 def test_on_rf10_it_ranks_better_than_the_average(rf10: Judgments, bias: bool, expected: dict[str, float]) -> None:
     gold = dataset("trec-rf10").read_gold().frame
     run = BWA(bias=bias).fit(rf10).consensus_.documents
-    assert evaluate(run, gold, ["AP", "nDCG", "Tau"], gains="exponential").means == pytest.approx(expected, abs=0.005)
+    assert evaluate(run, gold, ["AP", "nDCG", "Tau"], unjudged="skip").means == pytest.approx(expected, abs=0.005)

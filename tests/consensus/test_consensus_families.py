@@ -155,7 +155,7 @@ def test_one_voice_beats_the_mean_of_family_means_on_dl20() -> None:
     judges = thorough(data.read_judgments(), 8_000)
     gold = gold_in(data.read_gold(), judges)
     measures = ["nDCG@10", "AP(rel=2)", "Tau"]
-    means = evaluate(GDA().fit(judges).consensus_, gold, measures, gains="exponential").means
+    means = evaluate(GDA().fit(judges).consensus_, gold, measures, unjudged="skip").means
     assert all(means[name] >= goal for name, goal in zip(measures, (0.68, 0.61, 0.70), strict=True))
     found, told = find_families(judges), judges.family_of
     sizes = np.bincount(found)

@@ -199,5 +199,5 @@ def test_bad_settings_are_refused() -> None:
 def test_on_rf10_it_ranks_as_well_as_joint_estimation(rf10: Judgments) -> None:
     gold = dataset("trec-rf10").read_gold().frame
     run = Rasch().fit(rf10).consensus_.documents
-    means = evaluate(run, gold, ["AP", "nDCG", "Tau"], gains="exponential").means
+    means = evaluate(run, gold, ["AP", "nDCG", "Tau"], unjudged="skip").means
     assert means == pytest.approx({"AP": 0.768, "nDCG": 0.821, "Tau": 0.642}, abs=0.005)

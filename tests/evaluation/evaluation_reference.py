@@ -1,4 +1,4 @@
-"""The measures once more, slow and obvious: one ranked list of gold grades at a time."""
+"""Slow reference implementations of the measures for one ranked list of gold grades."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def gain(grade: float, gains: str) -> float:
     return 2.0**grade - 1 if gains == "exponential" else grade
 
 
-def dcg(ranked: Ranked, pool: Ranked, k: int | None = None, gains: str = "linear") -> float:
+def dcg(ranked: Ranked, pool: Ranked, k: int | None = None, gains: str = "exponential") -> float:
     return sum(gain(grade, gains) / math.log2(rank + 1) for rank, grade in enumerate(ranked[:k], 1))
 
 
-def ndcg(ranked: Ranked, pool: Ranked, k: int | None = None, gains: str = "linear") -> float:
+def ndcg(ranked: Ranked, pool: Ranked, k: int | None = None, gains: str = "exponential") -> float:
     return dcg(ranked, pool, k, gains) / dcg(sorted(pool, reverse=True), pool, k, gains)
 
 
@@ -54,11 +54,11 @@ def tau(scores: Sequence[float], grades: Sequence[float]) -> float:
     return net / pairs
 
 
-TWINS: dict[str, Callable[[Ranked, Ranked], float]] = {
+REFERENCES: dict[str, Callable[[Ranked, Ranked], float]] = {
     "DCG@3": lambda ranked, pool: dcg(ranked, pool, 3),
     "nDCG": ndcg,
     "nDCG@2": lambda ranked, pool: ndcg(ranked, pool, 2),
-    "nDCG(dcg='exp-log2')@3": lambda ranked, pool: ndcg(ranked, pool, 3, "exponential"),
+    "nDCG(dcg='log2')@3": lambda ranked, pool: ndcg(ranked, pool, 3, "linear"),
     "AP": average_precision,
     "AP(rel=2)": lambda ranked, pool: average_precision(ranked, pool, rel=2),
     "AP@4": lambda ranked, pool: average_precision(ranked, pool, 4),
@@ -74,7 +74,7 @@ TWINS: dict[str, Callable[[Ranked, Ranked], float]] = {
 
 
 def orders(scores: Sequence[float], grades: Sequence[float]) -> Iterator[list[float]]:
-    """The gold grades in every order that the scores allow, each as often as it arises."""
+    """Yield the gold grades in every order that the scores allow, with repetitions."""
     groups = [
         [grade for score, grade in zip(scores, grades, strict=True) if score == level]
         for level in sorted(set(scores), reverse=True)
@@ -84,7 +84,7 @@ def orders(scores: Sequence[float], grades: Sequence[float]) -> Iterator[list[fl
 
 
 def one_query(scores: Sequence[float], grades: Sequence[float]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A run that ranks the first documents of the gold; the gold may have more."""
+    """Return a run that ranks the first documents of the gold, and the gold."""
     documents = [f"d{i}" for i in range(len(grades))]
     run = pd.DataFrame({"document": documents[: len(scores)], "score": scores})
     return run, pd.DataFrame({"document": documents, "grade": grades})
@@ -93,7 +93,7 @@ def one_query(scores: Sequence[float], grades: Sequence[float]) -> tuple[pd.Data
 def random_world(
     seed: int, *, ties: bool, n_queries: int = 30, highest: int = 4, gap: float = 0.2
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Runs and gold with gaps on both sides, queries without relevant documents, and queries on one side only."""
+    """Return a run and gold; both lack some documents and a query, and some queries have no relevant document."""
     rng = np.random.default_rng(seed)
     rows = pd.DataFrame(
         [(f"q{q}", f"d{d}") for q in range(n_queries) for d in range(rng.integers(1, 25))],

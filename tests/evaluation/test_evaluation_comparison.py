@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 from evaluation_reference import random_world
 
-from crowdrank.errors import UsageError
+from crowdrank.errors import DataWarning, UsageError
 from crowdrank.evaluation import (
     bootstrap_interval,
     compare,
@@ -77,7 +78,7 @@ def test_the_baseline_is_compared_with_nothing() -> None:
 def test_tables() -> None:
     comparison = compare(RUNS, GOLD, MEASURES)
     assert comparison.table["run"].tolist() == ["rough", "fair", "fine"]
-    assert list(comparison.table.columns) == ["run", *MEASURES]
+    assert list(comparison.table.columns) == ["run", *MEASURES, "Judged@10"]
     per_query = comparison.per_query
     assert list(per_query.columns) == ["run", "query", *MEASURES]
     assert len(per_query) == 3 * GOLD["query"].nunique()
@@ -93,11 +94,11 @@ def test_tables_are_of_the_library_of_the_runs(convert: Any) -> None:
         assert type(frame) is type(convert(GOLD))
 
 
-def test_runs_with_ids_of_other_types_share_one_table() -> None:
+def test_query_ids_have_the_type_of_the_gold() -> None:
     gold = pd.DataFrame({"query": [1, 1, 2], "document": [1, 2, 1], "grade": [1, 0, 1]})
     run = gold.assign(score=gold["grade"])
     per_query = compare({"numbers": run, "text": run.astype({"query": str})}, gold, "AP").per_query
-    assert per_query["query"].tolist() == ["1", "2", "1", "2"]
+    assert per_query["query"].tolist() == [1, 2, 1, 2]
 
 
 def test_to_dict_is_ready_for_json() -> None:
@@ -123,23 +124,71 @@ def test_same_seed_same_comparison() -> None:
 def test_the_protocol_says_how() -> None:
     gold = pd.DataFrame({"query": [1, 2], "document": [1, 1], "grade": [1, 0]})
     run = gold.assign(score=1.0)
-    comparison = compare(
-        {"a": run, "b": run}, gold, "nDCG@10 Tau", test="t", no_relevant="one", gains=[0, 5], unjudged="nonrelevant"
-    )
+    comparison = compare({"a": run, "b": run}, gold, "nDCG(gains='0,5')@10 Tau", test="t", no_relevant="one")
     assert comparison.protocol() == [
         "2 runs are compared on 2 queries with gold; differences are to 'a'.",
         "Runs are paired query by query; a query that a run lacks counts 0.",
         "Equal scores count as the exact expectation over all orders of the tied documents.",
         "Documents without gold count as grade 0, except in rank correlations and grade measures.",
-        "Queries without a relevant document count 1.",
+        "Queries without a relevant document count 1 in the mean.",
         "Queries whose gold grades are all equal are left out of rank correlations.",
-        "The gain of a document in nDCG@10 is 0, 5 for grades 0 to 1.",
+        "The gain of a grade in DCG and nDCG is 2^grade - 1, unless the measure names other gains.",
         "p is the p-value of the paired t-test, two-sided.",
         "p_holm is p adjusted by Holm's method over the runs of each measure; a difference with p_holm of at most 0.05 "
         "is significant.",
         "Intervals are 0.95 percentile bootstrap intervals of the mean difference over queries.",
         "The effect size is the mean difference divided by the standard deviation of the differences.",
     ]
+
+
+def partly_judged(n_unjudged: int) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return gold, a run of judged documents, and a run with better ones after some documents without gold."""
+    queries = [f"q{number}" for number in range(12)]
+    gold = pd.DataFrame(
+        [(q, f"d{d}", int(d < 3)) for q in queries for d in range(6)], columns=["query", "document", "grade"]
+    )
+    old = gold.assign(score=[10.0 - d for _ in queries for d in (0, 1, 3, 2, 4, 5)])
+    unjudged = [(q, f"x{d}", 20.0 - d) for q in queries for d in range(n_unjudged)]
+    new = pd.concat(
+        [
+            gold.assign(score=[10.0 - d for _ in queries for d in range(6)]),
+            pd.DataFrame(unjudged, columns=["query", "document", "score"]),
+        ]
+    )
+    return gold, old, new[["query", "document", "score"]]
+
+
+def test_a_conclusion_that_depends_on_unjudged_documents_is_a_warning() -> None:
+    gold, old, new = partly_judged(2)
+    with pytest.warns(DataWarning) as caught:
+        comparison = compare({"old": old, "new": new}, gold, "nDCG@5 Tau")
+    kinds = ["judged-differs", "depends-on-unjudged"]
+    assert [warning.kind for warning in comparison.warnings] == kinds
+    assert [one.message.kind for one in caught if isinstance(one.message, DataWarning)] == kinds
+    assert comparison.warnings[1].fixes[1].value == "skip"
+    assert comparison.table["Judged@5"].tolist() == pytest.approx([1.0, 0.6])
+    details = comparison.details.set_index(["measure", "run"])
+    assert details["depends_on_unjudged"].tolist() == [False, True, False, False]
+    assert comparison.other_rows is not None
+    other = comparison.other_rows.to_pandas().set_index(["measure", "run"])
+    assert details.loc[("nDCG@5", "new"), "difference"] < 0 < other.loc[("nDCG@5", "new"), "difference"]
+    assert details.loc[("nDCG@5", "new"), "significant"]
+    assert other.loc[("nDCG@5", "new"), "significant"]
+    with pytest.warns(DataWarning):
+        skipped = compare({"old": old, "new": new}, gold, "nDCG@5 Tau", unjudged="skip").details
+    columns = ["difference", "lower", "upper", "p_holm", "significant"]
+    pd.testing.assert_frame_equal(skipped.set_index(["measure", "run"])[columns], other[columns])
+
+
+def test_no_warning_if_every_document_is_judged_or_none_matters() -> None:
+    gold, old, new = partly_judged(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert compare({"old": old, "new": new}, gold, "nDCG@5").other_rows is None
+        low = pd.concat([new, pd.DataFrame({"query": ["q1"], "document": ["x"], "score": [-1.0]})])
+        comparison = compare({"old": old, "new": low}, gold, "nDCG@5")
+    assert comparison.warnings == ()
+    assert comparison.other_rows is not None
 
 
 @pytest.mark.parametrize(

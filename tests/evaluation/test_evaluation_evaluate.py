@@ -13,6 +13,7 @@ from evaluation_reference import random_world
 
 from crowdrank.errors import InputError, Location, UsageError
 from crowdrank.evaluation import Measure, evaluate
+from crowdrank.evaluation.evaluate import NoRelevant
 from crowdrank.judgments.read import read_gold
 
 RUN = pd.DataFrame({"query": ["q", "q", "q"], "document": ["a", "b", "c"], "score": [3.0, 2.0, 1.0]})
@@ -24,12 +25,11 @@ def frame(**columns: list[Any]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def test_gains_change_the_default_of_measures_that_state_none() -> None:
-    names = ["DCG@1", "DCG(dcg='log2')@1", "DCG(dcg='exp-log2')@1", "DCG(gains='0,5,6,9')@1"]
+def test_gains_are_exponential_unless_the_name_of_the_measure_states_others() -> None:
+    names = ["DCG@1", "DCG(dcg='log2')@1", "DCG(gains='0,5,6,9')@1"]
     run, gold = frame(document=["a", "b"], score=[2, 1]), frame(document=["a", "b"], grade=[3, 0])
-    assert list(evaluate(run, gold, names).means.values()) == [3, 3, 7, 9]
-    assert list(evaluate(run, gold, names, gains="exponential").means.values()) == [7, 3, 7, 9]
-    assert list(evaluate(run, gold, names, gains=[0, 1, 3, 8]).means.values()) == [8, 3, 7, 9]
+    assert evaluate(run, gold, names).means == dict(zip(names, [7, 3, 9], strict=True))
+    assert evaluate(run, gold, "DCG(dcg='exp-log2')@1").means == {"DCG@1": 7}
 
 
 def test_relevance_is_preferred_to_score() -> None:
@@ -40,15 +40,17 @@ def test_relevance_is_preferred_to_score() -> None:
 def test_documents_without_gold_are_left_out_or_count_as_grade_0() -> None:
     run = frame(document=["x", "a", "y", "b"], score=[4, 3, 2, 1])
     gold = frame(document=["a", "b"], grade=[1, 1])
-    assert evaluate(run, gold, "P@2 AP").means == {"P@2": 1.0, "AP": 1.0}
-    as_trec = evaluate(run, gold, "P@2 AP", unjudged="nonrelevant")
+    skipped = evaluate(run, gold, "P@2 AP", unjudged="skip")
+    assert skipped.means == {"P@2": 1.0, "AP": 1.0}
+    as_trec = evaluate(run, gold, "P@2 AP")
     assert as_trec.means == {"P@2": 0.5, "AP": 0.5}
+    assert as_trec.judged == skipped.judged == {"Judged@2": 0.5}
     assert as_trec.counts.documents_as_nonrelevant == as_trec.counts.documents_without_gold == 2
 
 
 def test_a_gain_for_grade_0_is_in_the_ideal_order_of_documents_without_gold_too() -> None:
     run, gold = frame(document=["x", "y", "a"], score=[3, 2, 1]), frame(document=["a"], grade=[1])
-    means = evaluate(run, gold, "nDCG(gains='1,2')", unjudged="nonrelevant").means
+    means = evaluate(run, gold, "nDCG(gains='1,2')").means
     best, ours = 2 + 1 / np.log2(3) + 0.5, 1 + 1 / np.log2(3) + 2 / 2
     assert means["nDCG(gains='1,2')"] == pytest.approx(ours / best)
 
@@ -64,7 +66,7 @@ def test_gold_that_the_run_lacks_counts_as_not_found() -> None:
 
 
 @pytest.mark.parametrize(("no_relevant", "value"), [("skip", np.nan), ("zero", 0.0), ("one", 1.0)])
-def test_queries_without_a_relevant_document(no_relevant: str, value: float) -> None:
+def test_queries_without_a_relevant_document(no_relevant: NoRelevant, value: float) -> None:
     gold = GOLD.assign(grade=[1, 1, 1])
     evaluation = evaluate(RUN, gold, "nDCG AP AP(rel=2) RR(rel=2) Tau", no_relevant=no_relevant)
     tau = np.nan if no_relevant == "one" else value
@@ -84,7 +86,7 @@ def test_which_queries_are_left_out_does_not_depend_on_the_run() -> None:
 def test_grades_are_compared_where_both_sides_have_one() -> None:
     run = frame(query=[1, 1, 1], document=[1, 2, 9], score=[1, 2, 3], grade=[0, 3, 4])
     gold = frame(query=[1, 1, 1, 2], document=[1, 2, 3, 1], grade=[0, 1, 4, 2])
-    evaluation = evaluate(run, gold, "GradeAccuracy GradeMAE", unjudged="nonrelevant")
+    evaluation = evaluate(run, gold, "GradeAccuracy GradeMAE")
     assert evaluation.means == {"GradeAccuracy": 0.5, "GradeMAE": 1.0}
     assert np.isnan(evaluation.values("GradeMAE")[1])
 
@@ -138,26 +140,36 @@ def test_grades_need_not_be_whole() -> None:
 def test_the_notes_tell_what_was_left_out() -> None:
     run = frame(query=["q", "q", "q", "n"], document=["a", "b", "x", "a"], score=[1.0, 1.0, 0.0, 1.0])
     gold = frame(query=["q", "q", "q", "p", "o"], document=["a", "b", "c", "a", "a"], grade=[2, 1, 1, 0, 1])
-    assert evaluate(run, gold, "nDCG@2 Tau ERR@3", gains="exponential").notes() == [
+    assert evaluate(run, gold, "nDCG@2 Tau ERR@3", unjudged="skip").notes() == [
         "3 queries and 2 documents were scored.",
         "Equal scores count as the exact expectation over all orders of the tied documents (2 tied documents).",
-        "2 documents of the run have no gold and were left out.",
-        "1 query of the run has no gold at all.",
-        "3 documents with gold are not in the run; they count as not retrieved; rank correlations and grade "
-        "measures ignore them.",
-        "2 queries with gold have no scored document in the run and count 0 (grade measures leave them out).",
-        "1 query without relevant document was left out in nDCG@2, ERR@3.",
-        "2 queries without gold grades that differ were left out in Tau.",
-        "The gain of a document in nDCG@2 is 2^grade - 1.",
-        "ERR@3 uses 4 as the highest grade (gdeval: 4).",
+        "Documents without gold that are left out: 2.",
+        "Queries of the run without gold that are left out: 1.",
+        "Gold documents that the run does not rank (rank correlations and grade measures ignore them): 3.",
+        "Gold queries without a scored document, which count 0: 2.",
+        "Queries without a relevant document that are left out of the mean of nDCG@2: 1.",
+        "Queries with equal gold grades that are left out of the mean of Tau: 2.",
+        "Queries without a relevant document that are left out of the mean of ERR@3: 1.",
+        "The gain of a grade in DCG and nDCG is 2^grade - 1, unless the measure names other gains.",
+        "The highest grade in ERR is 4 (as in gdeval), unless the measure names another.",
     ]
-    as_trec = evaluate(run, gold, "AP", unjudged="nonrelevant", ties="document", no_relevant="zero").notes()
+    as_trec = evaluate(run, gold, "AP", ties="document", no_relevant="zero").notes()
     assert as_trec[1:4] == [
         "Equal scores are ordered by document id, descending as text, as trec_eval does (2 tied documents).",
-        "1 document of the run has no gold and counts as grade 0, except in rank correlations and grade measures.",
-        "1 document of the run has no gold and was left out.",
+        "Documents without gold that count as grade 0, except in rank correlations and grade measures: 1.",
+        "Documents without gold that are left out: 1.",
     ]
-    assert as_trec[-1] == "1 query without relevant document counted 0 in AP."
+    assert as_trec[-1] == "Queries without a relevant document that count 0 in the mean of AP: 1."
+
+
+@pytest.mark.parametrize(("measures", "cutoffs"), [("AP Tau", [10]), ("nDCG@5 P@1 RR nDCG@5", [1, 5])])
+def test_the_share_of_judged_documents_is_for_the_cutoffs_of_the_measures(measures: str, cutoffs: list[int]) -> None:
+    assert evaluate(RUN, GOLD, measures).judged == {f"Judged@{cutoff}": 1.0 for cutoff in cutoffs}
+
+
+def test_ties_count_as_expectation_in_the_share_of_judged_documents() -> None:
+    run, gold = frame(document=["a", "x", "y"], score=[1, 1, 1]), frame(document=["a"], grade=[1])
+    assert evaluate(run, gold, "Judged@1").means["Judged@1"] == pytest.approx(1 / 3)
 
 
 def test_an_evaluation_is_frozen() -> None:
@@ -189,7 +201,7 @@ def test_an_evaluation_is_frozen() -> None:
         (RUN, GOLD.drop(columns="grade"), "no-column", Location("the gold")),
         (RUN, GOLD.iloc[:0], "no-rows", Location("the gold")),
         (RUN.assign(document=["x", "y", "z"]), GOLD, "nothing-in-common", Location("the run")),
-        (RUN.assign(document=pd.Series([["a"], ["b"], ["c"]])), GOLD, "not-an-id", Location("the run", "", "document")),
+        (RUN.assign(document=pd.Series([["a"], ["b"], ["c"]])), GOLD, "input", Location("the run", "", "document")),
     ],
 )
 def test_frames_that_cannot_be_used_are_refused(
@@ -204,19 +216,18 @@ def test_a_message_about_a_frame_is_a_sentence() -> None:
     with pytest.raises(InputError) as refused:
         evaluate(RUN.assign(document=["x", "y", "z"]), GOLD, "nDCG")
     assert str(refused.value) == (
-        "the run: no document of the run has gold (the run begins with query 'q' document 'x', the gold with query "
-        "'q' document 'a'); use the same ids in both."
+        "the run: no document of the run has gold (the run begins with document 'x' of query 'q', the gold with "
+        "document 'a' of query 'q'); use the same ids in both."
     )
 
 
 def test_nan_in_polars_is_missing_too() -> None:
-    with pytest.raises(InputError, match=r"the run, row 2, column 'score': the value is missing \(nan\)"):
+    with pytest.raises(InputError) as refused:
         evaluate(pl.from_pandas(RUN).with_columns(score=pl.Series([1.0, float("nan"), 0.0])), GOLD, "RR")
+    assert (refused.value.kind, refused.value.location) == ("missing-value", Location("the run", "row 2", "score"))
 
 
-@pytest.mark.parametrize(
-    ("parameter", "value"), [("ties", "random"), ("unjudged", "drop"), ("no_relevant", 1), ("gains", "cubic")]
-)
+@pytest.mark.parametrize(("parameter", "value"), [("ties", "random"), ("unjudged", "drop"), ("no_relevant", 1)])
 def test_invalid_arguments_are_refused(parameter: str, value: Any) -> None:
     with pytest.raises(UsageError) as refused:
         evaluate(RUN, GOLD, "RR", **{parameter: value})
@@ -224,17 +235,17 @@ def test_invalid_arguments_are_refused(parameter: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("measures", "gains", "kind"),
+    ("measures", "kind"),
     [
-        ("GradeMAE", None, "no-grades"),
-        ("GradeMAE GradeAccuracy", None, "no-grades"),
-        ("nDCG", [0, 1], "no-gain"),
-        ("ERR(max_grade=1)", None, "grade-above-maximum"),
+        ("GradeMAE", "no-grades"),
+        ("GradeMAE GradeAccuracy", "no-grades"),
+        ("nDCG(gains='0,1')", "no-gain"),
+        ("ERR(max_grade=1)", "grade-above-maximum"),
     ],
 )
-def test_measures_that_do_not_fit_the_data_are_refused(measures: str, gains: list[float] | None, kind: str) -> None:
+def test_measures_that_do_not_fit_the_data_are_refused(measures: str, kind: str) -> None:
     with pytest.raises(UsageError) as refused:
-        evaluate(RUN, GOLD, measures, gains=gains)
+        evaluate(RUN, GOLD, measures)
     assert refused.value.kind == kind
 
 
@@ -246,10 +257,10 @@ def test_what_is_no_frame_is_refused() -> None:
 
 def test_gains_of_grades_that_are_not_whole_or_too_large_are_refused() -> None:
     with pytest.raises(UsageError) as no_gain:
-        evaluate(RUN, GOLD.assign(grade=[0.5, 1, 2]), "nDCG", gains=[0, 1, 3])
+        evaluate(RUN, GOLD.assign(grade=[0.5, 1, 2]), "nDCG(gains='0,1,3')")
     assert no_gain.value.kind == "no-gain"
     with pytest.raises(InputError) as overflow:
-        evaluate(RUN, GOLD.assign(grade=[0, 1, 2000]), "nDCG", gains="exponential")
+        evaluate(RUN, GOLD.assign(grade=[0, 1, 2000]), "nDCG")
     assert overflow.value.kind == "gain-overflow"
 
 

@@ -9,8 +9,8 @@ NAMES = [
     "DCG@5",
     "nDCG",
     "nDCG@10",
-    "nDCG(dcg='exp-log2')@10",
-    "nDCG(dcg='log2')",
+    "nDCG(dcg='log2')@10",
+    "Judged@10",
     "nDCG(gains='0,1,3,7,15')@10",
     "DCG(gains='0,0.5,1.25')",
     "AP",
@@ -36,11 +36,26 @@ def test_names_round_trip(name: str) -> None:
     assert parse_measure(str(parse_measure(name))) == parse_measure(name)
 
 
-@pytest.mark.parametrize("name", ["nDCG@10", "nDCG(dcg='exp-log2')@10", "AP(rel=2)@100", "ERR@20", "P@5", "RR(rel=2)"])
+@pytest.mark.parametrize("name", ["nDCG@10", "AP(rel=2)@100", "ERR@20", "P@5", "RR(rel=2)", "Judged@10"])
 def test_names_are_those_of_ir_measures(name: str) -> None:
     import ir_measures
 
     assert str(ir_measures.parse_measure(name)) == str(parse_measure(name))
+
+
+def test_the_default_gains_are_exponential_unlike_in_ir_measures() -> None:
+    import ir_measures
+
+    exponential, linear = "nDCG(dcg='exp-log2')@10", "nDCG(dcg='log2')@10"
+    assert str(parse_measure(exponential)) == "nDCG@10"
+    assert str(ir_measures.parse_measure(linear)) == "nDCG@10"
+    assert str(parse_measure(linear)) == linear
+    assert str(ir_measures.parse_measure(exponential)) == exponential
+
+
+def test_a_measure_that_names_its_gains_keeps_them() -> None:
+    assert str(parse_measure("nDCG(dcg='log2')").with_gains([0, 1])) == "nDCG(dcg='log2')"
+    assert str(parse_measure("nDCG").with_gains([0, 1])) == "nDCG(gains='0,1')"
 
 
 @pytest.mark.parametrize(("alias", "name"), [("NDCG@3", "nDCG@3"), ("MAP", "AP"), ("MRR@10", "RR@10")])
@@ -64,6 +79,7 @@ def test_only_the_error_of_grades_is_better_when_lower() -> None:
     [
         ("F1", "unknown-measure"),
         ("P", "no-cutoff"),
+        ("Judged", "no-cutoff"),
         ("Tau@5", "unknown-option"),
         ("AP(dcg='log2')", "unknown-option"),
         ("Tau(rel=2)", "unknown-option"),

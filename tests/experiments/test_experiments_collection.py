@@ -20,8 +20,8 @@ SMALL: dict[str, Any] = {"n_estimators": 8, "learning_rate": 0.2, "num_leaves": 
 
 
 @pytest.fixture(scope="module")
-def lessons() -> overlap.Lessons:
-    return overlap.world(0, train=30, test=25)
+def labels() -> overlap.LabelSet:
+    return overlap.simulated_set("A", train=30, test=25)
 
 
 @pytest.fixture
@@ -29,19 +29,19 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlap, "TREES", SMALL)
 
 
-def test_a_label_set_has_eleven_labels_and_keeps_test_queries_apart(lessons: overlap.Lessons) -> None:
-    assert set(np.diff(lessons.judgments.offsets)) == {11}
-    assert not set(lessons.gold["query"]) & set(lessons.judgments.queries.to_pylist())
-    assert lessons.part(5).n_queries == 5
+def test_a_label_set_has_eleven_labels_and_keeps_test_queries_apart(labels: overlap.LabelSet) -> None:
+    assert set(np.diff(labels.judgments.offsets)) == {11}
+    assert not set(labels.gold["query"]) & set(labels.judgments.queries.to_pylist())
+    assert labels.first_queries(5).n_queries == 5
 
 
 @pytest.mark.usefixtures("small")
-def test_the_layout_of_the_papers_tables(lessons: overlap.Lessons) -> None:
-    table = overlap.accuracy_table("LambdaMART A", lessons, ["if-good-3", "single"], overlap.trees, "LambdaMART", [0])
+def test_the_layout_of_the_papers_tables(labels: overlap.LabelSet) -> None:
+    table = overlap.ranker_table("LambdaMART", labels, ["if-good-3", "single"], overlap.trees, [0])
     assert table.name == "lambdamart-a"
     assert list(table.rows[0]) == ["run", "nDCG@3", "nDCG@1", "nDCG@5", "nDCG@10"]
     assert table.rows[0]["nDCG@3"] >= table.rows[1]["nDCG@3"]
-    costs = overlap.cost_table("costs A", lessons, overlap.SCHEMES, [0, 1])
+    costs = overlap.cost_table(labels, overlap.SCHEMES, [0, 1])
     row = costs.row("if-good-3")
     assert row["labeling overhead"] == pytest.approx(row["by the formula"])
     bound = costs.row("good-till-bad")
@@ -51,14 +51,14 @@ def test_the_layout_of_the_papers_tables(lessons: overlap.Lessons) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_equal_budgets_spend_as_many_labels(lessons: overlap.Lessons) -> None:
-    table = overlap.equal_table("A", lessons, ["if-good-3", "overlap-3", "single"], [0])
+def test_equal_budgets_spend_as_many_labels(labels: overlap.LabelSet) -> None:
+    table = overlap.equal_budget_table(labels, ["if-good-3", "overlap-3", "single"], [0])
     assert table.comparison is not None
     assert table.comparison.baseline == "if-good-3"
     assert "Training queries: if-good-3 " in " ".join(table.notes)
     assert "overlap-3 10, single 30" in " ".join(table.notes)
-    assert overlap.judged(table) in ("confirmed", "refuted", "undecided")
-    assert overlap.claim_table([table]).rows[0]["claim"] == overlap.judged(table)
+    assert overlap.verdict(table) in ("confirmed", "refuted", "undecided")
+    assert overlap.claim_table([table]).rows[0]["claim"] == overlap.verdict(table)
 
 
 def test_the_verdict_follows_the_tests() -> None:
@@ -80,18 +80,28 @@ def test_the_verdict_follows_the_tests() -> None:
             self.rows = Rows(runs)
 
     def word(*tests: tuple[float, bool]) -> str | None:
-        return overlap.judged(Table("equal-A", "", (), (), Compared(*tests)))  # type: ignore[arg-type]
+        return overlap.verdict(Table("equal-A", "", (), (), Compared(*tests)))  # type: ignore[arg-type]
 
     assert word((-0.1, True), (-0.1, True)) == "confirmed"
     assert word((-0.1, True), (0.1, True)) == "refuted"
     assert word((-0.1, True), (0.1, False)) == "undecided"
 
 
-def test_a_set_labeled_by_the_claim_allows_its_schemes(lessons: overlap.Lessons) -> None:
-    plus = overlap._labeled_by_claim(lessons, 0)
+def test_a_set_labeled_by_the_claim_allows_its_schemes() -> None:
+    plus = overlap.simulated_set("plus", train=30, test=25)
     assert set(np.diff(plus.judgments.offsets)) == {1, 3}
-    costs = overlap.cost_table("costs plus", plus, overlap.SCHEMES, [0])
-    assert [row["run"] for row in costs.rows] == list(overlap.PLUS)
+    costs = overlap.cost_table(plus, overlap.PLUS_SCHEMES, [0])
+    row = costs.row("if-good-3")
+    assert row["labeling overhead"] == len(plus.judgments) / plus.judgments.n_items  # its own labels, in their order
+
+
+def test_simulated_sets_cost_what_the_papers_do() -> None:
+    found = overlap.experiment(["if-good-3"], only=["costs"])
+    for name in ("costs-A", "costs-B"):  # OVERLAP, Tables 6 and 7
+        table = found.table(name)
+        assert 3.5 <= table.row("single")["rest:good"] <= 3.7
+        assert 1.41 <= table.row("if-good-3")["labeling overhead"] <= 1.45
+    assert 1.45 <= found.table("costs-plus").row("if-good-3")["labeling overhead"] <= 1.51  # Table 8: 1.48
 
 
 def test_only_schemes_can_be_named() -> None:
@@ -143,7 +153,7 @@ def test_how_many_labels_are_to_be_had_informs_no_policy() -> None:
 def test_experts_are_scored_on_documents_that_nobody_bought(data_folder: Any) -> None:
     judges = next_label.dl20_crowds([0])[0].full
     few = judges.where(judges.item_query[np.repeat(np.arange(judges.n_items), np.diff(judges.offsets))] < 6)
-    table = next_label.desk(few)
+    table = next_label.expert_setting(few)
     found, number, scored = next_label.strategies(table, 5, 0)
     assert number == int(2.5 * few.n_items / 50)
     assert len(scored) >= few.n_items - 4 * number

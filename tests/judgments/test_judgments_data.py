@@ -27,7 +27,7 @@ def test_trec_rf10(data_folder: Path) -> None:
     thin = read_judgments(path, format="trec-rf10")
     check(thin)
     assert len(thin) + thin.report.repeats == 98_453
-    known = gold.for_items(thin)
+    known = gold.for_items(thin).code
     assert (known >= 0).sum() == 4_460
     planted = np.add.reduceat(thin.extras["honeypot"] == -1, thin.offsets[:-1]) > 0
     assert planted.sum() == 4_460 - 3_277
@@ -59,7 +59,7 @@ def test_trec_dl20(data_folder: Path) -> None:
     assert np.isnan(features.matrix).mean() == pytest.approx(0.56, abs=0.01)
     assert np.isnan(features.matrix).all(axis=1).sum() == 1_648
     gold = read_gold(data_folder / "trec-dl20" / "judged_features.tsv.gz")
-    assert (gold.for_items(judgments) >= 0).all()
+    assert (gold.for_items(judgments).code >= 0).all()
 
 
 def test_the_row_named_is_the_first_bad_one(data_folder: Path) -> None:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from judgments_reference import check
 
 from crowdrank import read_gold, read_judgments
-from crowdrank.errors import InputError
+from crowdrank.errors import InputError, UsageError
+from crowdrank.judgments.grade_map import GradeMap
+from crowdrank.judgments.scale import Scale
 
 PAIRS = st.tuples(st.sampled_from("abc"), st.sampled_from("wxyz"))
 GRADED = st.dictionaries(PAIRS, st.integers(0, 3), min_size=1)
@@ -31,24 +33,57 @@ def test_gold_finds_its_items(judged: dict[tuple[str, str], int], expert: dict[t
     judgments = read_judgments(frame(judged, assessor="ann"), grades="0-3")
     gold = read_gold(frame(expert), grades="0-3")
     items = judgments.frame[["query", "document"]].itertuples(index=False, name=None)
-    assert gold.for_items(judgments).tolist() == [expert.get(item, -1) for item in items]
+    assert gold.for_items(judgments).code.tolist() == [expert.get(item, -1) for item in items]
     as_judgments = gold.as_judgments()
     check(as_judgments)
-    assert gold.for_items(as_judgments).tolist() == as_judgments.grade.tolist()
+    assert gold.for_items(as_judgments).code.tolist() == as_judgments.grade.tolist()
 
 
-def test_gold_meets_judgments_on_their_scale() -> None:
+def test_right_answers_are_on_the_scale_of_the_judgments() -> None:
     judgments = read_judgments(pd.DataFrame({"document": [1, 2, 3], "assessor": "x", "grade": ["1", "5", "3"]}))
-    gold = read_gold(pd.DataFrame({"document": ["3", "9"], "grade": [2, 0]}))
-    assert gold.for_items(judgments).tolist() == [-1, -1, 1]
-    with pytest.raises(InputError, match="the expert grade 0 is not on the judgments' scale 1-5; give both the same"):
-        read_gold(pd.DataFrame({"document": ["3"], "grade": [0]})).for_items(judgments)
+    answers = read_gold(pd.DataFrame({"document": ["3", "9"], "grade": [2, 0]}))
+    assert answers.codes_by_name(judgments).tolist() == [-1, -1, 1]
+    with pytest.raises(InputError) as caught:
+        read_gold(pd.DataFrame({"document": ["3"], "grade": [0]})).codes_by_name(judgments)
+    assert caught.value.kind == "scales-differ"
+
+
+def test_grades_of_scales_of_equal_length_correspond_by_position() -> None:
+    judgments = read_judgments(pd.DataFrame({"document": ["a", "b"], "assessor": "x", "grade": [0, 2]}), grades="0-2")
+    gold = read_gold(pd.DataFrame({"document": ["b"], "grade": [3]}), grades="1-3").for_items(judgments)
+    assert gold.sets is not None
+    assert gold.code.tolist() == [-1, 2]
+    assert gold.sets[2].tolist() == [False, False, True]
+    assert read_gold(pd.DataFrame({"document": ["b"], "grade": [1]})).for_items(judgments).sets is None
+
+
+@pytest.mark.parametrize("grade_map", ["no=0-1,yes=2-4", {"no": [0, 1], "yes": [2, 3, 4]}, "no=0|1,yes=2|3|4"])
+def test_a_map_says_which_grades_an_expert_grade_stands_for(grade_map: Any) -> None:
+    judgments = read_judgments(pd.DataFrame({"document": ["a"], "assessor": "x", "grade": [4]}), grades="0-4")
+    gold = read_gold(pd.DataFrame({"document": ["a"], "grade": ["yes"]}), grades="no,yes", map=grade_map)
+    sets = gold.for_items(judgments).sets
+    assert sets is not None
+    assert sets.astype(int).tolist() == [[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("text", ["0", "0=", "=1", "0=1=2", "", "0=1,0=2", "0=4-1", "0=0-999999999"])
+def test_a_text_that_is_no_map_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        GradeMap.parse(text)
+    assert caught.value.message.parameter == "map"
+
+
+@pytest.mark.parametrize("text", ["0=0-1", "0=0,1=7", "0=0,1=1,2=2"])
+def test_a_map_names_all_expert_grades_and_grades_of_both_scales(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        GradeMap.parse(text).sets(Scale.parse("0,1"), Scale.parse("0-4"))
+    assert caught.value.kind == "grade-map"
 
 
 def test_gold_with_names() -> None:
     judgments = read_judgments(pd.DataFrame({"document": ["a"], "assessor": "x", "grade": ["Good"]}), grades="Bad,Good")
     gold = read_gold(pd.DataFrame({"item": ["a"], "truth": ["good"]}), grades="Bad,Good")
-    assert gold.for_items(judgments).tolist() == [1]
+    assert gold.for_items(judgments).code.tolist() == [1]
     assert gold.frame["grade"].tolist() == [1]
     assert repr(gold) == "<Gold: 1 document in 1 query, grades Bad,Good>"
 

@@ -201,10 +201,13 @@ def test_assessors_are_held_against_experts(whole: tuple[Run, Path], world: Worl
     pd.testing.assert_series_equal(told.sort_index(), right.sort_index(), check_names=False)
 
 
-def test_an_expert_scale_of_another_kind_is_not_held_against_assessors(world: World) -> None:
+def test_experts_keep_their_scale_in_a_run(world: World) -> None:
     material = gather(world.judgments, world.features, world.gold)
     assert material.gold is not None
-    assert replace(material, expert=material.expert * 2).gold is None
+    binary = world.gold.assign(grade=(world.gold["grade"] >= 2).astype(int))
+    other = gather(world.judgments, world.features, binary)
+    assert other.gold is not None
+    assert other.gold.for_items(other.judgments).sets is None
     assert gather(world.judgments, world.features).gold is None
 
 
@@ -432,7 +435,7 @@ def test_the_judge_measures_as_evaluate_does(world: World) -> None:
     frame = world.features[["query", "document"]].assign(score=score)
     planted = world.documents.loc[world.documents["honeypot"], "document"]
     gold = world.gold[~world.gold["document"].isin(planted)]
-    found = crowdrank.evaluate(frame, gold, "nDCG@10", gains="exponential").means["nDCG@10"]
+    found = crowdrank.evaluate(frame, gold, "nDCG@10", unjudged="skip").means["nDCG@10"]
     judge = ExpertScorer(material, material.graded_queries, Settings())
     assert judge.values(score).mean() == pytest.approx(found)
 

@@ -198,35 +198,34 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "allowed"),
+    ("setting", "value"),
     [
-        ("queries", 0, "a whole number of at least 1"),
-        ("documents", -3, "a whole number of at least 1"),
-        ("labels", 2.5, "a whole number of at least 1"),
-        ("assessors", True, "a whole number of at least 1"),
-        ("features", 0, "a whole number of at least 1"),
-        ("grades", 1, "a whole number from 2 to 11"),
-        ("label_grades", 12, "a whole number from 2 to 11"),
-        ("gold_queries", 101, "a whole number from 0 to 100"),
-        ("random_state", -1, "a whole number of at least 0"),
-        ("spammers", 1.2, "a number from 0 to 1"),
-        ("adversaries", -0.1, "a number from 0 to 1"),
-        ("honeypots", 0.6, "a number from 0 to 0.5"),
-        ("noise", float("nan"), "a number from 0 to 100"),
-        ("noise", "much", "a number from 0 to 100"),
-        ("families", 61, "a whole number from 0 to 60"),
-        ("families", 1.5, "a whole number from 0 to 60"),
-        ("family_error", -1, "a number from 0 to 100"),
-        ("copies", 1.1, "a number from 0 to 1"),
-        ("price", -0.01, "a number of at least 0"),
-        ("expert_price", float("inf"), "a number of at least 0"),
+        ("queries", 0),
+        ("documents", -3),
+        ("labels", 2.5),
+        ("assessors", True),
+        ("features", 0),
+        ("grades", 1),
+        ("label_grades", 12),
+        ("gold_queries", 101),
+        ("random_state", -1),
+        ("spammers", 1.2),
+        ("adversaries", -0.1),
+        ("honeypots", 0.6),
+        ("noise", float("nan")),
+        ("noise", "much"),
+        ("families", 61),
+        ("families", 1.5),
+        ("family_error", -1),
+        ("copies", 1.1),
+        ("price", -0.01),
+        ("expert_price", float("inf")),
     ],
 )
-def test_a_setting_that_means_nothing_is_refused_by_name(setting: str, value: Any, allowed: str) -> None:
+def test_a_setting_that_means_nothing_is_refused_by_name(setting: str, value: Any) -> None:
     with pytest.raises(UsageError) as refused:
         simulate(**{setting: value})
-    assert refused.value.parameter == setting
-    assert refused.value.problem == f"must be {allowed}, not {value!r}"
+    assert (refused.value.parameter, refused.value.kind) == (setting, "invalid-parameter")
 
 
 def test_more_than_all_assessors_cannot_be_bad() -> None:

@@ -237,7 +237,7 @@ def _honeypot_columns(answers: Judgments, assessors: pa.Array) -> Columns:
 def _gold_columns(table: Judgments, gold: Gold | None) -> Columns:
     if gold is None:
         return {}
-    codes = gold.for_items(table)
+    codes = gold.codes_by_name(table)
     of_item = np.where(codes < 0, NO_HONEYPOT, codes).astype(np.int8)
     found = _named(
         "gold", accuracy(table, np.repeat(of_item, np.diff(table.offsets))), ("gold_judgments", "gold_right")

@@ -86,7 +86,7 @@ def aggregate(
     *,
     computation: Annotated[FitOptions, FieldsOf(FitOptions, o.COMPUTATION)],
     reading: o.Reading,
-    gold_reading: o.GoldReading,
+    gold_reading: o.MappedGoldReading,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:

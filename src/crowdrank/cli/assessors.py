@@ -28,7 +28,7 @@ def assessors(
     *,
     computation: o.Computation,
     reading: o.Reading,
-    gold_reading: o.GoldReading,
+    gold_reading: o.MappedGoldReading,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:

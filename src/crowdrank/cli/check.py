@@ -27,7 +27,7 @@ def check(
     if json:
         print_json({**result.to_dict(), "columns": dict(table.report.columns)})
         return
-    print_table(result.agreement, "Agreement of two judgments of one document")
-    print_table(result.assessors, "Assessors whose use of a grade is most surprising")
+    print_table(result.agreement, "Agreement of two judgments of a document")
+    print_table(result.assessors, "Assessors whose use of a grade differs most from the expected one")
     for sentence in result.sentences:
         print_line(sentence)

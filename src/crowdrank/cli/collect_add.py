@@ -19,7 +19,7 @@ from crowdrank.judgments.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.collection.judgment_file import JudgmentFile
-    from crowdrank.collection.merge_batch import Added
+    from crowdrank.collection.merge_batch import MergeResult
     from crowdrank.collection.pool import Pool
     from crowdrank.judgments.table import Judgments
 
@@ -51,8 +51,8 @@ def collect_add(
         crowdrank collect add labels.csv monday.csv tuesday.csv --pairs pool.csv
     """
     from crowdrank._files import locked
-    from crowdrank.collection.judgment_file import JudgmentFile, batch_is_zoned, start
-    from crowdrank.collection.merge_batch import read_round
+    from crowdrank.collection.judgment_file import JudgmentFile, batch_has_time_zone, write_new_file
+    from crowdrank.collection.merge_batch import read_existing
     from crowdrank.collection.pool import Pool
     from crowdrank.judgments.write import check_outputs
 
@@ -61,17 +61,17 @@ def collect_add(
     file_options = {"format": reading.format, "columns": reading.columns, "separator": reading.separator}
     batch_options = {"format": batch_reading.format, "columns": batch_reading.columns}
     with locked(target):
-        before = read_round(judgments, **file_options, grades=reading.grades, unjudgeable=reading.unjudgeable)
-        file = JudgmentFile.of(judgments, **file_options) if judgments.exists() and output is None else None
+        before = read_existing(judgments, **file_options, grades=reading.grades, unjudgeable=reading.unjudgeable)
+        file = JudgmentFile.open(judgments, **file_options) if judgments.exists() and output is None else None
         merged = _Merge(before, reading, None if pairs is None else Pool.read(pairs))
         for batch in new:
             merged.add(batch, batch_options)
-        utc = any(batch_is_zoned(batch, **batch_options) for batch in new)
+        utc = any(batch_has_time_zone(batch, **batch_options) for batch in new)
         if file is not None and merged.new is not None:
             merged.notes += _note_lost_columns(file, merged.new, judgments)
-            file.keep(merged.new, changed=any(step.changed for _, step in merged.steps), utc=utc)
+            file.add(merged.new, changed=any(step.changed for _, step in merged.steps), utc=utc)
         elif merged.judgments is not None and (merged.new is not None or output is not None):
-            start(target, merged.judgments, utc=utc)
+            write_new_file(target, merged.judgments, utc=utc)
     _print_result(merged, judgments, target, before, as_json=json)
 
 
@@ -83,18 +83,18 @@ class _Merge:
     reading: ReadOptions
     pool: Pool | None
     new: Judgments | None = None
-    steps: list[tuple[str, Added]] = field(default_factory=list)  # by batch
+    steps: list[tuple[str, MergeResult]] = field(default_factory=list)  # by batch
     columns: list[dict[str, str]] = field(default_factory=list)  # of each batch
     notes: list[Message | str] = field(default_factory=list)
 
     def add(self, batch: Path, read_options: dict[str, Any]) -> None:
         """Read a batch of new judgments and merge it into the existing ones."""
-        from crowdrank.collection.merge_batch import add, scale_of
+        from crowdrank.collection.merge_batch import batch_scale, merge_batch
         from crowdrank.judgments.merge import combine
         from crowdrank.judgments.read import excluded_ids, read_judgments
 
         so_far, unjudgeable = self.judgments, self.reading.unjudgeable
-        scale = scale_of(so_far, self.reading.grades)
+        scale = batch_scale(so_far, self.reading.grades)
         table = read_judgments(
             batch,
             **read_options,
@@ -102,7 +102,7 @@ class _Merge:
             unjudgeable=unjudgeable if so_far is None or unjudgeable is not None else so_far.unjudgeable or None,
             on_bad_rows=self.reading.on_bad_rows,
         )
-        step = add(
+        step = merge_batch(
             so_far,
             table,
             source=str(batch),
@@ -111,8 +111,8 @@ class _Merge:
             on_bad_rows=self.reading.on_bad_rows,
         )
         self.judgments = step.judgments
-        if step.news is not None:
-            self.new = step.news if self.new is None else combine(self.new, step.news)
+        if step.new is not None:
+            self.new = step.new if self.new is None else combine(self.new, step.new)
         self.steps.append((str(batch), step))
         self.columns.append(dict(table.report.columns))
         skipped = table.report.skipped.items()
@@ -122,7 +122,7 @@ class _Merge:
 
 def _note_lost_columns(judgment_file: JudgmentFile, new_judgments: Judgments, path: Path) -> Sequence[Message]:
     """Return a note if the batches have columns that the file of judgments lacks, so that these are lost."""
-    if not (lost := judgment_file.lost(new_judgments)):
+    if not (lost := judgment_file.missing_columns(new_judgments)):
         return []
     fixes = (Fix("add the column"), Fix("write all judgments to another file with {}", "output"))
     problem = f"{path} has no column for {', '.join(lost)}, which the batches have and which is not kept"
@@ -132,10 +132,10 @@ def _note_lost_columns(judgment_file: JudgmentFile, new_judgments: Judgments, pa
 def _print_result(
     merged: _Merge, judgment_path: Path, output_path: Path, old_judgments: Judgments | None, *, as_json: bool
 ) -> None:
-    from crowdrank.collection.request_ledger import OutstandingRequests, back_told, ledger_of
+    from crowdrank.collection.request_ledger import OutstandingRequests, ledger_path
 
-    requests = OutstandingRequests.read(ledger_of(judgment_path))
-    was_out, is_out = (int(requests.out(table).sum()) for table in (old_judgments, merged.judgments))
+    requests = OutstandingRequests.read(ledger_path(judgment_path))
+    was_out, is_out = (int(requests.is_outstanding(table).sum()) for table in (old_judgments, merged.judgments))
     written = str(output_path) if merged.new is not None else None
     if as_json:
         batches = [
@@ -150,7 +150,16 @@ def _print_result(
         print_note(note)
     for (name, step), columns in zip(merged.steps, merged.columns, strict=True):
         print_columns(columns, [Path(name)])
-        print_line(f"{name}: {step.told()}")
+        print_line(f"{name}: {_counts_text(step)}")
     if was_out:
-        print_line(back_told(was_out, is_out))
+        print_line(f"{counted(was_out - is_out, 'request')} answered, {is_out:,} outstanding.")
     print_line(f"Written to {written}." if written is not None else f"{judgment_path} is unchanged.")
+
+
+def _counts_text(step: MergeResult) -> str:
+    """Return what was done with the judgments of a batch as a sentence."""
+    left_out = {"older than existing ones": step.older, "documents not in the pool": step.unknown}
+    left_out["excluded assessors"] = step.excluded
+    parts = [f"{counted(step.added, 'judgment')} added", f"{step.changed:,} changed", f"{step.known:,} unchanged"]
+    parts += [f"{number:,} left out ({reason})" for reason, number in left_out.items() if number]
+    return f"{', '.join(parts)}; {counted(len(step.judgments), 'judgment')} in total."

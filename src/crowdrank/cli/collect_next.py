@@ -13,7 +13,7 @@ from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_json, print_line, print_note, print_read_report, print_table
+from crowdrank.cli.console import note_text, print_json, print_line, print_note, print_read_report, print_table
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.errors import Fix, Message, UsageError
 
@@ -50,7 +50,9 @@ class RequestOptions:
 
     output: Path | None = option(None, "File for the requests.", "-o")
     to: Literal["csv", "label-studio", "toloka", "mturk", "quepid"] = option(
-        "csv", "Format: csv has assessor, price and reason; platforms need .json (label-studio), .tsv (toloka) or .csv."
+        "csv",
+        "Format: csv has assessor, price and reason; platforms need .json (label-studio), .tsv (toloka) or .csv. Their "
+        "tasks have the texts and URLs of the pool, and a template with the grades is written beside them.",
     )
     csv_safe: bool = option(False, o.CSV_SAFE_HELP, "--csv-safe")
 
@@ -89,46 +91,58 @@ def collect_next(
         crowdrank collect next labels.csv --pairs pool.csv --budget 20 -p ndcg@10 --to toloka -o tasks.tsv
     """
     from crowdrank._files import check_output_file, locked, recover, write_together
-    from crowdrank.collection.merge_batch import read_round
-    from crowdrank.collection.platforms import check_requests, write_requests
-    from crowdrank.collection.request_ledger import OutstandingRequests, ledger_of
+    from crowdrank.collection.merge_batch import read_existing
+    from crowdrank.collection.platforms import TEMPLATES, check_requests_output, write_requests
+    from crowdrank.collection.request_ledger import OutstandingRequests, ledger_path
     from crowdrank.judgments.write import check_distinct
 
     chosen, estimator = c.build_policy(policy, asdict(parameters)), model.build()
     chosen._check_parameters()
-    budget_terms, ledger, output = budget_options.build(budget), ledger_of(judgments), requests.output
+    budget_terms, ledger, output = budget_options.build(budget), ledger_path(judgments), requests.output
     if output is not None:
-        check_requests(output, requests.to)
+        check_requests_output(output, requests.to)
         check_output_file(ledger)
         check_distinct({"output": output}, o.input_files([judgments], reading, ledger, pairs, budget_options.assessors))
         if output.resolve() in recover(ledger):
             _print_completed(output, as_json=json)
             return
-    pool = c.read_pool(pairs, budget_options.assessors, dict(budget_terms.prices), reading.exclude)
-    so_far = read_round(judgments, **asdict(reading))
+    pool = c.read_pool(
+        pairs, budget_options.assessors, dict(budget_terms.prices), reading.exclude, extras=requests.to != "csv"
+    )
+    so_far = read_existing(judgments, **asdict(reading))
     if so_far is not None:
         print_read_report(so_far.report, [judgments])
     fitted = estimator.fit(so_far, progress=True) if so_far is not None and chosen.takes_model else None
+    template, grades = None, c.grade_names(so_far, reading)
     with nullcontext() if output is None else locked(ledger):
         listed = OutstandingRequests.read(ledger)
-        pending = listed.out(so_far)
+        pending = listed.is_outstanding(so_far)
         if again:
             listed, pending = listed.where(~pending), pending[~pending]
         outstanding = listed.where(pending)
         wanted = chosen.next(pool, so_far, fitted, budget_terms, outstanding)
         if output is not None:
             with write_together(ledger):
-                write_requests(wanted, output, requests.to, csv_safe=requests.csv_safe)
+                template = write_requests(wanted, output, requests.to, grades=grades, csv_safe=requests.csv_safe)
                 if len(wanted) or again:
-                    listed.and_then(OutstandingRequests.of(wanted, so_far)).write(ledger)
+                    listed.append(OutstandingRequests.of(wanted, so_far)).write(ledger)
     if json:
         columns = {} if so_far is None else dict(so_far.report.columns)
-        print_json({"policy": policy, **_summary(wanted, outstanding, output), "columns": columns})
+        files = {"output": output, "template": template}
+        paths = {name: None if path is None else str(path) for name, path in files.items()}
+        print_json({"policy": policy, **_summary(wanted, outstanding), **paths, "columns": columns})
         return
     _print_requests(wanted, outstanding, output)
+    if template is not None:
+        print_line(f"Template of the labeling interface written to {template}.")
+    elif output is not None and grades is None and requests.to in TEMPLATES:
+        fix = Fix("give the scale with {}", "grades", "0-4")
+        print_note(
+            Message("no template was written, because the grades are not known", "no-template", "note", fixes=(fix,))
+        )
 
 
-def _summary(requests: Requests, outstanding: OutstandingRequests, output: Path | None) -> dict[str, Any]:
+def _summary(requests: Requests, outstanding: OutstandingRequests) -> dict[str, Any]:
     return {
         "requests": len(requests),
         "cost": requests.cost,
@@ -136,30 +150,31 @@ def _summary(requests: Requests, outstanding: OutstandingRequests, output: Path 
         "reasons": requests.reasons(),
         "unmet": requests.unmet,
         "out": len(outstanding),
-        "notes": list(requests.notes),
-        "output": None if output is None else str(output),
+        "notes": [note_text(note) for note in requests.notes],
     }
 
 
 def _print_requests(requests: Requests, outstanding: OutstandingRequests, output: Path | None) -> None:
-    from crowdrank.collection.merge_batch import costs_told
-
     for note in requests.notes:
         print_note(note)
     if not len(requests):
-        reason = outstanding.told() if len(outstanding) else "the policy needs no more labels"
+        reason = c.outstanding_text(outstanding) if len(outstanding) else "the policy needs no more labels"
         print_line(f"No requests: {reason}.")
         return
     print_table(requests.to_arrow())
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in requests.reasons().items())
     written = "" if output is None else f"; written to {output}"
     unmet = f"; {counted(requests.unmet, 'more label')} cannot be assigned to anybody" if requests.unmet else ""
-    print_line(
-        f"{counted(len(requests), 'label')} requested: {costs_told(requests.by_kind())} ({reasons}){unmet}{written}."
-    )
+    print_line(f"{counted(len(requests), 'label')} requested: {_cost_text(requests)} ({reasons}){unmet}{written}.")
     if len(outstanding):
         fix = Fix("request them again with {}", "again")
-        print_note(Message(outstanding.told(), "outstanding-requests", "note", fixes=(fix,)))
+        print_note(Message(c.outstanding_text(outstanding), "outstanding-requests", "note", fixes=(fix,)))
+
+
+def _cost_text(requests: Requests) -> str:
+    """Return number and price of the requests by kind of assessor."""
+    by_kind = requests.by_kind().items()
+    return ", ".join(f"{number:,} by {kind} for {money:g}" for kind, (number, money) in by_kind)
 
 
 def _print_completed(output: Path, *, as_json: bool) -> None:

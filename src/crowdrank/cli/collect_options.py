@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank._options import option
+from crowdrank._text import counted
 from crowdrank.cli import options as o
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.collection import POLICIES
@@ -17,6 +18,9 @@ from crowdrank.collection import POLICIES
 if TYPE_CHECKING:
     from crowdrank.collection.base import Policy
     from crowdrank.collection.pool import Pool
+    from crowdrank.collection.request_ledger import OutstandingRequests
+    from crowdrank.judgments.read_options import ReadOptions
+    from crowdrank.judgments.table import Judgments
 
 POLICY_HELP = f"{', '.join(POLICIES)}; k is a number, such as if-good-3"
 JudgmentFile = Annotated[
@@ -27,7 +31,7 @@ Pairs = Annotated[
     Path,
     o.path_option(
         "Pool of query-document pairs that may be judged (CSV, qrels, LETOR, ...); a column `honeypot` has the correct "
-        "answer of honeypots."
+        "answer of honeypots, and further columns are texts and URLs for the assessors."
     ),
 ]
 
@@ -61,15 +65,38 @@ def build_policy(policy_name: str, parameters: Mapping[str, Any]) -> Policy:
 
 
 def read_pool(
-    pairs_path: Path, assessors_path: Path | None, prices: dict[str, float], excluded_path: Path | None = None
+    pairs_path: Path,
+    assessors_path: Path | None,
+    prices: dict[str, float],
+    excluded_path: Path | None = None,
+    *,
+    extras: bool = False,
 ) -> Pool:
-    """Read the pool of query-document pairs and the available assessors, without excluded ones."""
+    """Read the pool of query-document pairs and the available assessors, without excluded ones.
+
+    With `extras`, the pool keeps further columns, such as texts and URLs.
+    """
     from crowdrank.collection.pool import Pool, read_roster
     from crowdrank.judgments.read import excluded_ids
 
-    pool = Pool.read(pairs_path)
+    pool = Pool.read(pairs_path, extras=extras)
     if assessors_path is not None:
         pool = pool.with_roster(read_roster(assessors_path, prices))
     if excluded_path is not None and pool.roster is not None:
         pool = pool.with_roster(pool.roster.without(excluded_ids(excluded_path)))
     return pool
+
+
+def grade_names(judgments: Judgments | None, read_options: ReadOptions) -> Sequence[str] | None:
+    """Return the names of the grades from the options or from the judgments; None if they are not known."""
+    from crowdrank.judgments.scale import Scale
+
+    if read_options.grades is not None:
+        return Scale.parse(read_options.grades).names
+    return None if judgments is None else judgments.main_scale.names
+
+
+def outstanding_text(outstanding: OutstandingRequests) -> str:
+    """Return the number, age and price of outstanding requests."""
+    since = min(day[:10] for day in outstanding.asked.to_pylist())
+    return f"{counted(len(outstanding), 'request')} outstanding since {since} (for {outstanding.price.sum():g})"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crowdrank._base import require_one_of
+from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_json, print_line, print_status
@@ -44,6 +46,14 @@ def collect_simulate(
     queries: Annotated[int, typer.Option(help="Number of queries of the simulated crowd.")] = 60,
     labels: Annotated[int, typer.Option(help="Number of available labels per document of the simulated crowd.")] = 9,
     measures: Annotated[str, typer.Option(help="Measures to score with.")] = "nDCG@10,Tau",
+    aggregate: Annotated[
+        str,
+        typer.Option(
+            help="How to score labeling schemes: by the labels that each makes (scheme: majority vote, highest grade, "
+            "mean of all labels), or by the consensus model (model).",
+            metavar="[scheme|model]",
+        ),
+    ] = "scheme",
     good: Annotated[float | None, typer.Option(help="Lowest grade of a good label.", show_default="2")] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     *,
@@ -63,6 +73,7 @@ def collect_simulate(
     model.build()  # raises an error before files are read
     parameters = {"good": good, "random_state": seed}
     policies = {name: c.build_policy(name, parameters) for name in policy or DEFAULT_POLICIES}
+    require_one_of("aggregate", aggregate, ("scheme", "model"))
     if budget is not None and not budget > 0:
         raise UsageError(f"must be a number above 0, not {budget:g}", parameter="budget")
     table, grades = (
@@ -72,8 +83,17 @@ def collect_simulate(
     names = [name.strip() for name in measures.split(",") if name.strip()]
     rows, notes = [], []
     for name, one in policies.items():
-        print_status(f"{name}: {rounds} rounds")
-        curve = replay(one, Crowd.of(table), grades, names, budget=money, rounds=rounds, model=model.build)
+        print_status(f"{name}: {counted(rounds, 'round')}")
+        curve = replay(
+            one,
+            Crowd.of(table),
+            grades,
+            names,
+            budget=money,
+            rounds=rounds,
+            model=model.build,
+            scheme_labels=aggregate == "scheme",
+        )
         rows += [{"policy": name, "documents": table.n_items, **point} for point in curve.table()]
         if len(curve.points) < rounds:
             notes.append(_early_end_note(name, len(curve.points), rounds, money - curve.points[-1].money))

@@ -90,12 +90,19 @@ def parse_run_names(run_arguments: list[str]) -> dict[str, str]:
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """Print the mean of each measure per ranking; mark the best and significant differences from the baseline."""
-    measures = [str(measure) for measure in comparison.measures]
+    """Print the mean of each measure and Judged@k per ranking; mark the best and significant differences."""
     details = {(row["run"], row["measure"]): row for row in comparison.rows.to_pylist()}
-    rows = [[run, *(_format_mean(details[run, measure]) for measure in measures)] for run in comparison.evaluations]
-    print_cells(["run", *measures], rows, [True] + [False] * len(measures))
     first = next(iter(comparison.evaluations.values()))
+    judged = [name for name in first.judged if name not in first.means]
+    rows = [
+        [
+            run,
+            *(_format_mean(details[run, name]) for name in one.means),
+            *(f"{one.judged[name]:.4f}" for name in judged),
+        ]
+        for run, one in comparison.evaluations.items()
+    ]
+    print_cells(["run", *first.means, *judged], rows, [True] + [False] * len(rows[0][1:]))
     print_line(
         f"Bold (*): the best. ▲ ▼: significantly above or below {comparison.baseline} ({comparison.test} test, Holm's "
         f"correction over the rankings, {comparison.alpha:.0%}). {counted(first.counts.queries, 'query')}."

@@ -32,8 +32,8 @@ def evaluate(
     """Score a ranking against expert grades.
 
     Examples:
-        crowdrank evaluate consensus.csv --gold experts.qrels
-        crowdrank evaluate run.trec --gold experts.qrels --measures nDCG@10,AP --unjudged nonrelevant
+        crowdrank evaluate run.trec --gold experts.qrels --measures nDCG@10,AP
+        crowdrank evaluate consensus.csv --gold sample.qrels --unjudged skip
     """
     from crowdrank.evaluation.evaluate import evaluate as score
     from crowdrank.evaluation.measures import parse_measures
@@ -50,8 +50,10 @@ def evaluate(
         write_table(scores.per_query, per_query, csv_safe=csv_safe)
     if json:
         roles = {"gold": dict(grades.report.columns), "run": dict(columns)}
-        print_json({"run": str(run), "means": scores.means, "notes": scores.notes(), "columns": roles})
+        result = {"run": str(run), "means": scores.means, "judged": scores.judged, "notes": scores.notes()}
+        print_json({**result, "columns": roles})
         return
-    print_cells(["measure", "mean"], [[name, f"{mean:.4f}"] for name, mean in scores.means.items()], [True, False])
+    means = {**scores.means, **scores.judged}
+    print_cells(["measure", "mean"], [[name, f"{mean:.4f}"] for name, mean in means.items()], [True, False])
     for note in scores.notes():
         print_line(note)

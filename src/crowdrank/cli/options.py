@@ -91,7 +91,8 @@ CsvSafe = Annotated[bool, typer.Option("--csv-safe", help=CSV_SAFE_HELP, rich_he
 PerQuery = Annotated[Path | None, path_option("File for the values of every query.", help_panel=OUTPUT)]
 FeatureReading = Annotated[FeatureReadOptions, FieldsOf(FeatureReadOptions, "Reading features")]
 Reading = Annotated[ReadOptions, FieldsOf(ReadOptions, READING)]
-GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="gold_")]
+GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="gold_", without=("map",))]
+MappedGoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="gold_")]
 SizeLimit = Annotated[ReadOptions, FieldsOf(ReadOptions, "Limits", only=("max_bytes",))]
 """The option `--max-bytes` of commands that read no judgments; :class:`crowdrank.cli.messages.Command` applies it."""
 
@@ -161,14 +162,14 @@ class ScoringOptions:
 
     measures: str = option(
         "nDCG@10,nDCG,AP,Tau",
-        "Measures: nDCG@10, AP(rel=2), ERR@20, P@5, RR, DCG@10, Tau, TauB, Spearman, GradeAccuracy, GradeMAE.",
+        "Measures: nDCG@10, nDCG(dcg='log2')@10 (linear gains), AP(rel=2), ERR@20, P@5, RR, DCG@10, Judged@10, Tau, "
+        "TauB, Spearman, GradeAccuracy, GradeMAE.",
     )
-    gains: str = option("exponential", "Gain of each grade: exponential, linear, or a list such as 0,1,3,7,15.")
     ties: Literal["expected", "document", "given"] = option(
         "expected", "Equal scores: expected value over random orders, by document id (as trec_eval), or as given."
     )
-    unjudged: Literal["skip", "nonrelevant"] = option(
-        "skip", "Documents without an expert grade: skip them, or count them as not relevant (as trec_eval)."
+    unjudged: Literal["nonrelevant", "skip"] = option(
+        "nonrelevant", "Documents without an expert grade: count them as not relevant (as trec_eval), or skip them."
     )
     no_relevant: Literal["skip", "zero", "one"] = option(
         "skip", "Queries without a relevant document: skip them, or score them 0 or 1."

@@ -27,6 +27,9 @@ class DocumentOptions:
     documents: int | None = option(None, "Mean number of documents per query.", show_default="20")
     features: int | None = option(None, "Number of features.", show_default="20")
     grades: int | None = option(None, "Number of grades of the experts.", show_default="5")
+    grade_ratio: float | None = option(
+        None, "Frequency of each grade relative to the next lower one.", show_default="0.5"
+    )
     gold_queries: int | None = option(None, "Number of queries with expert grades.", show_default="all")
     random_state: int = option(0, "Random seed.")
 

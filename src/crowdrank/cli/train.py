@@ -217,15 +217,15 @@ def _require_distinct_queries(instances: Instances, held_out: Instances) -> None
 def _require_gains(model: Ranker, instances: Instances, held_out: Instances | None) -> None:
     """Raise an error that names the document if a label has no gain; the error of the ranker names only the row."""
     from crowdrank.errors import shown
-    from crowdrank.evaluation.measures import parse_gains
+    from crowdrank.evaluation.measures import effective_gains
     from crowdrank.rankers.ranking_data import require_gains
 
     settings = model.get_params(deep=False)
-    gains = parse_gains(settings.get("gains", "exponential"))
     # Linear rankers and pairs without a measure are trained on any number; validation always needs gains.
     needs_gains = "mu" not in settings and settings.get("measure", "nDCG") is not None
-    for part in (instances if needs_gains else None, held_out):
+    for part, measure in ((instances if needs_gains else None, "measure"), (held_out, "validate_by")):
         if part is not None and part.y.ndim == 1:
+            gains = effective_gains(settings.get(measure), settings.get("gains", "exponential"))
             ids = part.features.document.to_pylist(), part.features.query.to_pylist()
 
             def name(row: int, ids: Any = ids) -> str:

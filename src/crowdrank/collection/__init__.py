@@ -1,4 +1,4 @@
-"""Collection of labels: which document to label next, by whom and at what price; `base.py` has the contract."""
+"""Collection of labels: which documents to label next, by whom and at what cost."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from crowdrank.errors import UsageError, near, shown
 if TYPE_CHECKING:
     from crowdrank.collection.base import Policy
 
-POLICIES = {
-    "single": "schemes.Single",
-    "overlap-k": "schemes.Overlap",
-    "majority-k": "schemes.Majority",
-    "highest-k": "schemes.Highest",
-    "if-good-k": "schemes.IfGood",
-    "good-till-bad": "schemes.GoodTillBad",
-    "if-good-xk": "schemes.IfGoodTimes",
-    "random": "model_policies.Random",
-    "widest-interval": "model_policies.WidestInterval",
-    "entropy": "model_policies.EntropyDrop",
-    "ndcg@k": "model_policies.TopGain",
+SCHEMES: dict[str, dict[str, Any]] = {
+    "single": {"rule": "overlap", "k": 1},
+    "overlap-k": {"rule": "overlap"},
+    "majority-k": {"rule": "majority"},
+    "highest-k": {"rule": "highest"},
+    "if-good-k": {"rule": "if-good"},
+    "good-till-bad": {"rule": "good-till-bad", "k": 11},
+    "if-good-xk": {"rule": "if-good-x"},
 }
-"""Location of each policy by its name on the command line, in which k is a number; modules are loaded when needed."""
-
+"""Parameters of each labeling scheme by its name, in which k is a number."""
+POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: ("schemes.Scheme", parameters) for name, parameters in SCHEMES.items()},
+    "random": ("model_policies.Random", {}),
+    "widest-interval": ("model_policies.WidestInterval", {}),
+    "entropy": ("model_policies.InformationGain", {}),
+    "ndcg@k": ("model_policies.TopGain", {}),
+}
+"""Class and parameters of each policy by its name on the command line; modules are imported when needed."""
 ALIASES = {r"(\d+)-overlap": "overlap-{0}", r"mv-?(\d+)": "majority-{0}", r"ndcg": "ndcg@10"}
-"""Names of policies in the paper, and short forms, as patterns."""
+"""Other names of policies (those of the paper, and short ones), as regular expressions."""
 
 
 def get_policy(name: str, **parameters: Any) -> Policy:
-    """Return a policy by its name on the command line, which may contain a number.
+    """Return a policy by its name on the command line.
 
     Args:
         name: a name such as `if-good-3`, `overlap-5` (or `5-overlap`) or `ndcg@10`.
@@ -40,8 +43,8 @@ def get_policy(name: str, **parameters: Any) -> Policy:
     Raises:
         UsageError: there is no such policy, or a parameter is unknown or invalid.
 
-    >>> get_policy("if-good-x2"), get_policy("5-overlap"), get_policy("good-till-bad-5"), get_policy("ndcg@5")
-    (IfGoodTimes(k=2), Overlap(k=5), GoodTillBad(k=5), TopGain(k=5))
+    >>> get_policy("if-good-x2"), get_policy("5-overlap"), get_policy("ndcg@5")
+    (Scheme(rule='if-good-x', k=2), Scheme(k=5), TopGain(k=5))
     >>> get_policy("if-bad-3")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no policy 'if-bad-3'; take one of: single, overlap-k, majority-k, highest-k,
@@ -52,11 +55,11 @@ def get_policy(name: str, **parameters: Any) -> Policy:
     for pattern, form in ALIASES.items():
         if alias := re.fullmatch(pattern, wanted):
             wanted = form.format(*alias.groups())
-    for known, location in POLICIES.items():
+    for known, (location, defaults) in POLICIES.items():
         number = r"(\d+)" if known.endswith("k") else r"(?:-(\d+))?" if known == "good-till-bad" else "()"
         if match := re.fullmatch(re.escape(known.removesuffix("k")) + number, wanted):
-            policy: Policy = load_class("collection", location)()
-            policy.set_params(**({"k": int(match[1])} if match[1] else {}), **parameters)
+            k = {"k": int(match[1])} if match[1] else {}
+            policy: Policy = load_class("collection", location)().set_params(**defaults | k | parameters)
             policy._check_parameters()
             return policy
     raise UsageError(

@@ -1,15 +1,14 @@
-"""What a fitted model knows of pairs and of assessors, and what one more answer is expected to tell.
+"""Probabilities of a pair's state under a fitted model, and the information expected from another label.
 
-A pair is in one of several states: a true grade, or a point of the line of relevance. Its probabilities come from the
-consensus table alone: from the shares of grades, or, on the line, as a normal of the consensus' mean and sd; so no pass
-over the judgments is needed. What follows from mean and sd alone is worked out on a grid of both and looked up there,
-so that a million pairs cost less than a pass.
+The state of a pair is its true grade, or a node of the latent scale. Its probabilities come from the consensus table:
+P(grade), or a normal distribution with the mean and sd of relevance. Functions of mean and sd alone are tabulated on a
+grid and interpolated, so that a million pairs take less time than a pass over the judgments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 import numpy as np
@@ -17,111 +16,113 @@ from scipy.special import ndtri
 
 from crowdrank._typing import Floats, Integers
 from crowdrank.collection import kernels
-from crowdrank.collection.base import State
 from crowdrank.collection.pool import Roster, find_pairs
+from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.experts import expert_curves, first_cuts
 from crowdrank.consensus.information import entropy
-from crowdrank.consensus.latent import N_NODES, NODES, gold_curves, standard_nodes
-from crowdrank.errors import UsageError
+from crowdrank.consensus.latent import N_NODES, NODES, standard_nodes
+from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments import ids
-from crowdrank.judgments.table import Judgments
 
 MEANS, SDS = np.linspace(-3.4, 3.4, 137), np.linspace(0.0, 1.3, 53)
-"""The grid of means and standard deviations of relevance on which expectations are worked out."""
-_NODE, _WEIGHT = np.polynomial.hermite_e.hermegauss(5)
-POINTS, WEIGHTS = np.asarray(_NODE, np.float64), np.asarray(_WEIGHT / _WEIGHT.sum(), np.float64)
-"""Five points, in standard deviations, and their weights: expectations under a normal, of polynomials to degree 9."""
-CHUNK, FEW = 1 << 14, 16
-"""Pairs whose probabilities are held at once, of one answer and of all assessors': what a processor keeps at hand."""
-TINY = 1e-300
-GRID = tuple((float(one[0]), float(one[1] - one[0])) for one in (MEANS, SDS))
-NOTHING_KNOWN = (0.0, 1.0)
-"""The mean and the standard deviation of a pair without a label."""
-SURE = 0.95
-"""An expert of whom nothing is known is right as often, where states are grades."""
-TELLING = ("gda", "rasch", "dawid-skene", "one-coin")
-"""The methods that say how assessors answer."""
+"""Grid of means and standard deviations of relevance."""
+GRID = tuple((float(axis[0]), float(axis[1] - axis[0])) for axis in (MEANS, SDS))
+"""First value and step of the axes of the grid."""
+POINTS, WEIGHTS = (np.asarray(one, np.float64) for one in np.polynomial.hermite_e.hermegauss(5))
+WEIGHTS /= WEIGHTS.sum()
+"""Gauss-Hermite points and weights for expectations under a normal distribution."""
+CHUNK, SMALL_CHUNK = 1 << 14, 16
+"""Number of pairs in memory at a time: for one answer, and for the answers of all assessors."""
+MIN_PROBABILITY = 1e-300
+UNLABELED = (0.0, 1.0)
+"""Mean and standard deviation of the relevance of a pair without a label."""
+EXPERT_ACCURACY = 0.95
+"""Assumed probability that an unknown expert gives the true grade."""
+MODELS = ("gda", "rasch", "dawid-skene", "one-coin")
+"""Models that describe how assessors answer."""
 
 
-def tells(model: Aggregator) -> bool:
-    """Whether a fitted model says how assessors answer, so that what one more answer would tell can be reckoned.
+def describes_answers(model: Aggregator) -> bool:
+    """Return whether a fitted model has P(answer | state), from which the value of another answer follows.
 
     >>> import crowdrank
     >>> votes = crowdrank.simulate(queries=2, documents=3, labels=2, assessors=4).judgments
-    >>> tells(crowdrank.DawidSkene().fit(votes)), tells(crowdrank.MajorityVote().fit(votes))
+    >>> describes_answers(crowdrank.DawidSkene().fit(votes)), describes_answers(crowdrank.MajorityVote().fit(votes))
     (True, False)
     """
     states = model._states(model.theta_)
-    return states is not None and (_on_line(model) or states[1].shape[2] == len(model.consensus_.scale))
+    return states is not None and (_is_latent(model) or states[1].shape[2] == len(model.consensus_.scale))
 
 
-def _on_line(model: Aggregator) -> bool:
+def _is_latent(model: Aggregator) -> bool:
     states = model._states(model.theta_)
     return bool(model.on_a_line) and states is not None and states[1].shape[2] >= N_NODES
 
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """Probabilities of states for each pair of a pool, and of answers for each assessor and state.
+    """Probability of the states of each pair of a pool, and of the answers of each assessor by state.
 
     >>> import pandas as pd
     >>> from crowdrank import DawidSkene, read_judgments
     >>> from crowdrank.collection.pool import Pool
     >>> rows = {"document": list("aabbcc"), "assessor": list("xyxyxy"), "grade": [1, 1, 0, 0, 0, 1]}
     >>> votes = read_judgments(pd.DataFrame(rows))
-    >>> belief = Belief.of(State.of(Pool.of(votes), votes), DawidSkene().fit(votes))
+    >>> belief = Belief.of(PoolState.of(Pool.of(votes), votes), DawidSkene().fit(votes))
     >>> belief.posterior(np.arange(3)).shape
     (3, 2)
     """
 
-    state: State
+    state: PoolState
     model: Aggregator
-    row: Integers  # (n_pairs,) in the consensus' table of documents, or -1
+    row: Integers  # (n_pairs,) row in the consensus table, or -1
     prior: Floats  # (n_states,)
-    likelihood: Floats  # (n_assessors, n_answers, n_states), of the model's assessors
-    on_line: bool
+    likelihood: Floats  # (n_assessors, n_answers, n_states) for the assessors of the model
+    is_latent: bool  # whether states are nodes of the latent scale
+    _columns: dict[str, Floats] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, state: State, model: Aggregator) -> Belief:
-        """What `model` knows; it has to be one of how assessors answer."""
+    def of(cls, state: PoolState, model: Aggregator) -> Belief:
+        """Return the belief of a fitted model; raise UsageError if it does not describe answers."""
         states = model._states(model.theta_)
-        if states is None or not tells(model):
-            name = type(model).__name__
-            raise UsageError(f"{name} does not say how assessors answer; use one of {', '.join(TELLING)}.")
-        return cls(state, model, _rows(state, model), states[0], states[1], _on_line(model))
+        if states is None or not describes_answers(model):
+            problem = f"The policy needs a model of how assessors answer, which {type(model).__name__} is not"
+            fix = Fix(f"set {{}} (or {', '.join(MODELS[1:])})", "method", MODELS[0])
+            raise UsageError(problem, kind="no-answer-model", fix=fix)
+        return cls(state, model, _consensus_rows(state, model), states[0], states[1], _is_latent(model))
 
     @property
-    def n_nodes(self) -> int:
-        """Number of nodes on the line; a state after them is that of a document that cannot be judged."""
-        return len(self.model.theta_.get("nodes", NODES))
+    def _nodes(self) -> Floats:
+        nodes: Floats = self.model.theta_.get("nodes", NODES)
+        return nodes
 
     @property
-    def _grid(self) -> tuple[float, float]:
-        """The first node and the distance between nodes."""
-        nodes = standard_nodes(self.n_nodes)
-        return float(nodes[0]), float(nodes[1] - nodes[0])
+    def _has_unjudgeable_state(self) -> bool:
+        """Whether the last state, after the nodes, is that of documents that cannot be judged."""
+        return self.is_latent and len(self.prior) > len(self._nodes)
 
     def posterior(self, pair: Integers) -> Floats:
-        """The probability of each state: (n, n_states)."""
-        return np.ascontiguousarray(self._shares(pair).T)
+        """Return the probability of each state (n, n_states)."""
+        return np.ascontiguousarray(self._state_probabilities(pair).T)
 
-    def _shares(self, pair: Integers) -> Floats:
-        """The probability of each state, states first: (n_states, n)."""
+    def _state_probabilities(self, pair: Integers) -> Floats:
+        """Return the probability of each state (n_states, n)."""
         row = self.row[pair]
-        known = row >= 0
-        at = row if known.all() else np.maximum(row, 0)
-        if self.on_line:
-            shares = on_nodes(np.where(known, self._column("relevance")[at], 0.0), self._column("sd")[at], self.n_nodes)
-            if len(self.prior) > self.n_nodes:  # the last state is that of what nobody can judge
-                apart = self._column("unjudgeable")[at]
-                shares = np.vstack([shares * (1 - apart), apart])
+        is_known, known_row = row >= 0, np.maximum(row, 0)
+        if self.is_latent:
+            mean = np.where(is_known, self._column("relevance")[known_row], 0.0)
+            p = normal_on_nodes(mean, self._column("sd")[known_row], len(self._nodes))
+            if self._has_unjudgeable_state:
+                unjudgeable = self._column("unjudgeable")[known_row]
+                p = np.vstack([p * (1 - unjudgeable), unjudgeable])
         else:
-            shares = np.empty((len(self.prior), len(at)))
-            for state, name in enumerate(self._share_names):
-                np.take(self._column(name), at, out=shares[state], mode="clip")
-        if not known.all():
-            shares[:, ~known] = self.prior[:, None]
-        return shares
+            p = np.empty((len(self.prior), len(row)))
+            for state, name in enumerate(self.model.consensus_.share_names):
+                np.take(self._column(name), known_row, out=p[state], mode="clip")
+        if not is_known.all():
+            p[:, ~is_known] = self.prior[:, None]
+        return p
 
     def _column(self, name: str) -> Floats:
         if name not in self._columns:
@@ -129,215 +130,209 @@ class Belief:
         return self._columns[name]
 
     @cached_property
-    def _share_names(self) -> list[str]:
-        return self.model.consensus_.share_names
-
-    @cached_property
-    def _columns(self) -> dict[str, Floats]:
-        return {}
-
-    @cached_property
-    def anyone(self) -> Floats:
-        """P(answer | state) of whoever comes: the mean over judgments so far, (n_answers, n_states)."""
-        given = self.model.consensus_.assessor_table["judgments"].to_numpy().astype(np.float64)
-        mean: Floats = np.einsum("a,ags->gs", given / given.sum(), self.likelihood)
+    def mean_likelihood(self) -> Floats:
+        """P(answer | state) of the average judgment (n_answers, n_states)."""
+        n_judgments = self.model.consensus_.assessor_table["judgments"].to_numpy().astype(np.float64)
+        mean: Floats = np.einsum("a,ags->gs", n_judgments / n_judgments.sum(), self.likelihood)
         return mean
 
     @cached_property
-    def careful(self) -> Floats:
-        """P(grade | state) of a typical careful assessor, or certainty where states are grades."""
+    def grade_given_state(self) -> Floats:
+        """P(grade | state) of a typical careful assessor (n_grades, n_states)."""
         n_grades = len(self.model.consensus_.scale)
-        if not self.on_line:
+        if not self.is_latent:
             return np.eye(n_grades)
-        told: Floats = self.model.theta_.get("typical", self.anyone)[:n_grades, : self.n_nodes]
-        told = told / told.sum(axis=0)
-        lowest = np.eye(n_grades)[:, :1]
-        return np.hstack([told, lowest]) if len(self.prior) > self.n_nodes else told
+        p: Floats = self.model.theta_.get("typical", self.mean_likelihood)[:n_grades, : len(self._nodes)]
+        p = p / p.sum(axis=0)
+        return np.hstack([p, np.eye(n_grades)[:, :1]]) if self._has_unjudgeable_state else p
 
     @cached_property
     def gain(self) -> Floats:
-        """What a document in each state adds to DCG at the first rank, (n_states,): 2^grade - 1."""
-        return (2.0 ** np.array(self.model.consensus_.scale.values) - 1) @ self.careful
+        """Expected gain 2^grade - 1 in each state (n_states,)."""
+        return (2.0 ** np.array(self.model.consensus_.scale.values) - 1) @ self.grade_given_state
 
     def certainty(self, pair: Integers) -> Floats:
-        """How probable the most probable grade is, (n,), if the state were known for certain."""
-        return self._looked_up(pair, self._certainties)
+        """Return the probability of the most probable grade (n,), where each state has one grade."""
+        return self._evaluate(pair, self._certainty)
 
-    def _certainties(self, shares: Floats) -> Floats:
-        if not self.on_line:
-            return np.asarray(shares.max(axis=0))
-        onto = np.eye(len(self.careful))[self.careful.argmax(axis=0)]  # the grade that each state is seen as
-        return np.asarray((onto.T @ shares).max(axis=0))
+    def _certainty(self, p: Floats) -> Floats:
+        if not self.is_latent:
+            return np.asarray(p.max(axis=0))
+        grade_of_state = np.eye(len(self.grade_given_state))[self.grade_given_state.argmax(axis=0)]
+        return np.asarray((grade_of_state.T @ p).max(axis=0))
 
     def settled_entropy(self, level: float) -> float:
-        """The entropy of a pair whose grade is as probable as `level`: what is left shared evenly among the others.
+        """Return the entropy of a pair whose grade has the probability `level`, and the other grades equal ones.
 
-        On the line, that of a normal as wide as a grade's even share of it allows.
+        On the latent scale, that of a normal distribution of which an interval of one grade's width has `level`.
         """
-        n_grades = len(self.careful)
-        if not self.on_line:
-            left = (1 - level) / max(n_grades - 1, 1)
-            return float(-level * np.log(level) - (1 - level) * np.log(left))
-        half = float(-NODES[0]) / n_grades
-        sd = half / float(ndtri((1 + level) / 2))
-        return float(entropies(on_nodes(np.zeros(1), np.array([sd]), self.n_nodes))[0])
+        n_grades = len(self.grade_given_state)
+        if not self.is_latent:
+            other = (1 - level) / max(n_grades - 1, 1)
+            return float(-level * np.log(level) - (1 - level) * np.log(other))
+        sd = float(-NODES[0]) / n_grades / float(ndtri((1 + level) / 2))
+        return float(column_entropy(normal_on_nodes(np.zeros(1), np.array([sd]), len(self._nodes)))[0])
 
     def entropy(self, pair: Integers) -> Floats:
-        """How much is not known of each pair, in nats: (n,)."""
-        return self._looked_up(pair, entropies)
+        """Return the entropy of the state in nats (n,)."""
+        return self._evaluate(pair, column_entropy)
 
-    def drop(self, pair: Integers) -> Floats:
-        """By how much an answer of whoever comes is expected to lower the entropy: (n,)."""
-        return self._looked_up(pair, self._drops)
+    def information(self, pair: Integers) -> Floats:
+        """Return the expected decrease of entropy by an answer of an average assessor (n,)."""
+        return self._evaluate(pair, self._information)
 
-    def share_told(self, pair: Integers) -> Floats:
-        """The share of what is not known that an answer of whoever comes is expected to tell: (n,)."""
-        return self._looked_up(pair, lambda shares: self._drops(shares) / np.maximum(entropies(shares), 1e-12))
+    def relative_information(self, pair: Integers) -> Floats:
+        """Return :meth:`information` divided by :meth:`entropy` (n,)."""
+        return self._evaluate(pair, lambda p: self._information(p) / np.maximum(column_entropy(p), 1e-12))
 
-    def _drops(self, shares: Floats) -> Floats:
-        return told_by(self.anyone, shares)
+    def _information(self, p: Floats) -> Floats:
+        return mutual_information(self.mean_likelihood, p)
 
-    def gains(self, pair: Integers) -> tuple[Floats, Floats]:
-        """The chance of each thing that a pair may gain, and what: (n_points, n), or (n_points, 1) where all are alike.
+    def gain_distribution(self, pair: Integers) -> tuple[Floats, Floats]:
+        """Return the possible gains of each pair and their probabilities, each (n_points, n) or broadcastable to it.
 
-        Points are the true grades, or five points of the line that have the moments of the pair's normal.
+        The points are the true grades, or Gauss-Hermite points of the pair's normal distribution.
         """
-        if not self.on_line:
-            return self._shares(pair), self.gain[:, None]
-        row = self.row[pair]
-        value = np.empty((len(POINTS), len(pair)))
-        line = self._column("relevance"), self._column("sd")
-        kernels.along(row, *line, NOTHING_KNOWN, POINTS, self._grid, self.gain[: self.n_nodes], value)
-        if len(self.prior) == self.n_nodes:
-            return WEIGHTS[:, None], value
-        apart = np.where(row >= 0, self._column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])
-        return np.vstack([WEIGHTS[:, None] * (1 - apart), apart]), np.vstack([value, np.zeros(len(pair))])
+        if not self.is_latent:
+            return self._state_probabilities(pair), self.gain[:, None]
+        row, gain = self.row[pair], np.empty((len(POINTS), len(pair)))
+        mean, sd = self._column("relevance"), self._column("sd")
+        nodes = self._nodes
+        axis = float(nodes[0]), float(nodes[1] - nodes[0])
+        kernels.interpolate_at_points(row, mean, sd, UNLABELED, POINTS, axis, self.gain[: len(nodes)], gain)
+        if not self._has_unjudgeable_state:
+            return WEIGHTS[:, None], gain
+        unjudgeable = np.where(row >= 0, self._column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])
+        return np.vstack([WEIGHTS[:, None] * (1 - unjudgeable), unjudgeable]), np.vstack([gain, np.zeros(len(pair))])
 
-    def _looked_up(self, pair: Integers, function: Callable[[Floats], Floats]) -> Floats:
-        """A function of probabilities of states, of each pair."""
-        found = np.empty(len(pair))
-        if not self.on_line or len(self.prior) > self.n_nodes:
+    def _evaluate(self, pair: Integers, function: Callable[[Floats], Floats]) -> Floats:
+        """Return a function of the state probabilities of each pair (n,), interpolated if possible."""
+        values = np.empty(len(pair))
+        if not self.is_latent or self._has_unjudgeable_state:
             for start in range(0, len(pair), CHUNK):
-                found[start : start + CHUNK] = function(self._shares(pair[start : start + CHUNK]))
-            return found
-        table = function(on_grid(self.n_nodes)).reshape(len(MEANS), len(SDS))
-        line = self._column("relevance"), self._column("sd")
-        kernels.bilinear(self.row[pair], *line, NOTHING_KNOWN, *GRID, table, found)
-        return found
+                values[start : start + CHUNK] = function(self._state_probabilities(pair[start : start + CHUNK]))
+            return values
+        table = function(grid_probabilities(len(self._nodes))).reshape(len(MEANS), len(SDS))
+        mean, sd = self._column("relevance"), self._column("sd")
+        kernels.interpolate_bilinear(self.row[pair], mean, sd, UNLABELED, *GRID, table, values)
+        return values
 
-    def drops(self, pair: Integers, roster: Roster) -> Floats:
-        """As `drop`, for an answer of each assessor of a roster who may judge the pair: (n, n_assessors).
+    def assessor_information(self, pair: Integers, roster: Roster) -> Floats:
+        """Return the expected decrease of entropy by an answer of each assessor of a roster (n, n_assessors).
 
-        A family has one voice on a pair: who comes after n of its members adds one n + 1st to it.
+        The families of the model count as one assessor each: after n answers of a family, another of its members adds
+        1 / (n + 1) of an answer.
         """
-        curves = self._of_roster(roster)
-        shares = self._shares(pair)
+        likelihood, p = self._roster_likelihood(roster), self._state_probabilities(pair)
         if self.state.pool.allowed is None:
-            told = told_by_each(curves, shares)
+            information = mutual_information_by_assessor(likelihood, p)
         else:
-            told = np.zeros((len(pair), len(roster)))
-            noise = entropy(curves.transpose(0, 2, 1))
-            kernels.information(np.ascontiguousarray(shares.T), curves, noise, pair, *self.state.pool.allowed, told)
-        voices = self._voices(pair, roster)
-        return told if voices is None else told / (1.0 + voices)
+            information = np.zeros((len(pair), len(roster)))
+            noise = entropy(likelihood.transpose(0, 2, 1))
+            posterior = np.ascontiguousarray(p.T)
+            kernels.allowed_information(posterior, likelihood, noise, pair, *self.state.pool.allowed, information)
+        family_answers = self._family_answers(pair, roster)
+        return information if family_answers is None else information / (1.0 + family_answers)
 
-    def _of_roster(self, roster: Roster) -> Floats:
-        """P(answer | state) of the assessors of a roster; of whom nothing is known, as anyone's, or as an expert's."""
-        place = ids.match(self.model.consensus_.assessor_table["assessor"].combine_chunks(), roster.assessors)
-        curves: Floats = self.likelihood[np.maximum(place, 0)]
-        curves[place < 0] = self.anyone
-        curves[(place < 0) & (roster.kind == "expert")] = self._expert()
-        return curves
+    def _roster_likelihood(self, roster: Roster) -> Floats:
+        """Return P(answer | state) of the assessors of a roster; unknown ones answer like the average, or an expert."""
+        index = ids.match(self.model.consensus_.assessor_table["assessor"].combine_chunks(), roster.assessors)
+        likelihood: Floats = self.likelihood[np.maximum(index, 0)]
+        likelihood[index < 0] = self.mean_likelihood
+        likelihood[(index < 0) & (roster.kind == "expert")] = self._expert_likelihood()
+        return likelihood
 
-    def _expert(self) -> Floats:
+    def _expert_likelihood(self) -> Floats:
         n_answers, n_states = self.likelihood.shape[1:]
-        if not self.on_line:
-            wrong = (1 - SURE) / (n_answers - 1)
-            return np.where(np.eye(n_answers, dtype=bool), SURE, wrong)
-        told: Floats = np.full((n_answers, n_states), 1e-6)
-        sharp = gold_curves(len(self.model.consensus_.scale), self.n_nodes)
-        told[: len(sharp), : self.n_nodes] = sharp
-        return np.asarray(told / told.sum(axis=0))
+        if not self.is_latent:
+            wrong = (1 - EXPERT_ACCURACY) / (n_answers - 1)
+            return np.where(np.eye(n_answers, dtype=bool), EXPERT_ACCURACY, wrong)
+        p = np.full((n_answers, n_states), 1e-6)
+        consensus = self.model.consensus_
+        expected = np.array([np.sum(consensus.document_table[name]) for name in consensus.share_names])
+        p[: len(expected), : len(self._nodes)] = expert_curves(first_cuts(expected), self._nodes)
+        return np.asarray(p / p.sum(axis=0))
 
-    def _voices(self, pair: Integers, roster: Roster) -> Floats | None:
-        """How many of each assessor's family judged each pair already, (n, n_assessors); None without families."""
+    def _family_answers(self, pair: Integers, roster: Roster) -> Floats | None:
+        """Return how many answers each pair has of each assessor's family (n, n_assessors); None without families."""
         judgments = self.state.judgments
         if judgments is None or judgments.families is None or judgments.assessor_family is None:
             return None
-        place = ids.match(judgments.assessors, roster.assessors)
-        family = np.where(place >= 0, judgments.assessor_family[np.maximum(place, 0)], -1)
+        index = ids.match(judgments.assessors, roster.assessors)
+        family = np.where(index >= 0, judgments.assessor_family[np.maximum(index, 0)], -1)
         counts = np.zeros((len(pair), len(judgments.families) + 1))
-        rows, owner = _judged(judgments, self.state.item[pair])
-        np.add.at(counts, (owner, judgments.assessor_family[judgments.assessor[rows]]), 1.0)
-        counts[:, -1] = 0.0  # of no family
+        for row, item in enumerate(self.state.item[pair].tolist()):
+            if item >= 0:
+                assessor = judgments.assessor[judgments.offsets[item] : judgments.offsets[item + 1]]
+                np.add.at(counts[row], judgments.assessor_family[assessor], 1.0)
+        counts[:, -1] = 0.0  # assessors without a family
         return counts[:, family]
 
 
-def on_nodes(mean: Floats, sd: Floats, n_nodes: int = N_NODES) -> Floats:
-    """Return normal distributions on the nodes, (n_nodes, n); the sd is at least 0.4 of the distance between nodes."""
+def normal_on_nodes(mean: Floats, sd: Floats, n_nodes: int = N_NODES) -> Floats:
+    """Return normal distributions on the nodes (n_nodes, n); a narrow one is shared by neighboring nodes."""
     nodes = standard_nodes(n_nodes)
-    off = (nodes[:, None] - mean) / np.maximum(sd, 0.4 * (nodes[1] - nodes[0]))
-    shares = np.exp(-0.5 * off * off)
-    return np.asarray(shares / shares.sum(axis=0))
+    z = (nodes[:, None] - mean) / np.maximum(sd, 0.4 * (nodes[1] - nodes[0]))
+    p = np.exp(-0.5 * z * z)
+    return np.asarray(p / p.sum(axis=0))
 
 
 @cache
-def on_grid(n_nodes: int = N_NODES) -> Floats:
-    """Return the normal distributions of the grid of means and sds on the nodes: (n_nodes, n_means * n_sds)."""
+def grid_probabilities(n_nodes: int = N_NODES) -> Floats:
+    """Return the normal distributions of the grid on the nodes (n_nodes, n_means * n_sds)."""
     means, sds = np.meshgrid(MEANS, SDS, indexing="ij")
-    return on_nodes(means.ravel(), sds.ravel(), n_nodes)
+    return normal_on_nodes(means.ravel(), sds.ravel(), n_nodes)
 
 
-def entropies(shares: Floats) -> Floats:
-    """The entropy of each column, in nats: (n,).
+def column_entropy(p: Floats) -> Floats:
+    """Return the entropy of each column in nats (n,).
 
-    >>> entropies(np.array([[0.5, 1.0], [0.5, 0.0]])).round(3).tolist()
+    >>> column_entropy(np.array([[0.5, 1.0], [0.5, 0.0]])).round(3).tolist()
     [0.693, 0.0]
     """
-    found: Floats = 0.0 - np.einsum("sn,sn->n", shares, np.log(np.maximum(shares, TINY)))
-    return found
+    values: Floats = 0.0 - np.einsum("sn,sn->n", p, np.log(np.maximum(p, MIN_PROBABILITY)))
+    return values
 
 
-def told_by(curves: Floats, shares: Floats) -> Floats:
-    """The mutual information of state and answer, (n,): an answer's entropy less what is left if the state is known.
+def mutual_information(likelihood: Floats, p: Floats) -> Floats:
+    """Return the mutual information of state and answer (n,).
 
-    >>> told_by(np.eye(2), np.array([[0.5, 1.0], [0.5, 0.0]])).round(3).tolist()
+    Args:
+        likelihood: (n_answers, n_states) P(answer | state).
+        p: (n_states, n) P(state) of each pair.
+
+    >>> mutual_information(np.eye(2), np.array([[0.5, 1.0], [0.5, 0.0]])).round(3).tolist()
     [0.693, 0.0]
+
     """
-    # curves (n_answers, n_states), shares (n_states, n)
-    told: Floats = entropies(curves @ shares) - entropy(curves.T) @ shares
-    return np.maximum(told, 0.0)
+    information: Floats = column_entropy(likelihood @ p) - entropy(likelihood.T) @ p
+    return np.maximum(information, 0.0)
 
 
-def told_by_each(curves: Floats, shares: Floats) -> Floats:
-    """As `told_by`, of each assessor: (n, n_assessors)."""
-    # curves (n_assessors, n_answers, n_states), shares (n_states, n)
-    n_assessors, n_answers, n_states = curves.shape
-    flat = np.ascontiguousarray(curves.transpose(1, 0, 2)).reshape(n_answers * n_assessors, n_states)
-    told = -shares.T @ entropy(curves.transpose(0, 2, 1)).T
-    for start in range(0, shares.shape[1], FEW):
-        answers = (shares[:, start : start + FEW].T @ flat.T).reshape(-1, n_answers, n_assessors)
-        told[start : start + FEW] -= np.einsum("nga,nga->na", answers, np.log(np.maximum(answers, TINY)))
-    return np.maximum(told, 0.0)
+def mutual_information_by_assessor(likelihood: Floats, p: Floats) -> Floats:
+    """Return the mutual information of state and answer of each assessor (n, n_assessors).
+
+    Args:
+        likelihood: (n_assessors, n_answers, n_states) P(answer | state).
+        p: (n_states, n) P(state) of each pair.
+
+    """
+    n_assessors, n_answers, n_states = likelihood.shape
+    flat = np.ascontiguousarray(likelihood.transpose(1, 0, 2)).reshape(n_answers * n_assessors, n_states)
+    information = -p.T @ entropy(likelihood.transpose(0, 2, 1)).T
+    for start in range(0, p.shape[1], SMALL_CHUNK):
+        chunk = slice(start, start + SMALL_CHUNK)
+        answers = (p[:, chunk].T @ flat.T).reshape(-1, n_answers, n_assessors)
+        information[chunk] -= np.einsum("nga,nga->na", answers, np.log(np.maximum(answers, MIN_PROBABILITY)))
+    return np.maximum(information, 0.0)
 
 
-def _rows(state: State, model: Aggregator) -> Integers:
-    """Where each pair of the pool stands in the consensus' table."""
-    table = model.consensus_.document_table
-    judgments = model.judgments_
-    if judgments is state.judgments and judgments.n_items == len(table):
+def _consensus_rows(state: PoolState, model: Aggregator) -> Integers:
+    """Return the row of each pair in the consensus table, or -1."""
+    table, judgments = model.consensus_.document_table, model.judgments_
+    if judgments.n_items != len(table):  # the model left judgments out
+        query, document = (table[name].combine_chunks() for name in ("query", "document"))
+        return find_pairs(query, document, state.pool.query, state.pool.document)
+    if judgments is state.judgments:
         return state.item
-    if judgments.n_items == len(table):
-        return judgments.positions(state.pool.query, state.pool.document)
-    # Judgments were left out: documents are known by their ids alone.
-    query, document = (table[name].combine_chunks() for name in ("query", "document"))
-    return find_pairs(query, document, state.pool.query, state.pool.document)
-
-
-def _judged(judgments: Judgments, item: Integers) -> tuple[Integers, Integers]:
-    """The rows of the judgments of items, and of which of `item` each is."""
-    known = np.flatnonzero(item >= 0)
-    start, stop = judgments.offsets[item[known]], judgments.offsets[item[known] + 1]
-    counts = stop - start
-    rows = np.arange(counts.sum()) + np.repeat(start - (np.cumsum(counts) - counts), counts)
-    return rows, np.repeat(known, counts)
+    return judgments.positions(state.pool.query, state.pool.document)

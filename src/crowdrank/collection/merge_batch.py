@@ -1,8 +1,8 @@
-"""Rounds by files: a batch of new judgments added, where the collection stands, and what the judges disagree on."""
+"""Merge a batch of new judgments into the existing ones."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,261 +11,199 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
-from crowdrank._typing import Integers
+from crowdrank._typing import Booleans, Integers
 from crowdrank.collection.pool import Pool, item_ids
-from crowdrank.errors import InputError, shown
+from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.merge import combine
 from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.summary import uncertain_scale_note
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
+
+SKIP_FIX = Fix("skip such judgments with {}", "on_bad_rows", "skip")
 
 
 @dataclass(frozen=True)
-class Added:
-    """What a batch changed."""
+class MergeResult:
+    """Judgments after a batch was merged, and the number of its judgments by what was done with them."""
 
     judgments: Judgments
-    added: int
-    changed: int
-    known: int  # there already, word for word
-    older: int = 0  # left out: what is there is later
-    unknown: int = 0  # left out: of documents that are not in the pool
-    excluded: int = 0  # left out: by assessors that are excluded
-    news: Judgments | None = None  # those that were added or changed
-    notes: tuple[str, ...] = ()  # what else has to be known
-
-    @property
-    def anything(self) -> bool:
-        """Whether there is anything new."""
-        return bool(self.added or self.changed)
-
-    def told(self) -> str:
-        """In one sentence."""
-        parts = [
-            f"{counted(self.added, 'judgment')} added",
-            f"{self.changed:,} changed",
-            f"{self.known:,} known already",
-        ]
-        for number, what in (
-            (self.older, "older than what is there"),
-            (self.unknown, "of documents that are not in the pool"),
-            (self.excluded, "by excluded assessors"),
-        ):
-            if number:
-                parts.append(f"{number:,} left out ({what})")
-        return ", ".join(parts) + f"; {counted(len(self.judgments), 'judgment')} in all."
+    added: int = 0
+    changed: int = 0
+    known: int = 0  # with the same grade as before
+    older: int = 0  # left out because a later judgment of the same assessor exists
+    unknown: int = 0  # left out because their documents are not in the pool
+    excluded: int = 0  # left out because their assessors are excluded
+    new: Judgments | None = None  # added and changed judgments
+    notes: tuple[Message, ...] = ()
 
 
-def add(
+def merge_batch(
     old: Judgments | None,
-    new: Judgments,
+    batch: Judgments,
     *,
     source: str = "the batch",
     pool: Pool | None = None,
     exclude: Collection[str] = (),
     on_bad_rows: str = "error",
-) -> Added:
-    """Join a batch with the judgments so far, checked; the same batch once more changes nothing.
+) -> MergeResult:
+    """Merge a batch into existing judgments; merging the same batch again changes nothing.
 
     Args:
-        old: the judgments so far; None where there are none.
-        new: the batch.
-        source: what the batch is called in a sentence.
-        pool: documents that may be judged; others are refused.
-        exclude: assessors whose judgments are refused.
-        on_bad_rows: `error`, or `skip` to leave out (and count) what would be refused.
+        old: the existing judgments, or None.
+        batch: the new judgments.
+        source: name of the batch for messages.
+        pool: documents that may be judged.
+        exclude: ids of assessors whose judgments are invalid.
+        on_bad_rows: raise an error for invalid judgments (`error`), or leave them out and count them (`skip`).
 
     >>> import pandas as pd
     >>> row = {"document": ["d"], "assessor": ["ann"]}
     >>> old, new = (read_judgments(pd.DataFrame({**row, "grade": [grade]}), grades="0-2") for grade in (0, 2))
-    >>> add(old, new).told(), add(new, new).told()
-    ('0 judgments added, 1 changed, 0 known already; 1 judgment in all.',
-     '0 judgments added, 0 changed, 1 known already; 1 judgment in all.')
+    >>> merge_batch(old, new).changed, merge_batch(new, new).known
+    (1, 1)
+
     """
-    unknown, excluded = _strangers(new, pool), _barred(new, exclude)
+    is_outside, is_excluded = _is_outside(batch, pool), _is_excluded(batch, exclude)
+    is_excluded &= ~is_outside
     if on_bad_rows != "skip":
-        _refuse(new, unknown, source, "is not in the pool", "--pairs names those that may be judged")
-        _refuse(new, excluded & ~unknown, source, "was judged by {who}, who is excluded", "leave the judgment out")
-    keep = ~(unknown | excluded)
-    counts: dict[str, Any] = {"unknown": int(unknown.sum()), "excluded": int((excluded & ~unknown).sum())}
-    if not keep.any():
+        _raise_if_any(is_outside, batch, source, "is not in the pool", [Fix("check {}", "pairs"), SKIP_FIX])
+        _raise_if_any(is_excluded, batch, source, "was judged by the excluded assessor {assessor}", [SKIP_FIX])
+    is_valid = ~(is_outside | is_excluded)
+    counts: dict[str, Any] = {"unknown": int(is_outside.sum()), "excluded": int(is_excluded.sum())}
+    if not is_valid.any():
         if old is None:
-            raise InputError("no judgment is left", source=source, fix="check --pairs and --exclude")
-        return Added(old, 0, 0, 0, **counts)
-    fresh = new if keep.all() else new.where(keep)
+            fixes = [Fix("check {}", "pairs"), Fix("check {}", "exclude")]
+            raise InputError("no judgment is left", source=source, kind="no-judgments", fix=fixes)
+        return MergeResult(old, **counts)
+    valid = batch if is_valid.all() else batch.where(is_valid)
     if old is None:
-        doubts = _gaps_told(fresh, source) if fresh.report.guessed else ()
-        return Added(fresh, len(fresh), 0, 0, **counts, news=fresh, notes=doubts)
-    require_same_scale(old, fresh, source)
-    there = _places(old, fresh)
-    older = _older(old, fresh, there)
-    same = (there >= 0) & ~older & _alike(old, fresh, there)
-    changed = (there >= 0) & ~older & ~same
-    counts |= {"known": int(same.sum()), "older": int(older.sum())}
-    news = (there < 0) | changed
-    if not news.any():
-        return Added(old, 0, 0, **counts)
-    what = fresh.where(news)
-    notes = _beyond_told(old, what, source)
-    return Added(combine(old, what), int((there < 0).sum()), int(changed.sum()), **counts, news=what, notes=notes)
+        note = uncertain_scale_note(valid)
+        return MergeResult(valid, len(valid), **counts, new=valid, notes=() if note is None else (note,))
+    require_same_scale(old, valid, source)
+    row = _old_rows(old, valid)
+    is_older = _is_older(old, valid, row)
+    is_known = (row >= 0) & ~is_older & _has_same_grade(old, valid, row)
+    is_changed = (row >= 0) & ~is_older & ~is_known
+    is_new = (row < 0) | is_changed
+    counts |= {"known": int(is_known.sum()), "older": int(is_older.sum())}
+    if not is_new.any():
+        return MergeResult(old, **counts)
+    new = valid.where(is_new)
+    counts |= {"added": int((row < 0).sum()), "changed": int(is_changed.sum())}
+    return MergeResult(combine(old, new), **counts, new=new, notes=_higher_grade_notes(old, new, source))
 
 
-def _gaps_told(first: Judgments, source: str) -> tuple[str, ...]:
-    """A sentence on a scale that is only read off the first judgments and has grades below the highest that none has.
-
-    One stray grade would make the scale of all rounds to come.
-    """
-    if len(first.scales) > 1 or not first.scale.numeric:
-        return ()
-    seen = np.unique(first.grade[first.grade != UNJUDGEABLE])
-    if len(seen) == 0 or len(seen) == int(seen[-1]) + 1:
-        return ()
-    missing = [first.scale.names[code] for code in range(int(seen[-1])) if code not in seen]
-    told = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-    number = counted(int((first.grade == seen[-1]).sum()), "judgment")
-    return (
-        f"The scale is taken as {first.scale}, by the highest grade in {source} (of {number}); nobody gave {told}. If "
-        "that is not the scale, mend the file, or give the scale with --grades.",
-    )
-
-
-def _beyond_told(old: Judgments, new: Judgments, source: str) -> tuple[str, ...]:
-    """A sentence on grades beyond all that were given so far: on a scale that is told, they are no error."""
+def _higher_grade_notes(old: Judgments, new: Judgments, source: str) -> tuple[Message, ...]:
+    """Return a note if the new judgments have a grade of the scale above all grades so far."""
     if len(old.scales) > 1 or len(new.scales) > 1:
         return ()
-    highest = [int(table.grade.max(initial=UNJUDGEABLE)) for table in (old, new)]
-    if highest[0] == UNJUDGEABLE or highest[1] == UNJUDGEABLE:
+    highest_old, highest_new = (int(table.grade.max(initial=UNJUDGEABLE)) for table in (old, new))
+    if UNJUDGEABLE in (highest_old, highest_new):
         return ()
-    before, now = (table.scale.names[code] for table, code in zip((old, new), highest, strict=True))
-    if (new.scale.code(before) or 0) >= highest[1]:
+    grade = new.scale.names[highest_new]
+    if (old.scale.code(grade) or 0) <= highest_old:
         return ()
-    return (f"{source} has the grade {now}, above all so far (up to {before}), on the scale {old.scale}.",)
+    problem = f"{source} has the grade {grade}, higher than all before (up to {old.scale.names[highest_old]})"
+    return (Message(f"{problem}, on the scale {old.scale}", "higher-grade", "note"),)
 
 
-def _strangers(new: Judgments, pool: Pool | None) -> Any:
+def _is_outside(batch: Judgments, pool: Pool | None) -> Booleans:
+    """Return whether the document of each judgment is not in the pool."""
     if pool is None:
-        return np.zeros(len(new), bool)
-    known = np.zeros(new.n_items, bool)
-    place = new.positions(pool.query, pool.document)
-    known[place[place >= 0]] = True
-    return ~np.repeat(known, np.diff(new.offsets))
+        return np.zeros(len(batch), bool)
+    is_inside = np.zeros(batch.n_items, bool)
+    item = batch.positions(pool.query, pool.document)
+    is_inside[item[item >= 0]] = True
+    return ~np.repeat(is_inside, np.diff(batch.offsets))
 
 
-def _barred(new: Judgments, exclude: Collection[str]) -> Any:
-    if not exclude:
-        return np.zeros(len(new), bool)
-    return (ids.match(pa.array([str(one) for one in exclude], pa.string()), new.assessors) >= 0)[new.assessor]
+def _is_excluded(batch: Judgments, exclude: Collection[str]) -> Booleans:
+    """Return whether the assessor of each judgment is excluded."""
+    is_listed: Booleans = ids.match(pa.array([str(one) for one in exclude], pa.string()), batch.assessors) >= 0
+    return is_listed[batch.assessor]
 
 
-def _refuse(new: Judgments, bad: Any, source: str, problem: str, remedy: str) -> None:
-    if not bad.any():
+def _raise_if_any(is_invalid: Booleans, batch: Judgments, source: str, problem: str, fixes: list[Fix]) -> None:
+    if not is_invalid.any():
         return
-    row = int(np.argmax(bad))
-    item = int(np.searchsorted(new.offsets, row, side="right")) - 1
-    query, document = (column[item].as_py() for column in item_ids(new))
-    who = shown(new.assessors[int(new.assessor[row])].as_py())
-    raise InputError(
-        f"the document {shown(document)} of query {shown(query)} {problem.format(who=who)} "
-        f"({counted(int(bad.sum()), 'judgment')} in all)",
-        source=source,
-        fix=f"{remedy}, or use --on-bad-rows skip",
-    )
+    row = int(np.argmax(is_invalid))
+    item = int(np.searchsorted(batch.offsets, row, side="right")) - 1
+    query, document = (shown(column[item].as_py()) for column in item_ids(batch))
+    problem = problem.format(assessor=shown(batch.assessors[int(batch.assessor[row])].as_py()))
+    number = counted(int(is_invalid.sum()), "such judgment")
+    text = f"the document {document} of query {query} {problem} ({number})"
+    raise InputError(text, source=source, kind="invalid-judgments", fix=fixes)
 
 
 def require_same_scale(old: Judgments, new: Judgments, source: str) -> None:
-    """Refuse a scale that changed between rounds: other grades would mean other things.
+    """Raise InputError if new judgments have grades that are not on the scale of the existing ones.
 
     >>> import pandas as pd
     >>> row = {"document": ["d", "e"], "assessor": ["ann", "ann"]}
     >>> old, new = (read_judgments(pd.DataFrame({**row, "grade": grade})) for grade in ([0, 2], [0, 4]))
     >>> require_same_scale(old, new, "new.csv")
     Traceback (most recent call last):
-    crowdrank.errors.InputError: new.csv: the scale changed: it has the grade 4, and the judgments so far are on 0-2;
-    give the whole scale with --grades.
+    crowdrank.errors.InputError: new.csv: the grade 4 is not on the scale 0-2 of the existing judgments; give the whole
+    scale with grades.
     """
     if len(old.scales) > 1 or len(new.scales) > 1:
-        return  # each assessor has a scale of their own, and combining checks it
-    seen = [new.scale.names[code] for code in np.unique(new.grade) if code != UNJUDGEABLE]
-    off = [name for name in seen if old.scale.code(name) is None]
-    if not off:
-        return
-    raise InputError(
-        f"the scale changed: it has the grade {off[-1]}, and the judgments so far are on {old.scale}",
-        source=source,
-        fix="give the whole scale with --grades",
-    )
+        return  # combining checks scales per assessor
+    names = [new.scale.names[code] for code in np.unique(new.grade) if code != UNJUDGEABLE]
+    unknown = [name for name in names if old.scale.code(name) is None]
+    if unknown:
+        problem = f"the grade {unknown[-1]} is not on the scale {old.scale} of the existing judgments"
+        fix = Fix("give the whole scale with {}", "grades")
+        raise InputError(problem, source=source, kind="scale-changed", fix=fix)
 
 
-def _keys(table: Judgments, other: Judgments) -> Integers:
-    """A number for each judgment's query, document and assessor, the same number for the same three in both tables."""
-    item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
-    place = other.positions(*item_ids(table))[item]
-    who = ids.match(other.assessors, table.assessors)[table.assessor]
-    return np.where((place >= 0) & (who >= 0), place * (other.n_assessors + 1) + who, -1)
+def _old_rows(old: Judgments, new: Judgments) -> Integers:
+    """Return the row of the old judgment of the same assessor and document for each new judgment, or -1."""
+    old_item, new_item = (np.repeat(np.arange(table.n_items), np.diff(table.offsets)) for table in (old, new))
+    item = old.positions(*item_ids(new))[new_item]
+    assessor = ids.match(old.assessors, new.assessors)[new.assessor]
+    wanted = np.where((item >= 0) & (assessor >= 0), item * old.n_assessors + assessor, -1)
+    return ids.match(pa.array(old_item * old.n_assessors + old.assessor), pa.array(wanted))
 
 
-def _places(old: Judgments, new: Judgments) -> Integers:
-    """For each new judgment the row of the old one of the same assessor on the same document, or -1."""
-    wanted = _keys(new, old)
-    item = np.repeat(np.arange(old.n_items), np.diff(old.offsets))
-    key = item * (old.n_assessors + 1) + old.assessor
-    order = np.argsort(key, kind="stable")
-    at = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
-    found = order[at]
-    return np.where((wanted >= 0) & (key[found] == wanted), found, -1)
-
-
-def _older(old: Judgments, new: Judgments, there: Integers) -> Any:
-    """Whether what is there was given later than what comes."""
+def _is_older(old: Judgments, new: Judgments, row: Integers) -> Booleans:
+    """Return whether each new judgment is older than the existing one."""
     if "time" not in old.extras or "time" not in new.extras:
         return np.zeros(len(new), bool)
-    return (there >= 0) & (new.extras["time"] < old.extras["time"][np.maximum(there, 0)])
+    return np.asarray((row >= 0) & (new.extras["time"] < old.extras["time"][np.maximum(row, 0)]))
 
 
-def _alike(old: Judgments, new: Judgments, there: Integers) -> Any:
-    """Whether a judgment is there already with the same grade; what else is told of it is told once."""
-    grades = [np.array([*(scale.names for scale in table.scales)], object) for table in (old, new)]
-    if len(old.scales) > 1 or len(new.scales) > 1:
-        return np.array([at >= 0 and _name(old, int(at)) == _name(new, row) for row, at in enumerate(there.tolist())])
-    onto = np.array([old.scale.code(name) if old.scale.code(name) is not None else -9 for name in grades[1][0]] + [-1])
-    return onto[new.grade] == old.grade[np.maximum(there, 0)]
+def _has_same_grade(old: Judgments, new: Judgments, row: Integers) -> Booleans:
+    """Return whether each new judgment has the grade of the existing one."""
+    names = [_grade_names(table) for table in (old, new)]
+    return np.asarray(names[0][np.maximum(row, 0)] == names[1])
 
 
-def _name(table: Judgments, row: int) -> str | None:
-    code = int(table.grade[row])
-    scale = table.scales[int(table.assessor_scale[table.assessor[row]])]
-    return None if code == UNJUDGEABLE else scale.names[code]
+def _grade_names(table: Judgments) -> Any:
+    """Return the name of the grade of each judgment, "" for 'cannot judge' answers (n,)."""
+    names = np.full((len(table.scales), len(table.main_scale) + 1), "", object)
+    for index, scale in enumerate(table.scales):
+        names[index, : len(scale)] = [name.casefold() for name in scale.names]
+    return names[table.assessor_scale[table.assessor], table.grade]  # the code of 'cannot judge' is -1
 
 
-# Where the collection stands.
-
-
-def read_round(path: str | Path | None, **options: Any) -> Judgments | None:
-    """The judgments so far; None where the file is not there or has only its header."""
+def read_existing(path: str | Path | None, **options: Any) -> Judgments | None:
+    """Read the existing judgments; return None if there is no file, or only a header."""
     if path is None or not Path(path).exists():
         return None
     try:
         return read_judgments(path, **options)
-    except InputError as problem:
-        if problem.kind == "no-rows":
+    except InputError as error:
+        if error.kind == "no-rows":
             return None
         raise
 
 
-def scale_of(judgments: Judgments | None, told: str | Sequence[object] | None) -> Scale | None:
-    """The scale that new judgments are read on: as told, or that of names, which have no order of their own."""
-    if told is not None:
-        return Scale.parse(told)
-    if judgments is None or len(judgments.scales) > 1 or judgments.scale.numeric:
+def batch_scale(old: Judgments | None, grades: str | None) -> Scale | None:
+    """Return the scale for reading a batch: `grades`, or that of the existing judgments if its grades are names."""
+    if grades is not None:
+        return Scale.parse(grades)
+    if old is None or len(old.scales) > 1 or old.scale.numeric:
         return None
-    return judgments.scale
-
-
-def costs_told(by_kind: Mapping[str, tuple[int, float]]) -> str:
-    """Labels and money for each kind, for a sentence.
-
-    >>> costs_told({"llm": (10, 10.0), "expert": (1, 50.0)})
-    '10 by llm for 10, 1 by expert for 50'
-    """
-    return ", ".join(f"{number:,} by {kind} for {money:g}" for kind, (number, money) in by_kind.items())
+    return old.scale

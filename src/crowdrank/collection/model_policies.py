@@ -1,4 +1,4 @@
-"""Policies that ask a model what it does not know."""
+"""Policies that request the labels that a model expects to be most useful, and a random baseline."""
 
 from __future__ import annotations
 
@@ -10,27 +10,34 @@ import pyarrow as pa
 
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection import kernels
-from crowdrank.collection.base import Policy, RankedRequests, State, in_turn
+from crowdrank.collection.base import NO_LABEL, Policy, shuffled
 from crowdrank.collection.belief import Belief
+from crowdrank.collection.requests import RankedRequests
+from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator
 from crowdrank.constraints import Constraints, Number
 from crowdrank.judgments import ids
 
 VARIETY = 0.35
-"""Chosen on half of RF10's topics among 0, 0.25, 0.5 and 1: the middle of the best two."""
-TOGETHER = 1 << 14
-"""Pairs whose gains are worked out together."""
+"""Default of `variety`: the middle of the best two of 0, 0.25, 0.5 and 1 on half of RF10's topics."""
+CHUNK = 1 << 14
+"""Number of pairs whose gains are computed at a time."""
 
 
 class Random(Policy):
-    """Any pair with fewer than k labels, drawn: what others are measured against.
+    """Request labels of random pairs, those with the fewest labels first; the baseline for other policies.
+
+    Args:
+        k: maximum number of labels per pair.
+        random_state: random seed.
 
     >>> import crowdrank
     >>> from crowdrank.collection.pool import Pool
     >>> world = crowdrank.simulate(queries=2, documents=3, labels=1, random_state=1)
-    >>> judged = crowdrank.read_judgments(world.judgments)
-    >>> len(Random(k=2).next(Pool.of(judged), judged, None, 3))
+    >>> judgments = crowdrank.read_judgments(world.judgments)
+    >>> len(Random(k=2).next(Pool.of(judgments), judgments, None, 3))
     3
+
     """
 
     _parameter_constraints: ClassVar[Constraints] = {"k": [Number(1, integer=True), None]}
@@ -39,190 +46,170 @@ class Random(Policy):
         self.k = k
         self.random_state = random_state
 
-    def wishes(self, state: State, model: Aggregator | None) -> RankedRequests:
-        """Pairs with the fewest labels first, in an order that is drawn."""
-        count = state.count if state.out is None else state.count + state.out
-        open_ = ~state.pool.planted if self.k is None else (count < self.k) & ~state.pool.planted
-        drawn = np.random.default_rng([self.random_state or 0, int(state.count.sum())])
-        pair = drawn.permutation(np.flatnonzero(open_))
-        return RankedRequests(pair, -count[pair].astype(np.float64), np.zeros(len(pair), np.int8), ("drawn",))
+    def rank_requests(self, state: PoolState, model: Aggregator | None) -> RankedRequests:
+        """Rank the pairs by their number of labels and requests, equal ones at random."""
+        count = state.n_labels + state.n_requested
+        is_open = ~state.pool.is_honeypot & (True if self.k is None else count < self.k)
+        rng = np.random.default_rng([self.random_state or 0, int(state.n_labels.sum())])
+        pair = rng.permutation(np.flatnonzero(is_open))
+        reason = (state.n_labels[pair] > 0).astype(np.int8)
+        return RankedRequests(pair, -count[pair].astype(np.float64), reason, (NO_LABEL, "random choice"))
 
 
-class Driven(Policy):
-    """What policies that ask a model share: pairs without a label come first, pairs that are settled not at all.
+class ModelPolicy(Policy):
+    """Base of policies that use a model; pairs without a label come first, settled pairs are not requested.
 
-    A round asks for one label of a pair, and for none while one is out; what it says is known in the next. Where a
-    roster is given, each request goes to whoever is expected to tell most per price, divided by a power (`variety`) of
-    how much they judged already: one assessor's errors are alike, and of whom little is known, more is to be learned.
+    A round requests at most one label per pair, and none while a request is outstanding. With a roster, each request
+    goes to the assessor with the highest expected information per price, divided by a power (`variety`) of the number
+    of their labels: the errors of one assessor are correlated, and little is known about new ones.
+
+    Args:
+        settled: pairs whose most probable grade has at least this probability are not requested; None: all may be.
+        variety: preference for assessors with few labels; 0 for none.
+        random_state: random order of equal pairs; by default the order of the pool.
+
     """
 
     takes_model: ClassVar[bool] = True
-    settled: float | None
-    variety: float
+    reason: ClassVar[str]
+    """Why labels of the pairs are requested."""
     _parameter_constraints: ClassVar[Constraints] = {
         "settled": [Number(0, 1, above=True, below=True), None],
         "variety": [Number(0)],
     }
 
-    @abstractmethod
-    def worth(self, belief: Belief, pair: Integers, at_most: Floats | None = None) -> Floats:
-        """How much a label of each pair is wanted: (n,)."""
+    def __init__(
+        self, *, settled: float | None = 0.95, variety: float = VARIETY, random_state: int | None = None
+    ) -> None:
+        self.settled = settled
+        self.variety = variety
+        self.random_state = random_state
 
-    def at_most(self, belief: Belief, pair: Integers) -> Floats | None:
-        """A number that `worth` does not exceed and that is sooner had, where there is one: (n,)."""
+    @abstractmethod
+    def priority(self, belief: Belief, pair: Integers, bound: Floats | None = None) -> Floats:
+        """Return the priority of each pair (n,), given its upper bound if there is one."""
+
+    def priority_bound(self, belief: Belief, pair: Integers) -> Floats | None:
+        """Return an upper bound of the priority that is fast to compute (n,), or None."""
         return None
 
-    @abstractmethod
-    def why(self) -> str:
-        """In a few words."""
-
-    def wishes(self, state: State, model: Aggregator | None) -> RankedRequests:
-        """Pairs without a label, then by worth."""
+    def rank_requests(self, state: PoolState, model: Aggregator | None) -> RankedRequests:
+        """Rank pairs without a label first, then the others by priority."""
         assert model is not None
         belief = Belief.of(state, model)
-        open_ = ~state.pool.planted if state.out is None else ~state.pool.planted & (state.out == 0)
-        pair = in_turn(np.flatnonzero(open_), self.random_state)
-        at_most = self.at_most(belief, pair)
-        if at_most is None:
-            pair = pair[self._open(belief, pair)]
-            worth = self.worth(belief, pair)
-        else:
-            worth = at_most
-        fresh = state.count[pair] == 0
-        first = worth.max() + 1.0 if fresh.any() else 0.0
-        reason = (~fresh).astype(np.int8)
-        reasons = ("no label so far", self.why())
-        if at_most is None:
-            return RankedRequests(pair, worth + first * fresh if first else worth, reason, reasons)
+        pair = shuffled(np.flatnonzero(state.open_pairs), self.random_state)
+        bound = self.priority_bound(belief, pair)
+        if bound is None:
+            pair = pair[self._is_unsettled(belief, pair)]
+        priority = self.priority(belief, pair) if bound is None else bound
+        is_new = state.n_labels[pair] == 0
+        bonus = (priority.max() + 1.0) * is_new if is_new.any() else np.zeros(len(pair))
 
-        def exact(rows: Integers) -> Floats:
-            """What rows are worth; NaN for what is settled."""
-            worth: Floats = self.worth(belief, pair[rows], at_most[rows]) + first * fresh[rows]
-            worth[~self._open(belief, pair[rows])] = np.nan
-            return worth
+        def exact_priority(rows: Integers) -> Floats:
+            exact = self.priority(belief, pair[rows], None if bound is None else bound[rows]) + bonus[rows]
+            exact[~self._is_unsettled(belief, pair[rows])] = np.nan
+            return exact
 
-        return RankedRequests(pair, at_most + first * fresh if first else at_most, reason, reasons, exact)
+        reasons = (NO_LABEL, self.reason.format(**self.get_params()))
+        lazy = None if bound is None else exact_priority
+        return RankedRequests(pair, priority + bonus, (~is_new).astype(np.int8), reasons, lazy)
 
-    def _open(self, belief: Belief, pair: Integers) -> Booleans:
-        """Which pairs are not settled."""
+    def _is_unsettled(self, belief: Belief, pair: Integers) -> Booleans:
         return np.ones(len(pair), bool) if self.settled is None else belief.certainty(pair) < self.settled
 
-    def merit(self, state: State, model: Aggregator | None, pair: Integers) -> Floats | None:
-        """How much each assessor is expected to tell."""
+    def assessor_scores(self, state: PoolState, model: Aggregator | None, pair: Integers) -> Floats | None:
+        """Return the expected information of each assessor, lower for those with many labels."""
         if model is None or state.pool.roster is None:
             return None
-        return Belief.of(state, model).drops(pair, state.pool.roster) / (1.0 + state.load) ** self.variety
+        information = Belief.of(state, model).assessor_information(pair, state.pool.roster)
+        return information / (1.0 + state.load) ** self.variety
 
 
-class WidestInterval(Driven):
-    """The pairs whose interval of relevance is the widest.
+class WidestInterval(ModelPolicy):
+    """Request labels of the pairs with the widest credible interval of relevance.
 
     >>> import crowdrank
     >>> from crowdrank.collection.pool import Pool
     >>> world = crowdrank.simulate(queries=4, documents=6, labels=3, random_state=1)
-    >>> judged = crowdrank.read_judgments(world.judgments)
-    >>> WidestInterval().next(Pool.of(judged), judged, crowdrank.DawidSkene().fit(judged), 5).reasons()
+    >>> judgments = crowdrank.read_judgments(world.judgments)
+    >>> WidestInterval().next(Pool.of(judgments), judgments, crowdrank.DawidSkene().fit(judgments), 5).reasons()
     {'wide interval': 5}
     """
 
-    def __init__(
-        self, *, settled: float | None = 0.95, variety: float = VARIETY, random_state: int | None = None
-    ) -> None:
-        self.settled = settled
-        self.variety = variety
-        self.random_state = random_state
+    reason = "wide interval"
 
-    def worth(self, belief: Belief, pair: Integers, at_most: Floats | None = None) -> Floats:
-        """Upper less lower; of what has no label, the widest there is."""
-        return self.at_most(belief, pair) if at_most is None else at_most
+    def priority(self, belief: Belief, pair: Integers, bound: Floats | None = None) -> Floats:
+        """Return the width of the interval."""
+        return self.priority_bound(belief, pair) if bound is None else bound
 
-    def at_most(self, belief: Belief, pair: Integers) -> Floats:
-        """The same: it only remains to be seen what is settled."""
+    def priority_bound(self, belief: Belief, pair: Integers) -> Floats:
+        """Return the width of the interval; the widest one for pairs without a label."""
         table = belief.model.consensus_.document_table
         width: Floats = table["upper"].to_numpy() - table["lower"].to_numpy()
-        return np.append(width, width.max(initial=0.0))[belief.row[pair]]  # the last is that of row -1
-
-    def why(self) -> str:
-        """Its interval is wide."""
-        return "wide interval"
+        return np.append(width, width.max(initial=0.0))[belief.row[pair]]  # the row of unlabeled pairs is -1
 
 
-class EntropyDrop(Driven):
-    """The pairs of which one more label is expected to tell most: the largest expected drop of entropy."""
+class InformationGain(ModelPolicy):
+    """Request labels of the pairs whose entropy one more label is expected to decrease most."""
 
-    def __init__(
-        self, *, settled: float | None = 0.95, variety: float = VARIETY, random_state: int | None = None
-    ) -> None:
-        self.settled = settled
-        self.variety = variety
-        self.random_state = random_state
+    reason = "high expected information"
 
-    def worth(self, belief: Belief, pair: Integers, at_most: Floats | None = None) -> Floats:
-        """Nats that an answer of whoever comes is expected to tell."""
-        return belief.drop(pair)
-
-    def why(self) -> str:
-        """A label is expected to tell much."""
-        return "a label would tell much"
+    def priority(self, belief: Belief, pair: Integers, bound: Floats | None = None) -> Floats:
+        """Return the expected decrease of entropy."""
+        return belief.information(pair)
 
 
-class TopGain(Driven):
-    """The pairs of which knowing more is expected to gain most nDCG@k: near the top, and unsure which is better.
+class TopGain(ModelPolicy):
+    """Request labels of the pairs from which the nDCG@k of their query is expected to gain most.
 
-    What would be gained if a pair's true state were known, times the share of that one label is expected to tell. The
-    gain of one label alone is none wherever no single answer changes the order, however unsure that order is.
+    The priority is the gain expected if the true state of the pair became known, times the share of its entropy that
+    one label is expected to remove. (The gain expected of one label alone is 0 wherever no single answer changes the
+    ranking, however uncertain the ranking is.)
 
     Args:
-        k: how many documents of a query count.
-        settled: pairs whose grade is as probable as that are not asked about; None: all are.
-        variety: how much those are preferred who judged little so far.
-        random_state: the order of equals; that of the pool by default.
+        k: rank up to which documents count.
+        settled, variety, random_state: as in :class:`ModelPolicy`.
 
     """
 
+    reason = "may change the top {k}"
     _parameter_constraints: ClassVar[Constraints] = {"k": [Number(1, integer=True)]}
 
     def __init__(
         self, k: int = 10, *, settled: float | None = 0.95, variety: float = VARIETY, random_state: int | None = None
     ) -> None:
+        super().__init__(settled=settled, variety=variety, random_state=random_state)
         self.k = k
-        self.settled = settled
-        self.variety = variety
-        self.random_state = random_state
 
-    def worth(self, belief: Belief, pair: Integers, at_most: Floats | None = None) -> Floats:
-        """The expected gain of nDCG@k of the pair's query."""
-        gain = self._known_better(belief)[pair] if at_most is None else at_most
-        return gain * belief.share_told(pair)
+    def priority(self, belief: Belief, pair: Integers, bound: Floats | None = None) -> Floats:
+        """Return the expected gain of nDCG@k."""
+        gain = self._gain_of_knowledge(belief)[pair] if bound is None else bound
+        return gain * belief.relative_information(pair)
 
-    def at_most(self, belief: Belief, pair: Integers) -> Floats | None:
-        """The gain if a pair's true state were known; on the line, what share of it a label tells is had as soon."""
-        return None if belief.on_line else self._known_better(belief)[pair]
+    def priority_bound(self, belief: Belief, pair: Integers) -> Floats | None:
+        """Return the expected gain if the state became known; on the latent scale the exact priority is as fast."""
+        return None if belief.is_latent else self._gain_of_knowledge(belief)[pair]
 
-    def _known_better(self, belief: Belief) -> Floats:
-        """The expected gain of nDCG@k if a pair's true state were known, of each pair of the pool."""
-        order, offsets = _by_query(belief.state)
-        discount, found = 1 / np.log2(np.arange(2, self.k + 2)), np.empty(len(order))
+    def _gain_of_knowledge(self, belief: Belief) -> Floats:
+        """Return the expected gain of nDCG@k if the state of a pair became known, for each pair of the pool."""
+        order, offsets = _query_order(belief.state)
+        discount, gain = 1 / np.log2(np.arange(2, self.k + 2)), np.empty(len(order))
         first = 0
-        while first < len(offsets) - 1:  # whole queries, few enough for a processor to keep at hand
-            last = max(int(np.searchsorted(offsets, offsets[first] + TOGETHER, side="right")) - 1, first + 1)
+        while first < len(offsets) - 1:  # whole queries, few enough to fit into the cache of the processor
+            last = max(int(np.searchsorted(offsets, offsets[first] + CHUNK, side="right")) - 1, first + 1)
             start, stop = offsets[first], offsets[last]
-            chance, value = belief.gains(order[start:stop])
-            kernels.top_gains(offsets[first : last + 1] - start, chance, value, self.k, discount, found[start:stop])
+            distribution = belief.gain_distribution(order[start:stop])
+            kernels.top_gains(offsets[first : last + 1] - start, *distribution, self.k, discount, gain[start:stop])
             first = last
-        if belief.state.pool.made_of is None:
-            found[order] = found.copy()
-        return found
-
-    def why(self) -> str:
-        """It may change the top."""
-        return f"may change the top {self.k}"
+        if belief.state.pool.source is None:
+            gain[order] = gain.copy()
+        return gain
 
 
-def _by_query(state: State) -> tuple[Integers, Integers]:
-    """The pairs of a pool, those of a query side by side, and where each query starts: (n,), (n_queries + 1,)."""
-    if state.pool.made_of is not None:
-        return np.arange(len(state.pool)), state.pool.made_of.query_offsets.astype(np.int64)
+def _query_order(state: PoolState) -> tuple[Integers, Integers]:
+    """Return the pairs ordered by query (n,), and the offset of each query (n_queries + 1,)."""
+    if state.pool.source is not None:
+        return np.arange(len(state.pool)), state.pool.source.query_offsets.astype(np.int64)
     query = ids.encode(pa.chunked_array([state.pool.query]))[0]
     order = np.argsort(query, kind="stable")
     starts = np.flatnonzero(np.diff(query[order])) + 1

@@ -1,175 +1,197 @@
-"""Requests and labels as platforms import them."""
+"""Write requests as tasks that judging platforms import, with a template of their labeling interface."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from crowdrank._base import require_one_of
 from crowdrank._files import check_output_file, write_file
-from crowdrank._text import counted
 from crowdrank.collection.requests import Requests
-from crowdrank.consensus.result import Consensus
-from crowdrank.errors import OutputError, UsageError, shown
+from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.write import check_output, write_table
 
-PLATFORMS = ("csv", "label-studio", "toloka", "mturk", "quepid")
-"""What requests can be written for; csv is our own table, in the format that the file's name tells."""
+TASK_SUFFIXES = {"label-studio": ".json", "toloka": ".tsv", "mturk": ".csv", "quepid": ".csv"}
+"""Suffix of the tasks of each platform."""
+PLATFORMS = ("csv", *TASK_SUFFIXES)
+"""Formats of requests; csv is a table with all columns, in the format of the file name."""
 
 
-def check_requests(path: str | Path, platform: str) -> None:
-    """Refuse a file that cannot be written, before any work is done."""
+@dataclass(frozen=True)
+class Template:
+    """Lines of a labeling interface; NAME stands for a field of the tasks, GRADE for a grade."""
+
+    text: str
+    link: str
+    choice: str
+    head: str = ""
+    middle: str = ""  # between fields and choices
+    tail: str = ""
+
+
+TEMPLATES = {
+    "label-studio": Template(
+        text='  <Text name="NAME" value="$NAME"/>',
+        link='  <HyperText name="NAME" inline="true" clickableLinks="true" '
+        'value="&lt;a href=&quot;$NAME&quot; target=&quot;_blank&quot;&gt;$NAME&lt;/a&gt;"/>',
+        choice='    <Choice value="GRADE"/>',
+        head="<View>",
+        middle='  <Choices name="grade" toName="NAME" choice="single-radio" required="true">',
+        tail="  </Choices>\n</View>",
+    ),
+    "toloka": Template(
+        text="<p>{{NAME}}</p>",
+        link='<p><a href="{{NAME}}" target="_blank">{{NAME}}</a></p>',
+        choice='{{field type="radio" name="grade" value="GRADE" label="GRADE"}}',
+    ),
+    "mturk": Template(
+        text="<p>${NAME}</p>",
+        link='<p><a href="${NAME}" target="_blank">${NAME}</a></p>',
+        choice='<p><label><input type="radio" name="grade" value="GRADE" required> GRADE</label></p>',
+        head='<script src="https://assets.crowd.aws/crowd-html-elements.js"></script>\n<crowd-form>',
+        tail="</crowd-form>",
+    ),
+}
+"""Labeling interface of each platform that takes one."""
+TASK_COLUMNS = ("labels", "assessors", "honeypot")
+"""Columns of tasks besides ids and texts."""
+
+
+def check_requests_output(path: str | Path, platform: str) -> None:
+    """Raise an error if requests cannot be written to a path; call this before long computations."""
     require_one_of("to", platform, PLATFORMS)
-    suffix = {"label-studio": ".json", "toloka": ".tsv", "mturk": ".csv", "quepid": ".csv"}.get(platform)
+    suffix = TASK_SUFFIXES.get(platform)
     if suffix is None:
         check_output(path)
     elif Path(path).suffix.lower() != suffix:
-        raise UsageError(f"Cannot write {path} for {platform}: its name has to end in {suffix}.")
+        problem = f"must be a file whose name ends in {suffix} for {platform}, not {path}"
+        raise UsageError(problem, parameter="output", kind="wrong-suffix")
     else:
         check_output_file(path)
 
 
-def write_requests(requests: Requests, path: str | Path, platform: str = "csv", *, csv_safe: bool = False) -> None:
-    """Write requests for a platform: one task for each pair, with the number of labels wanted where it can be told.
+def write_requests(
+    requests: Requests,
+    path: str | Path,
+    platform: str = "csv",
+    *,
+    grades: Sequence[str] | None = None,
+    csv_safe: bool = False,
+) -> Path | None:
+    """Write requests for a platform: one task per pair with its texts, and a template of the labeling interface.
 
-    Label Studio imports a list of tasks with `data`; Toloka a TSV of INPUT: columns, with the right answer of a
-    control task in a GOLDEN: column; MTurk a CSV whose columns fill the template's placeholders; Quepid a CSV of query
-    and docid. `csv_safe` is for our own table only (see `write_table`): platforms return the ids.
+    Label Studio imports JSON with `data`, and an XML labeling configuration; Toloka a TSV with INPUT: columns (GOLDEN:
+    for honeypots) and an HTML template; MTurk a CSV whose columns fill an HTML template; Quepid a CSV of query and
+    docid.
+
+    Args:
+        requests: the requests; further columns of their pool (texts, URLs) become fields of the tasks.
+        path: the file of tasks.
+        platform: one of `PLATFORMS`.
+        grades: names of the grades for the template; without them none is written.
+        csv_safe: as in `write_table`, for csv only, because platforms return the ids.
+
+    Returns:
+        The path of the template if it was written. An existing template is not changed.
 
     >>> import pandas as pd
     >>> import tempfile
     >>> from crowdrank.collection import get_policy
-    >>> asked = get_policy("single").next(pd.DataFrame({"query": ["q"], "document": ["a"]}), None, None, 5)
+    >>> requests = get_policy("single").next(pd.DataFrame({"query": ["q"], "document": ["a"]}), None, None, 5)
     >>> path = Path(tempfile.mkdtemp()) / "tasks.tsv"
-    >>> write_requests(asked, path, "toloka")
+    >>> write_requests(requests, path, "toloka", grades=["Bad", "Good"]).name
+    'tasks.html'
     >>> path.read_text().split()
     ['"INPUT:query"', '"INPUT:document"', '"q"', '"a"']
+
     """
-    check_requests(path, platform)
+    check_requests_output(path, platform)
     if platform == "csv":
         write_table(requests.to_arrow(), path, csv_safe=csv_safe)
-        return
-    writers: dict[str, Callable[[Requests, Path], None]] = {
-        "label-studio": _label_studio,
-        "toloka": _toloka,
-        "mturk": _mturk,
-        "quepid": _quepid,
-    }
-    writers[platform](requests, Path(path))
-
-
-def _tasks(requests: Requests) -> list[dict[str, Any]]:
-    """One row for each pair, in order: ids, how many labels, who is asked, and the right answer of a honeypot."""
-    table = requests.to_arrow()
-    answers = table["honeypot"].to_pylist() if "honeypot" in table.column_names else [None] * len(table)
-    who = table["assessor"].to_pylist()
-    tasks: dict[int, dict[str, Any]] = {}
-    for row, pair in enumerate(requests.pair.tolist()):
-        query, document = table["query"][row].as_py(), table["document"][row].as_py()
-        task = tasks.setdefault(
-            pair, {"query": query, "document": document, "labels": 0, "assessors": [], "honeypot": answers[row]}
-        )
-        task["labels"] += 1
-        task["assessors"] += [] if who[row] is None else [str(who[row])]
-    return list(tasks.values())
-
-
-def _label_studio(requests: Requests, path: Path) -> None:
-    tasks = []
-    for task in _tasks(requests):
-        data = {name: task[name] for name in ("query", "document", "labels")}
-        tasks.append({"data": {**data, **({"assessors": ", ".join(task["assessors"])} if task["assessors"] else {})}})
-    _write_json(tasks, path)
-
-
-def _toloka(requests: Requests, path: Path) -> None:
+        return None
     tasks = _tasks(requests)
-    columns = {"INPUT:query": _texts(tasks, "query"), "INPUT:document": _texts(tasks, "document")}
-    if any(task["honeypot"] is not None for task in tasks):
-        columns["GOLDEN:grade"] = _texts(tasks, "honeypot")
-    write_table(pa.table(columns), path)
+    fields = [name for name in tasks.column_names if name not in TASK_COLUMNS]
+    match platform:
+        case "label-studio":
+            rows = tasks.drop_columns(["honeypot"]).to_pylist()
+            data = [{name: value for name, value in row.items() if value is not None} for row in rows]
+            write_json([{"data": one} for one in data], Path(path))
+        case "toloka":
+            columns = {f"INPUT:{name}": tasks[name] for name in fields}
+            if tasks["honeypot"].null_count < len(tasks):
+                columns["GOLDEN:grade"] = tasks["honeypot"]
+            write_table(pa.table(columns), path)
+        case "mturk":
+            write_table(tasks.select(fields).append_column("assignments", tasks["labels"]), path)
+        case _:
+            write_table(pa.table({"query": tasks[fields[0]], "docid": tasks[fields[1]]}), path)
+    template_path = Path(path).with_suffix(".xml" if platform == "label-studio" else ".html")
+    if grades is None or platform not in TEMPLATES or template_path.exists():
+        return None
+    _write_text(_fill_template(TEMPLATES[platform], _shown_fields(tasks), grades), template_path)
+    return template_path
 
 
-def _mturk(requests: Requests, path: Path) -> None:
-    tasks = _tasks(requests)
-    labels = pa.array([task["labels"] for task in tasks], pa.int64())
-    write_table(
-        pa.table({"query": _texts(tasks, "query"), "document": _texts(tasks, "document"), "assignments": labels}), path
-    )
+def _tasks(requests: Requests) -> pa.Table:
+    """Return one row per pair: ids, further columns of the pool, number of labels, assessors, and honeypot answer."""
+    pool = requests.pool
+    pairs, first, number, count = np.unique(requests.pair, return_index=True, return_inverse=True, return_counts=True)
+    order = np.argsort(first)
+    rows, names = pa.array(pairs[order]), [] if pool.extras is None else pool.extras.column_names
+    query, document = (f"{role}_id" if role in names else role for role in ("query", "document"))
+    columns = {query: pool.query.take(rows), document: pool.document.take(rows)}
+    for name in names:
+        field = re.sub(r"\W", "_", name)  # platforms insert fields by names without other characters
+        if field in columns or field in TASK_COLUMNS:
+            raise InputError(f"the pool's column {shown(name)} has the name of another field", fix="rename it")
+        columns[field] = pool.extras[name].take(rows)  # type: ignore[index]
+    assessors: list[list[str]] = [[] for _ in pairs]
+    for task, assessor in zip(number.tolist(), requests.to_arrow()["assessor"].to_pylist(), strict=True):
+        assessors[task] += [] if assessor is None else [str(assessor)]
+    columns["labels"] = pa.array(count[order], pa.int64())
+    columns["assessors"] = pa.array([", ".join(assessors[task]) or None for task in order.tolist()], pa.string())
+    columns["honeypot"] = pa.nulls(len(rows), pa.string()) if pool.honeypot is None else pool.honeypot.take(rows)
+    return pa.table(columns)
 
 
-def _quepid(requests: Requests, path: Path) -> None:
-    tasks = _tasks(requests)
-    write_table(pa.table({"query": _texts(tasks, "query"), "docid": _texts(tasks, "document")}), path)
+def _shown_fields(tasks: pa.Table) -> dict[str, bool]:
+    """Return the fields that assessors see, and whether each is a URL: the query and all texts, or both ids."""
+    query, document, *texts = [name for name in tasks.column_names if name not in TASK_COLUMNS]
+    names = texts or [document]
+    if not any("query" in name.casefold() for name in texts):
+        names = [query, *names]
+    return {name: _is_url(tasks[name]) for name in names}
 
 
-def _texts(tasks: list[dict[str, Any]], name: str) -> pa.Array:
-    return pa.array([None if task[name] is None else str(task[name]) for task in tasks], pa.string())
+def _is_url(column: pa.ChunkedArray) -> bool:
+    cells = pc.drop_null(column.cast(pa.string()))
+    return len(cells) > 0 and bool(pc.all(pc.match_substring_regex(cells, "^https?://")).as_py())
 
 
-def _write_json(value: Any, path: Path) -> None:
+def _fill_template(template: Template, fields: Mapping[str, bool], grades: Sequence[str]) -> str:
+    """Return the labeling interface for the fields of tasks (and whether each is a URL) and the grades."""
+    shown_fields = [
+        (template.link if is_url else template.text).replace("NAME", name) for name, is_url in fields.items()
+    ]
+    choices = [template.choice.replace("GRADE", escape(grade)) for grade in grades]
+    middle = template.middle.replace("NAME", list(fields)[-1])
+    return "\n".join(line for line in (template.head, *shown_fields, middle, *choices, template.tail) if line) + "\n"
+
+
+def write_json(value: Any, path: Path) -> None:
+    """Write a value as JSON."""
+    _write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", path)
+
+
+def _write_text(text: str, path: Path) -> None:
     with write_file(path) as draft:
-        draft.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def check_labels(path: str | Path) -> None:
-    """Refuse a file of labels that cannot be written, before any work is done."""
-    if Path(path).suffix.lower() in (".json", ".qrels"):
-        check_output_file(path)
-    else:
-        check_output(path)
-
-
-def write_labels(consensus: Consensus, path: str | Path) -> None:
-    """Write the grades of a consensus: .qrels, .json (a judgment list that OpenSearch imports), or the whole table.
-
-    >>> import pandas as pd
-    >>> import tempfile
-    >>> from crowdrank import MajorityVote
-    >>> votes = pd.DataFrame({"query": ["q", "q"], "document": ["a", "b"], "assessor": ["x", "x"], "grade": [1, 0]})
-    >>> path = Path(tempfile.mkdtemp()) / "labels.qrels"
-    >>> write_labels(MajorityVote().fit(votes).consensus_, path)
-    >>> print(path.read_text(), end="")
-    q 0 a 1
-    q 0 b 0
-    """
-    check_labels(path)
-    suffix = Path(path).suffix.lower()
-    if suffix not in (".json", ".qrels"):
-        write_table(consensus.document_table, path)
-        return
-    table = consensus.document_table
-    query, document = ([str(cell) for cell in table[name].to_pylist()] for name in ("query", "document"))
-    worth = {label: int(value) for label, value in zip(consensus.labels, consensus.scale.values, strict=False)}
-    grade = [worth[label] for label in table["grade"].to_pylist()]
-    if suffix == ".qrels":
-        _write_qrels(query, document, grade, Path(path))
-        return
-    alone = int((table["judgments"].to_numpy() == 1).sum())
-    ratings: dict[str, list[dict[str, str]]] = {}
-    for q, d, g in zip(query, document, grade, strict=True):
-        ratings.setdefault(q, []).append({"docId": d, "rating": f"{g:.3f}"})
-    about = {
-        "name": f"crowdrank, {consensus.method}",
-        "description": f"Consensus of judgments; {alone:,} of {counted(len(grade), 'document')} by a single answer",
-        "type": "IMPORT_JUDGMENT",
-    }
-    lists = [{"query": q, "ratings": rated} for q, rated in ratings.items()]
-    _write_json({**about, "judgmentRatings": lists}, Path(path))
-
-
-def _write_qrels(query: list[str], document: list[str], grade: list[int], path: Path) -> None:
-    for role, names in (("query", query), ("document", document)):
-        bad = np.array([len(name.split()) != 1 for name in names])
-        if bad.any():
-            raise OutputError(
-                f"qrels cannot hold the {role} {shown(names[int(np.argmax(bad))])}; use ids without spaces."
-            )
-    lines = [f"{q} 0 {d} {g}\n" for q, d, g in zip(query, document, grade, strict=True)]
-    with write_file(path) as draft:
-        draft.write_text("".join(lines), encoding="utf-8", newline="\n")
+        draft.write_text(text, encoding="utf-8", newline="\n")

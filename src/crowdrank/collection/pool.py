@@ -1,8 +1,8 @@
-"""The pairs that may be judged, and who may be asked at what price."""
+"""Pairs of query and document that may be judged, and assessors who may be asked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,25 +12,43 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank._base import require_number, require_one_of
 from crowdrank._text import counted
-from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.errors import InputError, UsageError, near, shown
+from crowdrank._typing import Booleans, Codes, Floats, Integers
+from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, refuse_duplicate_columns, resolve_columns
+from crowdrank.judgments.columns import COLUMN_ALIASES, GRADE_LIKE_COLUMNS, parse_column_map, resolve_columns
 from crowdrank.judgments.encode import parse_floats
 from crowdrank.judgments.formats import open_source
-from crowdrank.judgments.sources import Source, no_rows_error
+from crowdrank.judgments.sources import (
+    DelimitedSource,
+    FrameSource,
+    JsonLinesSource,
+    ParquetSource,
+    Source,
+    no_rows_error,
+)
 from crowdrank.judgments.table import NO_QUERY, Judgments
 
 KINDS = ("crowd", "expert", "llm")
+"""Kinds of assessors."""
+HONEYPOT = "honeypot"
 ANYONE = -1
-"""The assessor of a request that anyone may answer."""
+"""Assessor of a request that anyone may answer."""
+MAX_NUMBER = 1e9
+"""Largest price, and largest number of judgments in a list of requests."""
+TABLE_SOURCES = (FrameSource, DelimitedSource, JsonLinesSource, ParquetSource)
+"""Formats whose pools can have further columns, such as texts and URLs."""
+NOT_EXTRA = GRADE_LIKE_COLUMNS.union(
+    *({role, *aliases} for role, aliases in COLUMN_ALIASES.items() if role not in ("query", "document"))
+)
+"""Names of columns that assessors must not see, such as grades, in lower case."""
 
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """Who may be asked: one row for each assessor.
+    """Assessors who may be asked, with their kinds and prices.
 
     >>> Roster.of(["ann", "gpt"], kinds=["expert", "llm"], prices={"expert": 50})
     <Roster: 2 assessors (1 expert at 50, 1 llm at 1)>
@@ -38,7 +56,7 @@ class Roster:
 
     assessors: pa.Array  # (n,) ids
     kind: NDArray[np.object_]  # (n,) each one of KINDS
-    price: Floats  # (n,)
+    price: Floats  # (n,) price of a label
 
     def __post_init__(self) -> None:
         if not len(self.assessors) == len(self.kind) == len(self.price):
@@ -46,100 +64,101 @@ class Roster:
 
     @classmethod
     def of(cls, assessors: Any, kinds: Any = "crowd", prices: float | Mapping[str, float] = 1.0) -> Roster:
-        """A roster of ids; `kinds` is one kind or one for each, `prices` one price or one for each kind (else 1)."""
+        """Return a roster of ids.
+
+        Args:
+            assessors: ids.
+            kinds: one kind, or one per assessor.
+            prices: one price, or a price by kind (1 for other kinds).
+
+        """
         names = assessors if isinstance(assessors, pa.Array) else pa.array(list(assessors))
         kind = np.full(len(names), kinds, object) if isinstance(kinds, str) else np.array(list(kinds), object)
-        per_kind = prices if isinstance(prices, Mapping) else dict.fromkeys(KINDS, prices)
         for one in dict.fromkeys(kind):
-            require_kind(one)
-        return cls(names, kind, np.array([float(per_kind.get(one, 1.0)) for one in kind]))
+            require_one_of("kind", one, KINDS)
+        by_kind = prices if isinstance(prices, Mapping) else dict.fromkeys(KINDS, prices)
+        return cls(names, kind, np.array([float(by_kind.get(one, 1.0)) for one in kind]))
 
     def __len__(self) -> int:
         return len(self.assessors)
 
     def __repr__(self) -> str:
-        told = []
+        parts = []
         for kind in dict.fromkeys(self.kind):
-            prices = np.unique(self.price[self.kind == kind])
-            between = f"{prices[0]:g}" if len(prices) == 1 else f"{prices[0]:g}-{prices[-1]:g}"
-            told.append(f"{int((self.kind == kind).sum()):,} {kind} at {between}")
-        return f"<Roster: {counted(len(self), 'assessor')} ({', '.join(told)})>"
+            prices = self.price[self.kind == kind]
+            low, high = prices.min(), prices.max()
+            parts.append(f"{len(prices):,} {kind} at {low:g}" + (f"-{high:g}" if high > low else ""))
+        return f"<Roster: {counted(len(self), 'assessor')} ({', '.join(parts)})>"
 
-    def without(self, excluded: Any) -> Roster:
-        """The roster without some ids."""
+    def without(self, excluded: Iterable[object]) -> Roster:
+        """Return the roster without some ids."""
         keep = ids.match(pa.array([str(one) for one in excluded], pa.string()), self.assessors) < 0
         return Roster(self.assessors.filter(pa.array(keep)), self.kind[keep], self.price[keep])
 
 
-def require_kind(kind: object) -> None:
-    """Refuse a kind of assessors that there is not."""
-    if kind not in KINDS:
-        raise UsageError(
-            f"There is no kind of assessors {shown(kind)}{near(kind, KINDS)}; the kinds are: {', '.join(KINDS)}."
-        )
-
-
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The pairs of query and document that may be judged, each once.
+    """Pairs of query and document that may be judged, each once.
 
-    Without a roster anyone may judge any pair, and requests name nobody. With `allowed`, a pair has a list of its own
-    of those who may judge it.
+    Attributes:
+        query, document: (n_pairs,) ids.
+        roster: assessors who may be asked; without it anyone may judge any pair, and requests name nobody.
+        allowed: offsets (n_pairs + 1,) and roster indices of the assessors who may judge each pair; by default all.
+        honeypot: (n_pairs,) correct answers of honeypots, null for other pairs.
+        source: judgments whose items are the pairs, in the same order.
+        extras: further columns (texts, URLs) for the assessors, as text.
 
     >>> import pandas as pd
     >>> Pool.read(pd.DataFrame({"qid": ["q", "q"], "docid": ["a", "b"]}))
     <Pool: 2 documents in 1 query>
+
     """
 
-    query: pa.Array  # (n,) ids
-    document: pa.Array  # (n,) ids
+    query: pa.Array
+    document: pa.Array
     roster: Roster | None = None
-    allowed: tuple[Integers, NDArray[np.int32]] | None = (
-        None  # where each pair's list starts (n + 1,); places in roster
-    )
-    honeypot: pa.Array | None = None  # (n,) the right answer of planted pairs, null for all others
-    made_of: Judgments | None = field(default=None, repr=False)  # whose items these are, in their order
+    allowed: tuple[Integers, Codes] | None = None
+    honeypot: pa.Array | None = None
+    source: Judgments | None = field(default=None, repr=False)
+    extras: pa.Table | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.allowed is not None:
-            offsets, who = self.allowed
-            within = self.roster is not None and (who < len(self.roster)).all() and (who >= 0).all()
-            if not within or len(offsets) != len(self.query) + 1 or offsets[-1] != len(who):
-                raise UsageError("Who may judge each pair has to be a list of places in the roster for each pair.")
+            offsets, assessor = self.allowed
+            valid = self.roster is not None and (assessor < len(self.roster)).all() and (assessor >= 0).all()
+            if not valid or len(offsets) != len(self.query) + 1 or offsets[-1] != len(assessor):
+                raise UsageError("must have offsets of all pairs and indices in the roster", parameter="allowed")
 
     def __len__(self) -> int:
         return len(self.query)
 
     def __repr__(self) -> str:
-        told = f"{counted(len(self), 'document')} in {counted(len(self.query.unique()), 'query')}"
-        planted = int(self.planted.sum())
-        return f"<Pool: {told}{f', {planted:,} of them planted' if planted else ''}>"
+        size = f"{counted(len(self), 'document')} in {counted(len(self.query.unique()), 'query')}"
+        n_honeypots = int(self.is_honeypot.sum())
+        return f"<Pool: {size}{f', {counted(n_honeypots, HONEYPOT)}' if n_honeypots else ''}>"
 
     @property
-    def planted(self) -> Booleans:
-        """Which pairs are honeypots: (n,)."""
-        if self.honeypot is None:
-            return np.zeros(len(self), bool)
-        return np.asarray(pc.is_valid(self.honeypot))
+    def is_honeypot(self) -> Booleans:
+        """Whether each pair is a honeypot (n_pairs,)."""
+        return np.zeros(len(self), bool) if self.honeypot is None else np.asarray(pc.is_valid(self.honeypot))
 
     def with_roster(self, roster: Roster) -> Pool:
-        """The pool with those who may be asked; lists of those allowed are kept, for those on the roster."""
+        """Return the pool with another roster; `allowed` keeps the assessors of the new roster."""
         if self.allowed is None or self.roster is None:
             return replace(self, roster=roster)
-        onto = ids.match(roster.assessors, self.roster.assessors)
-        offsets, who = self.allowed
-        places = onto[who]
-        kept = np.concatenate([[0], np.cumsum(places >= 0)])
-        return replace(self, roster=roster, allowed=(kept[offsets], places[places >= 0].astype(np.int32)))
+        offsets, assessor = self.allowed
+        index = ids.match(roster.assessors, self.roster.assessors)[assessor]
+        n_kept = np.concatenate([[0], np.cumsum(index >= 0)])
+        return replace(self, roster=roster, allowed=(n_kept[offsets], index[index >= 0].astype(np.int32)))
 
     @classmethod
     def of(cls, judgments: Judgments, *, replay: bool = False) -> Pool:
-        """The pairs of judgments; to `replay` them, each may be judged by those who judged it."""
+        """Return the pairs of judgments; for a `replay`, each may be judged by the assessors who judged it."""
         pairs = item_ids(judgments)
         if not replay:
-            return cls(*pairs, made_of=judgments)
-        roster = Roster.of(judgments.assessors)
-        return cls(*pairs, roster, (judgments.offsets.astype(np.int64), judgments.assessor), made_of=judgments)
+            return cls(*pairs, source=judgments)
+        allowed = (judgments.offsets.astype(np.int64), judgments.assessor)
+        return cls(*pairs, Roster.of(judgments.assessors), allowed, source=judgments)
 
     @classmethod
     def read(
@@ -149,13 +168,20 @@ class Pool:
         format: str | None = None,
         columns: str | Mapping[str, str] | None = None,
         separator: str | None = None,
+        extras: bool = False,
     ) -> Pool:
-        """Pairs from a file (CSV, qrels, LETOR, ...) or a DataFrame with the columns document and, if any, query.
+        """Read pairs from a file (CSV, qrels, LETOR, ...) or a DataFrame; a repeated pair is read once.
 
-        A column `assessor` lists who may judge the pair, one a row; a column `honeypot` the right answer of planted
-        pairs. A pair that stands there twice is taken once.
+        Args:
+            source: a table with the column document and optionally query, assessor (an assessor who may judge the
+                pair, one per row) and honeypot (the correct answer).
+            format: file format; by default detected.
+            columns: column of each role, such as `query=topic,document=docno`.
+            separator: separator between the cells of a text file.
+            extras: keep further columns, such as texts and URLs.
+
         """
-        opened, _ = open_source(source, format, separator)
+        opened, _ = open_source(source, format, separator, allow_books=False)
         found = resolve_columns(
             opened.names,
             source=opened.name,
@@ -163,23 +189,33 @@ class Pool:
             optional_roles=["query", "assessor", "honeypot"],
             column_map=parse_column_map(columns),
         )
-        table = opened.read(list(dict.fromkeys(found.values())), BadRows())
-        if not len(table):
-            raise no_rows_error(opened.name)
-        query, queries = _coded(table, found, "query", opened)
-        document, documents = _coded(table, found, "document", opened)
+        extra_names = _extra_columns(opened, found) if extras else []
+        table = _read_rows(opened, [*found.values(), *extra_names])
+        query, queries = _encode_ids(table, found, "query", opened)
+        document, documents = _encode_ids(table, found, "document", opened)
         key = query.astype(np.int64) * len(documents) + document
         _, first, pair = np.unique(key, return_index=True, return_inverse=True)
         order = np.argsort(first)  # pairs in the order of the file
         rows, pair = first[order], np.argsort(order)[pair]
         pool = cls(queries.take(pa.array(query[rows])), documents.take(pa.array(document[rows])))
-        if "honeypot" in found:
-            pool = replace(pool, honeypot=_answers(table[found["honeypot"]].take(pa.array(rows))))
-        return pool if "assessor" not in found else _with_allowed(pool, pair, table[found["assessor"]])
+        if HONEYPOT in found:
+            pool = replace(pool, honeypot=_blank_as_null(table[found[HONEYPOT]].take(pa.array(rows))))
+        if extra_names:
+            texts = {name: table[name].take(pa.array(rows)).cast(pa.string()) for name in extra_names}
+            pool = replace(pool, extras=pa.table(texts))
+        return _with_allowed(pool, pair, table[found["assessor"]]) if "assessor" in found else pool
+
+
+def _extra_columns(source: Source, roles: Mapping[str, str]) -> list[str]:
+    """Return the columns of a pool that hold neither ids nor grades."""
+    if type(source) not in TABLE_SOURCES:
+        return []
+    names = [name for name in source.names if name not in roles.values()]
+    return [name for name in names if name.casefold() not in NOT_EXTRA]
 
 
 def item_ids(judgments: Judgments) -> tuple[pa.Array, pa.Array]:
-    """The query and the document of each item."""
+    """Return the query and the document of each item."""
     return (
         judgments.queries.take(pa.array(judgments.item_query)),
         judgments.documents.take(pa.array(judgments.item_document)),
@@ -187,7 +223,7 @@ def item_ids(judgments: Judgments) -> tuple[pa.Array, pa.Array]:
 
 
 def find_pairs(query: pa.Array, document: pa.Array, wanted_query: pa.Array, wanted_document: pa.Array) -> Integers:
-    """For each wanted pair of ids its place among others, or -1.
+    """Return the index of each wanted pair of ids among other pairs, or -1.
 
     >>> find_pairs(*(pa.array(ids) for ids in (["q", "q"], ["a", "b"], ["q", "r"], ["b", "b"]))).tolist()
     [1, -1]
@@ -195,104 +231,99 @@ def find_pairs(query: pa.Array, document: pa.Array, wanted_query: pa.Array, want
     queries, documents = query.unique(), document.unique()
     keys = ids.match(queries, query) * len(documents) + ids.match(documents, document)
     q, d = ids.match(queries, wanted_query), ids.match(documents, wanted_document)
-    found = ids.match(pa.array(keys), pa.array(q * len(documents) + d))
-    return np.where((q >= 0) & (d >= 0), found, -1)
+    index = ids.match(pa.array(keys), pa.array(q * len(documents) + d))
+    return np.where((q >= 0) & (d >= 0), index, -1)
 
 
-def _coded(table: pa.Table, found: Mapping[str, str], role: str, source: Source) -> tuple[NDArray[np.int32], pa.Array]:
-    if role not in found:
+def _read_rows(source: Source, names: Iterable[str]) -> pa.Table:
+    table = source.read(list(dict.fromkeys(names)), BadRows())
+    if not len(table):
+        raise no_rows_error(source.name)
+    return table
+
+
+def _encode_ids(table: pa.Table, columns: Mapping[str, str], role: str, source: Source) -> tuple[Codes, pa.Array]:
+    if role not in columns:
         return np.zeros(len(table), np.int32), pa.array([NO_QUERY])
-    codes, names = ids.encode(table[found[role]])
-    if (codes < 0).any():
-        place = source.place(int(np.argmax(codes < 0)))
-        raise InputError(
-            f"the {role} is missing", source=source.name, place=place, column=found[role], fix="fill it in"
-        )
+    codes, names = ids.encode(table[columns[role]])
+    require_rows(codes >= 0, f"the {role} is missing", columns[role], source, "fill it in")
     return codes, names
 
 
-def _answers(column: pa.ChunkedArray) -> pa.Array:
+def _blank_as_null(column: pa.ChunkedArray) -> pa.Array:
     text = pc.utf8_trim_whitespace(column.combine_chunks().cast(pa.string()))
-    blank = pc.equal(pc.fill_null(text, ""), "")
-    return pc.if_else(blank, pa.scalar(None, pa.string()), text)
+    return pc.if_else(pc.equal(pc.fill_null(text, ""), ""), pa.scalar(None, pa.string()), text)
 
 
 def _with_allowed(pool: Pool, pair: Integers, column: pa.ChunkedArray) -> Pool:
-    who, names = ids.encode(column)
-    named = who >= 0
+    codes, names = ids.encode(column)
+    named = codes >= 0
     order = np.argsort(pair[named], kind="stable")
     offsets = np.searchsorted(pair[named][order], np.arange(len(pool) + 1)).astype(np.int64)
-    return replace(pool, roster=Roster.of(names), allowed=(offsets, who[named][order].astype(np.int32)))
+    return replace(pool, roster=Roster.of(names), allowed=(offsets, codes[named][order].astype(np.int32)))
+
+
+def require_rows(is_valid: Any, problem: str, column: str, source: Source, fix: str) -> None:
+    """Raise InputError at the first row of a file that is not valid."""
+    invalid = np.flatnonzero(~np.asarray(is_valid))
+    if len(invalid):
+        raise InputError(problem, source=source.name, place=source.place(int(invalid[0])), column=column, fix=fix)
+
+
+def parse_numbers(
+    column: pa.ChunkedArray, name: str, source: Source, fix: str, *, blank: bool = False, integer: bool = False
+) -> Floats:
+    """Return a column of numbers from 0 to `MAX_NUMBER`, NaN for blank cells; raise InputError for other cells."""
+    values = np.full(len(column), np.nan)
+    is_valid = np.zeros(len(column), bool)
+    if (parsed := parse_floats(column)) is not None:
+        values = parsed
+        is_valid = (values >= 0) & (values <= MAX_NUMBER) & (values == np.floor(values) if integer else True)
+        is_valid |= blank & np.isnan(values)
+    cell = shown(column[int(np.argmin(is_valid))].as_py())
+    problem = f"{cell} is not a {'whole ' if integer else ''}number of at least 0"
+    require_rows(is_valid, problem, name, source, fix)
+    return values
 
 
 def read_roster(source: Any, prices: Mapping[str, float] | None = None, separator: str | None = None) -> Roster:
-    """Who may be asked, from a table with the columns assessor and, if any, kind (crowd, expert, llm) and price.
+    """Read a roster from a table with the columns assessor and, optionally, kind (crowd, expert, llm) and price.
 
     >>> import pandas as pd
     >>> read_roster(pd.DataFrame({"worker": ["ann", "gpt"], "kind": ["expert", "llm"]}), {"expert": 50, "llm": 1})
     <Roster: 2 assessors (1 expert at 50, 1 llm at 1)>
     """
     opened, _ = open_source(source, None, separator)
-    refuse_duplicate_columns(opened.names, opened.name)
-    found = resolve_columns(
-        opened.names, source=opened.name, required_roles=["assessor"], optional_roles=["cost"], aliases=COLUMN_ALIASES
-    )
+    found = resolve_columns(opened.names, source=opened.name, required_roles=["assessor"], optional_roles=["cost"])
     kind_column = ["kind"] if "kind" in opened.names else []
-    table = opened.read([*found.values(), *kind_column], BadRows())
-    if not len(table):
-        raise no_rows_error(opened.name)
-    codes, names = ids.encode(table[found["assessor"]])
-    if (codes < 0).any() or len(names) < len(codes):
-        row = int(np.argmax(codes < 0)) if (codes < 0).any() else _first_repeated_judgment(codes)
-        told = "is missing" if codes[row] < 0 else f"{shown(names[int(codes[row])].as_py())} stands there twice"
-        raise InputError(
-            f"the assessor {told}",
-            source=opened.name,
-            place=opened.place(row),
-            column=found["assessor"],
-            fix="give each a row",
-        )
-    kinds = (
-        [str(kind or "crowd").strip().lower() or "crowd" for kind in table["kind"].to_pylist()] if kind_column else []
-    )
-    for row, kind in enumerate(kinds):
-        if kind not in KINDS:
-            raise InputError(
-                f"there is no kind of assessors {shown(kind)}",
-                source=opened.name,
-                place=opened.place(row),
-                column="kind",
-                fix=f"the kinds are: {', '.join(KINDS)}",
-            )
-    roster = Roster.of(names, kinds or "crowd", prices or {})
-    return roster if "cost" not in found else replace(roster, price=_prices(roster, table[found["cost"]], opened))
+    table = _read_rows(opened, [*found.values(), *kind_column])
+    codes, names = _encode_ids(table, found, "assessor", opened)
+    is_first = np.zeros(len(codes), bool)
+    is_first[np.unique(codes, return_index=True)[1]] = True
+    repeated = shown(names[int(codes[np.argmin(is_first)])].as_py())
+    require_rows(is_first, f"the assessor {repeated} occurs twice", found["assessor"], opened, "give each one row")
+    kinds = ["crowd"] * len(table)
+    if kind_column:
+        kinds = [str(cell or "").strip().lower() or "crowd" for cell in table["kind"].to_pylist()]
+        is_known = np.isin(kinds, KINDS)
+        problem = f"there is no kind of assessors {shown(kinds[int(np.argmin(is_known))])}"
+        require_rows(is_known, problem, "kind", opened, f"the kinds are: {', '.join(KINDS)}")
+    roster = Roster.of(names, kinds, prices or {})
+    if "cost" not in found:
+        return roster
+    price = parse_numbers(table[found["cost"]], found["cost"], opened, "write the price as a number", blank=True)
+    return replace(roster, price=np.where(np.isnan(price), roster.price, price))
 
 
-def _first_repeated_judgment(codes: NDArray[np.int32]) -> int:
-    seen: set[int] = set()
-    for row, code in enumerate(codes.tolist()):
-        if code in seen:
-            return row
-        seen.add(code)
-    return 0
-
-
-def _prices(roster: Roster, column: pa.ChunkedArray, source: Source) -> Floats:
-    told = parse_floats(column)
-    bad = None if told is None else np.isinf(told) | (told < 0)
-    if told is None or (bad is not None and bad.any()):
-        row = 0 if bad is None else int(np.argmax(bad))
-        raise InputError(
-            f"{shown(column[row].as_py())} is not a price",
-            source=source.name,
-            place=source.place(row),
-            fix="write a number from 0 up",
-        )
-    return np.where(np.isnan(told), roster.price, told)
+def check_prices(prices: Mapping[str, float]) -> None:
+    """Raise UsageError unless the keys are kinds of assessors and the values are prices."""
+    for kind, price in prices.items():
+        require_one_of("kind", kind, KINDS)
+        require_number("prices", price, 0)
 
 
 def parse_prices(text: str | Mapping[str, float] | None) -> dict[str, float]:
-    """Prices of kinds from `crowd=0.05,expert=2` (or a mapping).
+    """Return prices by kind, parsed from text such as `crowd=0.05,expert=2` or from a mapping.
 
     >>> parse_prices("crowd=0.05, expert=2")
     {'crowd': 0.05, 'expert': 2.0}
@@ -300,20 +331,17 @@ def parse_prices(text: str | Mapping[str, float] | None) -> dict[str, float]:
     if text is None:
         return {}
     pairs = text.items() if isinstance(text, Mapping) else [part.partition("=")[::2] for part in text.split(",")]
-    prices: dict[str, float] = {}
-    for kind, price in pairs:
-        require_kind(str(kind).strip())
-        try:
-            prices[str(kind).strip()] = float(price)
-        except ValueError:
-            raise UsageError(f"--prices cannot read '{price}'; write kind=number, as in crowd=0.05.") from None
-        if not 0 <= prices[str(kind).strip()] < np.inf:
-            raise UsageError(f"--prices has {price} for {kind}; a price is a number from 0 up.")
+    try:
+        prices = {str(kind).strip(): float(price) for kind, price in pairs}
+    except ValueError:
+        problem = f"cannot be read ({shown(text)}); write kind=number, as in crowd=0.05"
+        raise UsageError(problem, parameter="prices") from None
+    check_prices(prices)
     return prices
 
 
 def as_pool(pool: Any) -> Pool:
-    """`Pool` as it is; `Judgments` as their pairs; a path or a DataFrame is read."""
+    """Return a pool from `Judgments`, a path or a DataFrame; a `Pool` is returned unchanged."""
     if isinstance(pool, Pool):
         return pool
     return Pool.of(pool) if isinstance(pool, Judgments) else Pool.read(Path(pool) if isinstance(pool, str) else pool)

@@ -1,4 +1,4 @@
-"""A crowd whose answers are all known already, asked as a policy asks: quality against what was spent."""
+"""Replay recorded judgments as answers to the requests of a policy, and score the result of every round."""
 
 from __future__ import annotations
 
@@ -10,59 +10,57 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from crowdrank._base import require_integer
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection.base import Policy
-from crowdrank.collection.pool import Pool, Roster
+from crowdrank.collection.pool import Pool
 from crowdrank.collection.requests import Budget, Requests
+from crowdrank.collection.schemes import Scheme
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.gda import GDA
 from crowdrank.errors import ConvergenceWarning, DataWarning, UsageError
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.judgments.table import Judgments
 
-Make = Callable[[], Aggregator]
-ROUNDS = 10
-"""Iterations of a fit that starts from the one before."""
+MAX_ITER = 10
+"""Maximum number of iterations of a fit that starts from that of the previous round."""
 
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """Judgments that answer requests: each pair may be judged by those who judged it.
+    """Recorded judgments that answer requests; each pair may be judged by the assessors who judged it.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=2, documents=3, labels=4, random_state=1)
-    >>> judged = crowdrank.read_judgments(world.judgments)
-    >>> crowd = Crowd.of(judged)
-    >>> asked = crowdrank.collection.get_policy("single").next(crowd.pool, None, None, 100)
-    >>> len(crowd.rows(asked)) == judged.n_items
+    >>> judgments = crowdrank.read_judgments(world.judgments)
+    >>> crowd = Crowd.of(judgments)
+    >>> requests = crowdrank.collection.get_policy("single").next(crowd.pool, None, None, 100)
+    >>> len(crowd.rows(requests)) == judgments.n_items
     True
     """
 
     judgments: Judgments
     pool: Pool
-    row_of: Integers = field(repr=False)  # rows in the order of pair and assessor
-    key: Integers = field(repr=False)  # pair * n_assessors + assessor, ascending
+    _rows: Integers = field(repr=False)  # rows of the judgments, in the order of the keys
+    _keys: Integers = field(repr=False)  # pair * n_assessors + assessor, ascending
 
     @classmethod
-    def of(cls, judgments: Judgments, roster: Roster | None = None) -> Crowd:
-        """A crowd that answers as it did; a roster tells kinds and prices of its assessors, in their order."""
-        pool = Pool.of(judgments, replay=True)
-        if roster is not None:
-            pool = pool.with_roster(roster)
+    def of(cls, judgments: Judgments) -> Crowd:
+        """Return the crowd of judgments."""
         item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
         key = item * judgments.n_assessors + judgments.assessor
         order = np.argsort(key, kind="stable")
-        return cls(judgments, pool, order, key[order])
+        return cls(judgments, Pool.of(judgments, replay=True), order, key[order])
 
     def rows(self, requests: Requests) -> Integers:
-        """The rows of the judgments that answer requests."""
+        """Return the rows of the judgments that answer requests."""
         key = requests.pair * self.judgments.n_assessors + requests.assessor
-        return self.row_of[np.searchsorted(self.key, key)]
+        return self._rows[np.searchsorted(self._keys, key)]
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """What was known after a round."""
+    """Quality after a round."""
 
     labels: int
     money: float
@@ -71,21 +69,20 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Quality against labels bought, round by round."""
+    """Quality after each round, by labels bought."""
 
     policy: Policy
     points: tuple[Point, ...]
-    bought: Booleans  # (n_judgments,) at the end
+    bought: Booleans  # (n_judgments,) after the last round
 
     def table(self) -> list[dict[str, float]]:
-        """Labels, money and the mean of each measure after each round."""
+        """Return labels, money and the mean of each measure after each round."""
         return [{"labels": point.labels, "money": point.money, **point.evaluation.means} for point in self.points]
 
-    def values(self, measure: str, money: Sequence[float]) -> Floats:
-        """A measure's value of each query at amounts of money, (n_amounts, n_queries): the last point within each."""
-        spent = np.array([point.money for point in self.points])
-        at = np.maximum(np.searchsorted(spent, np.asarray(money) + 1e-9, side="right") - 1, 0)
-        return np.stack([self.points[place].evaluation.values(measure) for place in at])
+    def at(self, money: float) -> Evaluation:
+        """Return the evaluation when an amount of money was spent: the last one within it, or the first."""
+        within = [point for point in self.points if point.money <= money + 1e-6]
+        return (within[-1] if within else self.points[0]).evaluation
 
 
 def replay(
@@ -96,82 +93,90 @@ def replay(
     *,
     budget: float,
     rounds: int = 10,
-    model: Make = GDA,
-    start: Booleans | None = None,
-    gains: str = "exponential",
-    tell: Callable[[str], None] = lambda doing: None,
+    model: Callable[[], Aggregator] = GDA,
+    scheme_labels: bool = True,
 ) -> Curve:
-    """Ask a crowd as a policy says, in rounds of equal money, and score what is known after each.
+    """Request labels of a crowd in rounds of equal money, and score the result of each round.
 
     Args:
-        policy: what to ask.
-        crowd: who answers.
-        gold: expert grades that the consensus is scored against; the policy sees none of them.
+        policy: the policy.
+        crowd: the crowd that answers.
+        gold: expert grades to score against; the policy does not see them.
         measures: as in :func:`crowdrank.evaluate`.
-        budget: money for all rounds together.
-        rounds: in how many it is spent.
-        model: makes the model of what is known; it is fitted anew after each round from where it was.
-        start: labels that are there at the start and cost nothing, where there are any.
-        gains: what a grade gains.
-        tell: is called with what is about to run.
+        budget: money for all rounds.
+        rounds: number of rounds.
+        model: function that returns the consensus model; each fit starts from that of the previous round.
+        scheme_labels: score a labeling scheme by the labels that it makes (majority vote, highest grade, mean of its
+            training instances) instead of by the model.
 
     """
-    if rounds < 1:
-        raise UsageError(f"There are {rounds} rounds; take at least 1.")
-    bought = np.zeros(len(crowd.judgments), bool) if start is None else start.copy()
+    require_integer("rounds", rounds, 1)
+    bought = np.zeros(len(crowd.judgments), bool)
+    known: Judgments | None = None
     fitted: Aggregator | None = None
-    known: Judgments | None = crowd.judgments.where(bought) if bought.any() else None
     points, spent = [], 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         for number in range(rounds):
-            tell(f"round {number + 1} of {rounds}")
             if known is not None and policy.takes_model:
-                fitted = refitted(model, known, fitted)
+                fitted = refit(model, known, fitted)
             money = budget * (number + 1) / rounds - spent
             if crowd.pool.roster is not None and money < crowd.pool.roster.price.min():
                 continue
-            asked = policy.next(crowd.pool, known, fitted if policy.takes_model else None, Budget(money))
-            if not len(asked):
+            requests = policy.next(crowd.pool, known, fitted, Budget(money))
+            if not len(requests):
                 break
-            spent += asked.cost
-            bought[crowd.rows(asked)] = True
+            spent += requests.cost
+            bought[crowd.rows(requests)] = True
             known = crowd.judgments.where(bought)
-            after = fitted = refitted(model, known, fitted)
-            points.append(Point(int(bought.sum()), spent, score(after, crowd.pool, gold, measures, gains)))
+            if isinstance(policy, Scheme) and scheme_labels:
+                ranking = scheme_ranking(policy, known, crowd.pool)
+            else:
+                fitted = refit(model, known, fitted)
+                ranking = model_ranking(fitted, crowd.pool)
+            evaluation = evaluate(ranking, gold, list(measures), unjudged="skip")
+            points.append(Point(int(bought.sum()), spent, evaluation))
     if not points:
-        raise UsageError(f"The budget {budget:g} in {rounds} rounds buys no label; raise it.")
+        raise UsageError(f"of {budget:g} in {rounds} rounds buys no label", parameter="budget", fix="raise it")
     return Curve(policy, tuple(points), bought)
 
 
-def refitted(model: Make, known: Judgments, before: Aggregator | None) -> Aggregator:
-    """A model of the judgments, from where one was before."""
-    if before is not None and before.judgments_ is known:
-        return before
-    fresh = model()
-    if before is None or before._prepare(before.judgments_).scales != fresh._prepare(known).scales:
-        return fresh.fit(known)
-    if "n_iter" in fresh.get_params():
-        fresh.set_params(n_iter=min(int(fresh.n_iter), ROUNDS))
-    return fresh.fit(known, init=before)
+def refit(model: Callable[[], Aggregator], judgments: Judgments, previous: Aggregator | None) -> Aggregator:
+    """Return the model fitted to the judgments, starting from a previous fit."""
+    if previous is not None and previous.judgments_ is judgments:
+        return previous
+    new = model()
+    if previous is None or previous._prepare(previous.judgments_).scales != new._prepare(judgments).scales:
+        return new.fit(judgments)
+    if "n_iter" in new.get_params():
+        new.set_params(n_iter=min(int(new.n_iter), MAX_ITER))
+    return new.fit(judgments, init=previous)
 
 
-def score(model: Aggregator, pool: Pool, gold: Any, measures: Sequence[str], gains: str = "exponential") -> Evaluation:
-    """The consensus against gold; a pair of the pool of which nothing is known has the middle of what is expected."""
-    return evaluate(ranked(model, pool), gold, list(measures), gains=gains)
+def model_ranking(model: Aggregator, pool: Pool) -> pd.DataFrame:
+    """Return query, document and score of every pair; pairs without a judgment have an average score."""
+    relevance = model.consensus_.document_table["relevance"].to_numpy()
+    average = 0.0 if model.on_a_line else float(relevance.mean())
+    return _ranking(model.judgments_, relevance, average, pool)
 
 
-def ranked(model: Aggregator, pool: Pool) -> pd.DataFrame:
-    """Query, document and score of every pair of a pool."""
-    table = model.consensus_.document_table
-    relevance = table["relevance"].to_numpy()
-    row = model.judgments_.positions(pool.query, pool.document)
-    middle = 0.0 if model.on_a_line else float(relevance.mean())
+def scheme_ranking(scheme: Scheme, judgments: Judgments, pool: Pool) -> pd.DataFrame:
+    """Return query, document and score of every pair; the score is the weighted mean of its training instances.
+
+    Pairs without a judgment have the average score.
+    """
+    item, grade, weight = scheme.training_labels(judgments)
+    score = np.bincount(item, weight * grade, judgments.n_items) / np.bincount(item, weight, judgments.n_items)
+    return _ranking(judgments, score, float(score.mean()), pool)
+
+
+def _ranking(judgments: Judgments, score: Floats, average: float, pool: Pool) -> pd.DataFrame:
+    item = judgments.positions(pool.query, pool.document)
     return pd.DataFrame(
         {
             "query": pool.query.to_pandas(),
             "document": pool.document.to_pandas(),
-            "score": np.where(row >= 0, relevance[np.maximum(row, 0)], middle),
+            "score": np.where(item >= 0, score[np.maximum(item, 0)], average),
         }
     )

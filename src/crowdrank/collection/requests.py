@@ -1,8 +1,8 @@
-"""Requests: which pairs are to be judged, by whom, at what price, and why; and the budget that they keep to."""
+"""Budgets, the labels that a policy wants, and the requests that it makes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,25 +12,30 @@ from numpy.typing import NDArray
 
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.collection.pool import ANYONE, KINDS, Pool, require_kind
-from crowdrank.errors import UsageError
+from crowdrank.collection.pool import ANYONE, KINDS, Pool, check_prices
+from crowdrank.constraints import Number, check_parameter
+from crowdrank.errors import Message
 from crowdrank.judgments import frames
+
+BLOCK = 4096
+"""Maximum number of requests that are assigned at a time."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What may be spent in a round, and on what terms.
+    """Money for a round of requests, and its terms.
 
     Args:
-        money: how much may be spent. A label costs 1 unless told otherwise, so that this is a number of labels.
-        prices: what a label of a kind of assessors costs, where the roster does not say; for requests that name nobody.
-        kind: the kind of assessors that answers requests that name nobody.
-        most: how many judgments an assessor may give in all, those given already among them.
-        honeypots: share of the money for planted pairs, whose right answer is known.
+        money: maximum cost of the round. By default a label costs 1, so this is a number of labels.
+        prices: price of a label by kind of assessor, for requests that name nobody; by default 1.
+        kind: kind of assessor that answers requests that name nobody.
+        most: maximum number of labels per assessor, including earlier ones.
+        honeypots: share of the money for honeypots, whose correct answer is known.
 
     >>> Budget(0)
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: The budget is 0; give a number above 0.
+    crowdrank.errors.UsageError: budget must be a number above 0, not 0.
+
     """
 
     money: float
@@ -40,26 +45,95 @@ class Budget:
     honeypots: float = 0.0
 
     def __post_init__(self) -> None:
-        number = isinstance(self.money, int | float | np.number) and not isinstance(self.money, bool)
-        if not number or not 0 < self.money < np.inf:
-            told = f"{self.money:g}" if number else repr(self.money)  # as it was typed: -5, not -5.0
-            raise UsageError(f"The budget is {told}; give a number above 0.")
-        if self.most is not None and (not isinstance(self.most, int | np.integer) or self.most < 1):
-            raise UsageError(f"--most is {self.most!r}; give a whole number from 1 up.")
-        if not isinstance(self.honeypots, int | float) or not 0 <= self.honeypots < 1:
-            raise UsageError(f"--honeypots is {self.honeypots!r}; give a share from 0 to below 1.")
-        for kind in (self.kind, *self.prices):
-            require_kind(kind)
+        check_parameter("budget", self.money, [Number(0, above=True)])
+        check_parameter("most", self.most, [Number(1, integer=True), None])
+        check_parameter("honeypots", self.honeypots, [Number(0, 1, below=True)])
+        check_prices({self.kind: 0.0, **self.prices})
 
     @property
     def price(self) -> float:
-        """Of a label by nobody in particular."""
+        """Price of a label that anyone may give."""
         return float(self.prices.get(self.kind, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
+class RankedRequests:
+    """Labels that a policy wants, one per row; a pair can have several rows.
+
+    Attributes:
+        pair: (m,) indices of pairs in the pool.
+        priority: (m,) the highest is requested first, and equal ones in the order of the rows; with
+            `exact_priority`, upper bounds.
+        reason: (m,) indices in `reasons`.
+        reasons: why labels are wanted.
+        exact_priority: function that returns the priority of some rows, NaN if a label is not wanted. It is called
+            only for rows that can be among the first.
+
+    """
+
+    pair: Integers
+    priority: Floats
+    reason: NDArray[np.int8]
+    reasons: tuple[str, ...]
+    exact_priority: Callable[[Integers], Floats] | None = None
+
+    def __len__(self) -> int:
+        return len(self.pair)
+
+    def reason_texts(self, rows: Integers) -> NDArray[np.object_]:
+        """Return why the labels of some rows are wanted."""
+        return np.array([*self.reasons, ""], object)[self.reason[rows]]
+
+    def _priorities(self, rows: Integers) -> tuple[Integers, Floats]:
+        """Return the rows whose labels are wanted, and their exact priorities."""
+        if self.exact_priority is None:
+            return rows, self.priority[rows]
+        priority = self.exact_priority(rows)
+        wanted = ~np.isnan(priority)
+        return rows[wanted], priority[wanted]
+
+    def wanted(self) -> RankedRequests:
+        """Return the rows whose labels are wanted, with exact priorities."""
+        rows, priority = self._priorities(np.arange(len(self)))
+        return RankedRequests(self.pair[rows], priority, self.reason[rows], self.reasons)
+
+    def blocks(self, n_first: int) -> Iterator[Integers]:
+        """Yield blocks of rows by priority; the first `n_first` rows are found without sorting the others."""
+        is_done = np.zeros(len(self), bool)
+        for size in self._head_sizes(n_first):
+            bound = np.partition(self.priority, len(self) - size)[len(self) - size]
+            head = np.flatnonzero(self.priority >= bound)
+            if len(head) > len(self) // 2:
+                break
+            rows, priority = self._priorities(head)
+            is_first = priority >= bound  # no row outside of the head has a higher priority
+            if is_first.sum() >= n_first:
+                is_done[head] = True
+                is_done[rows[~is_first]] = False
+                yield from _sorted_blocks(rows[is_first], priority[is_first], n_first)
+                break
+        yield from _sorted_blocks(*self._priorities(np.flatnonzero(~is_done)), BLOCK)
+
+    def _head_sizes(self, n_first: int) -> Iterator[int]:
+        """Yield numbers of rows to examine; with upper bounds, the first `n_first` may be among more rows."""
+        size = n_first if self.exact_priority is None else 4 * n_first
+        while 0 < size < len(self) // 2:
+            yield size
+            if self.exact_priority is None:
+                return
+            size *= 4
+
+
+def _sorted_blocks(rows: Integers, priority: Floats, size: int) -> Iterator[Integers]:
+    by_priority = rows[np.argsort(-priority, kind="stable")]
+    size = min(max(size, 64), BLOCK)
+    for start in range(0, len(by_priority), size):
+        yield by_priority[start : start + size]
+
+
+@dataclass(frozen=True, eq=False)
 class Requests:
-    """Labels to ask for, the most wanted first.
+    """Labels to request, by priority.
 
     >>> import pandas as pd
     >>> from crowdrank.collection import get_policy
@@ -73,14 +147,14 @@ class Requests:
     """
 
     pool: Pool
-    pair: Integers  # (n,) places in the pool
-    assessor: Integers  # (n,) places in the roster, or ANYONE
+    pair: Integers  # (n,) indices in the pool
+    assessor: Integers  # (n,) indices in the roster, or ANYONE
     price: Floats  # (n,)
     reason: NDArray[np.object_]  # (n,)
-    planted: Booleans  # (n,) whether it is a honeypot
-    notes: tuple[str, ...] = ()
-    kind: str = "crowd"  # of those who answer requests that name nobody
-    unmet: int = 0  # labels that are wanted and that nobody is left to give
+    is_honeypot: Booleans  # (n,)
+    notes: tuple[Message, ...] = ()
+    kind: str = "crowd"  # kind of assessor that answers requests that name nobody
+    unmet: int = 0  # number of wanted labels that no assessor can give
 
     def __len__(self) -> int:
         return len(self.pair)
@@ -91,29 +165,30 @@ class Requests:
 
     @property
     def cost(self) -> float:
-        """What all of them cost."""
+        """Cost of all requests."""
         return float(self.price.sum())
 
-    def to_arrow(self) -> pa.Table:
-        """Query, document, assessor, kind, price, reason and, where there are any, the honeypots' right answers."""
-        at, named = pa.array(self.pair), self.assessor != ANYONE
+    @property
+    def _kinds(self) -> NDArray[np.object_]:
+        """Kind of assessor of each request (n,)."""
         roster = self.pool.roster
-        if roster is None:
-            assessor, kind = pa.nulls(len(self), pa.string()), pa.array([self.kind] * len(self), pa.string())
-        else:
-            who = pa.array(np.maximum(self.assessor, 0), mask=~named)
-            assessor = roster.assessors.take(who)
-            kind = pa.array(roster.kind[np.maximum(self.assessor, 0)].tolist(), pa.string())
+        return np.full(len(self), self.kind, object) if roster is None else roster.kind[self.assessor]
+
+    def to_arrow(self) -> pa.Table:
+        """Return a table: query, document, assessor, kind, price, reason and, if the pool has them, honeypot."""
+        rows, roster = pa.array(self.pair), self.pool.roster
         columns = {
-            "query": self.pool.query.take(at),
-            "document": self.pool.document.take(at),
-            "assessor": assessor,
-            "kind": kind,
+            "query": self.pool.query.take(rows),
+            "document": self.pool.document.take(rows),
+            "assessor": pa.nulls(len(self), pa.string())
+            if roster is None
+            else roster.assessors.take(pa.array(self.assessor, mask=self.assessor == ANYONE)),
+            "kind": pa.array(self._kinds.tolist(), pa.string()),
             "price": pa.array(self.price),
             "reason": pa.array(self.reason.tolist(), pa.string()),
         }
         if self.pool.honeypot is not None:
-            columns["honeypot"] = self.pool.honeypot.take(at)
+            columns["honeypot"] = self.pool.honeypot.take(rows)
         return pa.table(columns)
 
     @property
@@ -122,14 +197,13 @@ class Requests:
         return frames.from_arrow(self.to_arrow(), "pandas")
 
     def reasons(self) -> dict[str, int]:
-        """How many requests there are for each reason, the most frequent first."""
+        """Return the number of requests by reason, the most frequent first."""
         names, numbers = np.unique(self.reason.astype(str), return_counts=True)
         return {str(names[i]): int(numbers[i]) for i in np.argsort(-numbers, kind="stable")}
 
     def by_kind(self) -> dict[str, tuple[int, float]]:
-        """For each kind of assessors the labels asked for and their price."""
-        roster = self.pool.roster
-        kinds = np.full(len(self), self.kind, object) if roster is None else roster.kind[np.maximum(self.assessor, 0)]
+        """Return the number of requests and their cost by kind of assessor."""
+        kinds = self._kinds
         return {
             kind: (int((kinds == kind).sum()), float(self.price[kinds == kind].sum()))
             for kind in KINDS

@@ -1,309 +1,247 @@
-"""Labeling schemes (Yang, Mityagin, Svore, Markov 2010): which pairs get how many labels, by simple rules.
-
-Each is a policy (what to ask next) and a sampler (which labels of a fully labeled set it would have bought), and says
-what a ranker learns from.
-"""
+"""Labeling schemes (Yang, Mityagin, Svore, Markov 2010): fixed rules for the number of labels of a document."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.collection import kernels
-from crowdrank.collection.base import Policy, RankedRequests, State, in_turn
+from crowdrank.collection.base import NO_LABEL, Policy, shuffled
+from crowdrank.collection.requests import RankedRequests
+from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus._coerce import as_judgments
-from crowdrank.constraints import Constraints, Number
-from crowdrank.errors import UsageError
+from crowdrank.consensus.result import modal_grades
+from crowdrank.constraints import Constraints, Number, OneOf
+from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.instances import Instances
 
 GOOD = 2.0
-"""Of the grades 0-4 Bad, Fair, Good, Excellent, Perfect: good and above."""
-MOST = 11
-"""How many labels good-till-bad takes of one document, unless told."""
+"""Default lowest grade of a good label: Good on the scale Bad, Fair, Good, Excellent, Perfect."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Rule of a scheme with the number k: which labels it requests, and which training instances they become."""
+
+    request: Literal["one", "k", "k-if-first-good", "while-good"]
+    """One label per document, k labels, k if the first label is good, or at most k until one is not good."""
+    training: Literal["overlap", "majority", "highest"] = "overlap"
+    """Every label is an instance, or one instance per document has the majority vote or the highest grade."""
+    weight_good: bool = False
+    """Whether good labels have the weight k."""
+
+
+RULES = {
+    "overlap": Rule("k"),
+    "majority": Rule("k", "majority"),
+    "highest": Rule("k", "highest"),
+    "if-good": Rule("k-if-first-good"),
+    "good-till-bad": Rule("while-good"),
+    "if-good-x": Rule("one", weight_good=True),
+}
+"""Rule of each scheme."""
+REASONS = {
+    "one": NO_LABEL,
+    "k": "fewer than k labels",
+    "k-if-first-good": "the first label is good",
+    "while-good": "all labels so far are good",
+}
+"""Reason for requesting another label of a document that has labels, by rule."""
 
 
 class Scheme(Policy):
-    """What schemes share: how many more labels a pair needs follows from those that it has."""
+    """Labeling scheme: a rule for the labels to request and for the training instances that they become.
 
-    instances: ClassVar[str] = "overlap"
-    """What a ranker learns from: every label (overlap), one (single), or what they say together (majority, highest)."""
-    selective: ClassVar[bool] = True
-    """Whether it matters if labels are good."""
-    good: float
-    _parameter_constraints: ClassVar[Constraints] = {"good": [Number()]}
+    Args:
+        rule: name in `RULES`.
+        k: number of labels, or weight of a good label.
+        good: lowest grade of a good label.
+        random_state: random order of the pairs; by default the order of the pool.
 
-    @abstractmethod
-    def needed(self, count: Integers, first_good: Booleans, all_good: Booleans) -> Integers:
-        """How many more labels are needed, by how many there are, whether the first is good, and whether all are."""
+    >>> import pandas as pd
+    >>> from crowdrank.collection.pool import Pool
+    >>> labels = pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "x"], "grade": [3, 0]})
+    >>> requests = Scheme("if-good", 3).next(Pool.read(labels[["document"]]), labels, None, 10)
+    >>> requests.frame[["document", "reason"]].to_numpy().tolist()
+    [['a', 'the first label is good'], ['a', 'the first label is good']]
 
-    @abstractmethod
-    def why(self, first: bool) -> str:
-        """Why a label is asked for: the first of a pair, or a further one."""
+    """
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        "rule": [OneOf(*RULES)],
+        "k": [Number(1, integer=True)],
+        "good": [Number()],
+    }
+
+    def __init__(
+        self, rule: str = "overlap", k: int = 1, *, good: float = GOOD, random_state: int | None = None
+    ) -> None:
+        self.rule = rule
+        self.k = k
+        self.good = good
+        self.random_state = random_state
 
     @property
-    def most(self) -> int:
-        """How many labels a document may come to have."""
-        return 1
+    def _request(self) -> str:
+        return RULES[self.rule].request
 
     @property
-    def theta(self) -> float:
-        """How often a good label counts."""
-        return 1.0
+    def training(self) -> str:
+        """How labels become training instances: `overlap` (every label), `majority` or `highest`."""
+        return RULES[self.rule].training
 
-    def wishes(self, state: State, model: Aggregator | None) -> RankedRequests:
-        """First labels first, then second ones, and so on."""
-        assert state.judgments is not None
-        first_good, all_good = self._goodness(state)
-        needed = self.needed(state.count, first_good, all_good)
-        if state.out is not None:
-            needed = np.maximum(needed - state.out, 0)
-        needed[state.pool.planted] = 0
-        pair = in_turn(np.flatnonzero(needed > 0), self.random_state)
-        wanted = np.repeat(pair, needed[pair])
-        number = np.arange(len(wanted)) - np.repeat(np.cumsum(needed[pair]) - needed[pair], needed[pair])
-        number += state.count[wanted] if state.out is None else (state.count + state.out)[wanted]
-        why = (self.why(first=True), self.why(first=False))
-        return RankedRequests(wanted, -number.astype(np.float64), (number > 0).astype(np.int8), why)
+    @property
+    def max_labels(self) -> int:
+        """Maximum number of labels per document."""
+        return 1 if self._request == "one" else self.k
 
-    def _goodness(self, state: State) -> tuple[Booleans, Booleans]:
-        assert state.judgments is not None
-        if not self.selective:
-            return np.zeros(len(state.item), bool), np.zeros(len(state.item), bool)
-        first, every = goodness(state.judgments, self.good)
-        if state.pool.made_of is state.judgments:
+    @property
+    def is_selective(self) -> bool:
+        """Whether the number of labels depends on their grades."""
+        return self._request in ("k-if-first-good", "while-good") and self.k > 1
+
+    @property
+    def good_weight(self) -> float:
+        """Weight of a good label as a training instance."""
+        return float(self.k) if RULES[self.rule].weight_good else 1.0
+
+    def n_missing(self, n_labels: Integers, first_is_good: Booleans, all_are_good: Booleans) -> Integers:
+        """Return how many more labels each document needs (n,).
+
+        Args:
+            n_labels: (n,) number of labels so far.
+            first_is_good: (n,) whether the first label is good.
+            all_are_good: (n,) whether all labels are good; True without labels.
+
+        """
+        match self._request:
+            case "k-if-first-good":
+                target = np.where(first_is_good, self.k, 1)
+            case "while-good":
+                target = np.where(all_are_good, np.minimum(n_labels + 1, self.k), 0)
+            case _:
+                target = np.full(len(n_labels), self.max_labels)
+        return np.maximum(target - n_labels, 0)
+
+    def rank_requests(self, state: PoolState, model: Aggregator | None) -> RankedRequests:
+        """Request first labels first, then second labels, and so on."""
+        n_missing = self.n_missing(state.n_labels, *self._good_flags(state)) - state.n_requested
+        n_missing[state.pool.is_honeypot | (n_missing < 0)] = 0
+        pair = shuffled(np.flatnonzero(n_missing), self.random_state)
+        repeats = n_missing[pair]
+        number = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+        pair = np.repeat(pair, repeats)
+        number += (state.n_labels + state.n_requested)[pair]
+        reasons = (NO_LABEL, REASONS[self._request].replace("than k", f"than {self.k}"))
+        return RankedRequests(pair, -number.astype(np.float64), (number > 0).astype(np.int8), reasons)
+
+    def _good_flags(self, state: PoolState) -> tuple[Booleans, Booleans]:
+        """Return whether the first label, and whether every label, of each pair is good."""
+        n = len(state.pool)
+        if state.judgments is None or not self.is_selective:
+            return np.zeros(n, bool), np.ones(n, bool)
+        good = is_good(state.judgments, self.good)
+        starts = state.judgments.offsets[:-1]
+        order = label_order(state.judgments)
+        first = good[starts if order is None else order[starts]]
+        every = np.logical_and.reduceat(good, starts) if self._request == "while-good" else first
+        if state.pool.source is state.judgments:
             return first, every
-        item, judged = np.maximum(state.item, 0), state.item >= 0
-        return first[item] & judged, every[item] & judged
+        item, is_judged = np.maximum(state.item, 0), state.item >= 0
+        return first[item] & is_judged, every[item] | ~is_judged
 
-    def sample(self, judgments: Any, random_state: int = 0) -> Judgments:
-        """The labels of a fully labeled set that the scheme would have bought, asking in an order that is drawn."""
+    def sample(self, judgments: Any, random_state: int | None = None) -> Judgments:
+        """Return the labels that the scheme would have bought of a set of labels.
+
+        Args:
+            judgments: `Judgments`, a path or a DataFrame.
+            random_state: random order of the labels of a document; by default the order of their times.
+
+        >>> import crowdrank
+        >>> world = crowdrank.simulate(queries=2, documents=3, labels=5, random_state=1)
+        >>> len(Scheme("overlap", 3).sample(world.judgments)) == 3 * len(world.documents)
+        True
+
+        """
         self._check_parameters()
         table = as_judgments(judgments)
+        order = label_order(table, random_state)
+        order = np.arange(len(table)) if order is None else order
         item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
-        order = np.lexsort((np.random.default_rng(random_state).random(len(item)), item))
-        number = np.arange(len(item)) - table.offsets[item]
-        flags = np.zeros(len(item), bool) if not self.selective else good_labels(table, self.good)[order]
-        kept = np.zeros(len(item), bool)
-        kept[order] = self.bought(number, flags[table.offsets[:-1]][item], _good_before(flags, table.offsets, item))
-        return table.where(kept)
+        number = np.arange(len(table)) - table.offsets[item]
+        good = is_good(table, self.good)[order] if self.is_selective else np.zeros(len(table), bool)
+        n_bad_before = np.cumsum(~good) - ~good
+        all_good_before = n_bad_before == n_bad_before[table.offsets[:-1]][item]
+        is_bought = np.zeros(len(table), bool)
+        is_bought[order] = self.n_missing(number, good[table.offsets[:-1]][item], all_good_before) > 0
+        return table.where(is_bought)
 
-    def bought(self, number: Integers, first_good: Booleans, good_before: Booleans) -> Booleans:
-        """Which labels are bought, by their numbers (from 0), and whether the first, and all before, are good."""
-        # The policy's own rule, asked label by label: is one more needed, where there are `number`?
-        judged = number > 0
-        bought: Booleans = self.needed(number, first_good & judged, good_before & judged) > 0
-        return bought
+    def training_labels(self, judgments: Judgments) -> tuple[Integers, Floats, Floats]:
+        """Return the item, grade and weight of every training instance that the labels become."""
+        table = judgments.on_one_scale().with_unjudgeable("lowest")
+        values, item = np.array(table.scale.values), np.repeat(np.arange(table.n_items), np.diff(table.offsets))
+        code = table.grade
+        if self.training != "overlap":
+            item, starts = np.arange(table.n_items), table.offsets[:-1]
+            code = np.maximum.reduceat(table.grade, starts) if self.training == "highest" else _majority(table)
+        grade = values[code]
+        return item, grade, np.where(grade >= self.good, self.good_weight, 1.0)
 
-    def training(
+    def training_instances(
         self, sampled: Judgments, features: Any, *, lists: str = "duplicates", missing: str = "warn"
     ) -> Instances:
-        """What a ranker learns from labels that were bought under the scheme."""
+        """Return the training instances for a ranker; `lists` and `missing` are those of `Instances`."""
         return Instances.from_judgments(
             sampled,
             features,
-            self.instances,
-            lists=lists if self.instances == "overlap" else "duplicates",
-            theta=self.theta,
+            self.training,
+            lists=lists if self.training == "overlap" else "duplicates",
+            theta=self.good_weight,
             good=self.good,
             missing=missing,
         )
 
 
-class _Counted(Scheme):
-    """A scheme with a number."""
-
-    k: int
-    _parameter_constraints: ClassVar[Constraints] = {"k": [Number(1, integer=True)]}
-
-    @property
-    def most(self) -> int:
-        """As its number says."""
-        return self.k
+def _majority(table: Judgments) -> Any:
+    """Return the code of the majority grade of each item (OVERLAP 4.1.2)."""
+    votes = np.zeros((table.n_items, len(table.scale)))
+    np.add.at(votes, (np.repeat(np.arange(table.n_items), np.diff(table.offsets)), table.grade), 1.0)
+    return modal_grades(votes / votes.sum(axis=1, keepdims=True))
 
 
-class Single(Scheme):
-    """One label of every document.
-
-    >>> import crowdrank
-    >>> world = crowdrank.simulate(queries=2, documents=3, labels=5, random_state=1)
-    >>> len(Single().sample(world.judgments)) == len(world.documents)
-    True
-    """
-
-    instances: ClassVar[str] = "single"
-    selective: ClassVar[bool] = False
-    first: ClassVar[bool] = True
-
-    def __init__(self, *, good: float = GOOD, random_state: int | None = None) -> None:
-        self.good = good
-        self.random_state = random_state
-
-    def needed(self, count: Integers, first_good: Booleans, all_good: Booleans) -> Integers:
-        """One, where there is none."""
-        return np.maximum(1 - count, 0)
-
-    def why(self, first: bool) -> str:
-        """There is none so far."""
-        return "no label so far"
-
-
-class Overlap(_Counted):
-    """k labels of every document, each a training row of its own.
-
-    >>> import crowdrank
-    >>> world = crowdrank.simulate(queries=2, documents=3, labels=5, random_state=1)
-    >>> len(Overlap(3).sample(world.judgments)) == 3 * len(world.documents)
-    True
-    """
-
-    selective: ClassVar[bool] = False
-
-    def __init__(self, k: int = 3, *, good: float = GOOD, random_state: int | None = None) -> None:
-        self.k = k
-        self.good = good
-        self.random_state = random_state
-
-    def needed(self, count: Integers, first_good: Booleans, all_good: Booleans) -> Integers:
-        """K in all."""
-        return np.maximum(self.k - count, 0)
-
-    def why(self, first: bool) -> str:
-        """Fewer than k."""
-        return "no label so far" if first else f"fewer than {self.k} labels"
-
-
-class Majority(Overlap):
-    """k labels of every document; the majority is what a ranker learns from (of two tied grades the higher)."""
-
-    instances: ClassVar[str] = "majority"
-
-
-class Highest(Overlap):
-    """k labels of every document; the highest is what a ranker learns from."""
-
-    instances: ClassVar[str] = "highest"
-
-
-class IfGood(_Counted):
-    """One label of every document, and k - 1 more where the first is good.
-
-    >>> import pandas as pd
-    >>> from crowdrank.collection.pool import Pool
-    >>> so_far = pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "x"], "grade": [3, 0]})
-    >>> requests = IfGood(3).next(Pool.read(so_far[["document"]]), so_far, None, 10)
-    >>> requests.frame[["document", "reason"]].to_numpy().tolist()
-    [['a', 'the first label is good'], ['a', 'the first label is good']]
-    """
-
-    def __init__(self, k: int = 3, *, good: float = GOOD, random_state: int | None = None) -> None:
-        self.k = k
-        self.good = good
-        self.random_state = random_state
-
-    def needed(self, count: Integers, first_good: Booleans, all_good: Booleans) -> Integers:
-        """One, or k where the first is good."""
-        needed: Integers = np.maximum(np.where(first_good, self.k, 1) - count, 0)
-        return needed
-
-    def why(self, first: bool) -> str:
-        """There is none, or the first is good."""
-        return "no label so far" if first else "the first label is good"
-
-
-class GoodTillBad(_Counted):
-    """One label after the other until the first that is not good, at most k."""
-
-    def __init__(self, k: int = MOST, *, good: float = GOOD, random_state: int | None = None) -> None:
-        self.k = k
-        self.good = good
-        self.random_state = random_state
-
-    def needed(self, count: Integers, first_good: Booleans, all_good: Booleans) -> Integers:
-        """One more, where all so far are good and fewer than k."""
-        one_more: Integers = (((count == 0) | all_good) & (count < self.k)).astype(np.int64)
-        return one_more
-
-    def why(self, first: bool) -> str:
-        """There is none, or all are good."""
-        return "no label so far" if first else "all labels so far are good"
-
-
-class IfGoodTimes(_Counted):
-    """One label of every document; a good one counts k times, and nothing more is bought."""
-
-    instances: ClassVar[str] = "single"
-    selective: ClassVar[bool] = False
-    first: ClassVar[bool] = True
-
-    def __init__(self, k: int = 3, *, good: float = GOOD, random_state: int | None = None) -> None:
-        self.k = k
-        self.good = good
-        self.random_state = random_state
-
-    @property
-    def most(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def theta(self) -> float:
-        """K."""
-        return float(self.k)
-
-    def needed(self, count: Integers, first_good: Booleans, all_good: Booleans) -> Integers:
-        """One, where there is none."""
-        return np.maximum(1 - count, 0)
-
-    def why(self, first: bool) -> str:
-        """There is none so far."""
-        return "no label so far"
-
-
-def good_labels(judgments: Judgments, good: float) -> Booleans:
-    """Whether each judgment is good; what cannot be judged is not.
+def is_good(judgments: Judgments, good: float) -> Booleans:
+    """Return whether each label is good; a 'cannot judge' answer is not.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
     >>> votes = pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "x"], "grade": [0, 1]})
-    >>> good_labels(read_judgments(votes), 2)
+    >>> is_good(read_judgments(votes), 2)
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: A label is good from 2 up, but the scale 0,1 ends at 1; say from where with --good.
+    crowdrank.errors.UsageError: good is 2, but the highest grade of the scale 0,1 is 1; give a lower grade with good=1.
     """
     table = judgments.on_one_scale()
-    return _good_codes(table, good)[table.grade]
-
-
-def _good_codes(judgments: Judgments, good: float) -> Booleans:
-    """Whether each grade is good, (n_grades + 1,): the last is what cannot be judged, whose code is -1."""
-    values = np.array(judgments.scale.values)
+    values = np.array(table.scale.values)
     if good > values[-1]:
         raise UsageError(
-            f"A label is good from {good:g} up, but the scale {judgments.scale} ends at {values[-1]:g}; "
-            "say from where with --good."
+            f"is {good:g}, but the highest grade of the scale {table.scale} is {values[-1]:g}",
+            parameter="good",
+            kind="good-above-scale",
+            fix=Fix("give a lower grade with {}", "good", int(values[-1])),
         )
-    return np.append(values >= good, False)
+    return np.append(values >= good, False).take(table.grade)  # the code of 'cannot judge' is -1
 
 
-def goodness(judgments: Judgments, good: float) -> tuple[Booleans, Booleans]:
-    """Per item, whether the first judgment is good, and whether all are; the first in time, where times are told."""
-    table = judgments.on_one_scale()
-    first, every = np.empty(table.n_items, bool), np.empty(table.n_items, bool)
-    time = np.empty(0, np.int64)
-    if "time" in table.extras:
-        told = table.extras["time"].astype("datetime64[us]")
-        time = np.where(np.isnat(told), np.iinfo(np.int64).max, told.view(np.int64))  # one without a time comes last
-    kernels.goodness(table.offsets, table.grade, _good_codes(table, good), time, first, every)
-    return first, every
-
-
-def _good_before(flags: Booleans, offsets: NDArray[np.int64], item: Integers) -> Booleans:
-    """Whether all labels of the item before each one are good."""
-    bad: Floats = np.cumsum(~flags) - ~flags
-    before: Booleans = bad == bad[offsets[:-1]][item]
-    return before
+def label_order(judgments: Judgments, random_state: int | None = None) -> Integers | None:
+    """Return the rows of the labels, item by item, at random or by time; None if that is their order already."""
+    if random_state is not None:
+        key = np.random.default_rng(random_state).random(len(judgments))
+    elif "time" in judgments.extras:
+        time = judgments.extras["time"].astype("datetime64[us]")
+        key = np.where(np.isnat(time), np.iinfo(np.int64).max, time.view(np.int64))  # unknown times are last
+    else:
+        return None
+    return np.lexsort((key, np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))))

@@ -1,4 +1,4 @@
-"""Progress of a collection: judged and settled documents, cost, forecast."""
+"""Progress of a collection: judged and settled documents, costs, and a forecast."""
 
 from __future__ import annotations
 
@@ -6,94 +6,86 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
-from crowdrank.collection.base import State
-from crowdrank.collection.belief import TELLING, Belief, tells
+from crowdrank.collection.belief import Belief, describes_answers
 from crowdrank.collection.pool import Pool
+from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator
-from crowdrank.errors import UsageError
+from crowdrank.constraints import Number, check_parameter
 from crowdrank.judgments.table import Judgments
+
+MIN_INFORMATION = 0.02
+"""Lowest expected information of a label in a forecast, in nats."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """How far a collection is."""
+    """Progress of a collection."""
 
     documents: int
     judged: int
-    settled: int | None  # None where the model does not say how assessors answer
-    level: float
+    settled: int | None  # None if the model does not describe how assessors answer
+    level: float  # probability of its grade at which a document is settled
     labels: int
     assessors: int
     spent: float
-    forecast_labels: int | None
-    forecast: float | None
-
-    def told(self) -> list[str]:
-        """In plain sentences."""
-        price = self.spent / max(self.labels, 1)
-        judged = f"{counted(self.documents, 'document')} in the pool: {self.judged:,} judged"
-        if self.settled is not None:
-            judged += f", {self.settled:,} settled at {self.level:.0%} ({self.settled / max(self.documents, 1):.0%})"
-        return [
-            f"{judged}.",
-            f"{counted(self.labels, 'label')} by {counted(self.assessors, 'assessor')}, {self.spent:g} spent "
-            f"({price:.3g} a label).",
-            self._rest_told(),
-        ]
-
-    def _rest_told(self) -> str:
-        if self.forecast_labels is None:
-            return f"How many are settled, and what the rest may cost, is for -m {', '.join(TELLING)} to say."
-        if not self.forecast_labels:
-            return "Everything is settled."
-        return (
-            f"About {counted(self.forecast_labels, 'label')} more (about {self.forecast:,.0f}) would settle the rest: "
-            "as many as its uncertainty divided by what a label is expected to tell now; a rough guide."
-        )
+    forecast_labels: int | None  # number of labels that the other documents need
+    forecast: float | None  # their price
 
 
-def status(pool: Pool, judgments: Judgments, model: Aggregator, *, level: float = 0.95, price: float = 1.0) -> Status:
-    """How much is judged and settled, what was spent, and what settling the rest may cost.
+def collection_status(
+    pool: Pool, judgments: Judgments, model: Aggregator, *, settled: float = 0.95, price: float = 1.0
+) -> Status:
+    """Return how many documents are judged and settled, what was spent, and what settling the others may cost.
 
-    Votes do not say how sure they are; by them, only what was judged and spent is known.
+    Args:
+        pool: documents that may be judged.
+        judgments: the judgments so far.
+        model: model fitted to them; only models of how assessors answer tell which documents are settled.
+        settled: probability of its grade at which a document is settled.
+        price: price of a label whose cost is unknown.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=4, documents=5, labels=3, random_state=1)
-    >>> judged = crowdrank.read_judgments(world.judgments)
-    >>> status(Pool.of(judged), judged, crowdrank.DawidSkene().fit(judged)).judged == judged.n_items
+    >>> judgments = crowdrank.read_judgments(world.judgments)
+    >>> status = collection_status(Pool.of(judgments), judgments, crowdrank.DawidSkene().fit(judgments))
+    >>> status.judged == judgments.n_items
     True
+
     """
-    if not 0 < level < 1:
-        raise UsageError(f"--settled is {level!r}; give a level between 0 and 1, as 0.95.")
-    state = State.of(pool, judgments)
-    pair = np.flatnonzero(~pool.planted)
-    cost = judgments.extras.get("cost")
-    spent = float(np.where(np.isnan(cost), price, cost).sum()) if cost is not None else price * len(judgments)
-    settled, more = _settled(Belief.of(state, model), state, pair, level) if tells(model) else (None, None)
+    check_parameter("settled", settled, [Number(0, 1, above=True, below=True)])
+    state = PoolState.of(pool, judgments)
+    pair = np.flatnonzero(~pool.is_honeypot)
+    cost = judgments.extras.get("cost", np.full(len(judgments), np.nan))
+    spent = float(np.where(np.isnan(cost), price, cost).sum())
+    n_settled, n_needed = None, None
+    if describes_answers(model):
+        n_settled, n_needed = _count_settled(Belief.of(state, model), state, pair, settled)
     return Status(
         documents=len(pair),
-        judged=int((state.count[pair] > 0).sum()),
-        settled=settled,
-        level=level,
+        judged=int((state.n_labels[pair] > 0).sum()),
+        settled=n_settled,
+        level=settled,
         labels=len(judgments),
         assessors=judgments.n_assessors,
         spent=spent,
-        forecast_labels=more,
-        forecast=None if more is None else more * spent / len(judgments),
+        forecast_labels=n_needed,
+        forecast=None if n_needed is None else n_needed * spent / len(judgments),
     )
 
 
-def _settled(belief: Belief, state: State, pair: Integers, level: float) -> tuple[int, int]:
-    """How many pairs are settled, and how many labels the others may take."""
-    done = (belief.certainty(pair) >= level) & (state.count[pair] > 0)
-    left = pair[~done]
-    more = labels_to_go(belief.entropy(left), belief.drop(left), belief.settled_entropy(level))
-    return int(done.sum()), int(more.sum())
+def _count_settled(belief: Belief, state: PoolState, pair: Integers, level: float) -> tuple[int, int]:
+    """Return the number of settled pairs, and of labels that the others need."""
+    is_settled = (belief.certainty(pair) >= level) & (state.n_labels[pair] > 0)
+    others = pair[~is_settled]
+    needed = labels_needed(belief.entropy(others), belief.information(others), belief.settled_entropy(level))
+    return int(is_settled.sum()), int(needed.sum())
 
 
-def labels_to_go(uncertainty: Floats, told: Floats, goal: float) -> Integers:
-    """Labels until a document's entropy is that of a settled one (`goal`), at what a label tells now; at least 1."""
-    number: Integers = np.maximum(np.ceil((uncertainty - goal) / np.maximum(told, 0.02)), 1).astype(np.int64)
-    return number
+def labels_needed(entropy: Floats, information: Floats, settled_entropy: float) -> Integers:
+    """Return the number of labels, at least 1, until the entropy is that of a settled document.
+
+    Every label is assumed to have the information of the next one.
+    """
+    number = np.ceil((entropy - settled_entropy) / np.maximum(information, MIN_INFORMATION))
+    return np.maximum(number, 1).astype(np.int64)

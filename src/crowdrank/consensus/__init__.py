@@ -17,6 +17,7 @@ METHODS = {
     "bwa": "bwa.BWA",
     "dawid-skene": "dawid_skene.DawidSkene",
     "one-coin": "dawid_skene.OneCoinDawidSkene",
+    "threshold-dawid-skene": "threshold.ThresholdDawidSkene",
     "glad": "glad.GLAD",
     "rasch": "rasch.Rasch",
     "gda": "gda.GDA",

@@ -36,6 +36,7 @@ from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, Shard, shards_of
 from crowdrank.errors import ClusterError, ConvergenceWarning, Fix, InputError, UsageError, find_interrupt
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.grade_map import GradeMapLike
 from crowdrank.judgments.merge import combine
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
@@ -182,9 +183,9 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         keeps_scales = self.takes_scales and not table.maps_to_one_scale
         return (table if keeps_scales else table.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
 
-    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
-        """Return the parameters of a fitted model for the assessors of `table`, or None if the grades differ."""
-        return aligned_parameters(self, init, table)
+    def _adopt(self, init: Aggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+        """Return the parameters of a fitted model for these judgments and experts, or None if the grades differ."""
+        return aligned_parameters(self, init, table, gold)
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
         """Raise ValueError unless saved parameters have the names, types and shapes of an example and valid values."""
@@ -197,6 +198,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         judgments: Any,
         gold: Any = None,
         *,
+        gold_map: GradeMapLike | None = None,
         init: Aggregator | None = None,
         engine: Engine | None = None,
         progress: bool | Report = False,
@@ -210,6 +212,8 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
                 or `ShardedJudgments`, which stay on disk.
             gold: expert grades (`Gold`, a path, a DataFrame, or a Series of labels indexed by task), which fix the
                 grades of their items.
+            gold_map: the grades that each expert grade stands for, if the experts' scale is another one: `0=0-1,1=2-4`
+                or `{0: [0, 1], 1: [2, 3, 4]}`.
             init: a fitted model of the same class to start from.
             engine: where the passes run; by default on this machine in one thread.
             progress: show a progress bar, or call a function with (iteration, n_iter, objective).
@@ -222,8 +226,8 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         table: Any = judgments if isinstance(judgments, ShardedJudgments) else as_judgments(judgments)
         if output is not None:
             table = _with_output(table, Path(output))
-        known = as_gold(gold, table)
-        theta = None if init is None else self._adopt(init, table)
+        known = as_gold(gold, table, gold_map)
+        theta = None if init is None else self._adopt(init, table, known)
         return self._fit(table, known, theta, engine, progress, checkpoint)
 
     def add(
@@ -249,7 +253,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         self._require_fitted()
         check_parameter("rounds", rounds, [Number(0, integer=True), None])
         table = combine(as_judgments(self.judgments_), as_judgments(judgments, self.judgments_))
-        theta = self._adopt(self, table)
+        theta = self._adopt(self, table, self.gold_)
         return self._fit(table, self.gold_, theta, engine, progress, None, None if theta is None else rounds)
 
     def _fit(
@@ -263,7 +267,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         rounds: int | None = None,
     ) -> Self:
         prepared: Any = self._prepare(table)
-        gold_codes: Any = None if gold is None else gold_of(gold, prepared)
+        gold_codes: Any = None if gold is None else gold_of(gold, prepared, self.takes_scales)
         passes = (engine or LocalEngine()).open(self, prepared, gold_codes)
         saved = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         resumed = None
@@ -356,7 +360,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
 
     def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
         """Return judgments, parameters for their assessors, and passes over them."""
-        prepared, theta = self._prepare(table), self._adopt(self, table)
+        prepared, theta = self._prepare(table), self._adopt(self, table, self.gold_)
         if theta is None:
             grades, fitted = (" / ".join(map(str, one.scales)) for one in (prepared, self._prepare(self.judgments_)))
             raise InputError(f"the grades {grades} are not those fitted ({fitted})", kind="other-grades")
@@ -461,7 +465,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
 
     def _write_state(self, folder: Path) -> dict[str, Any]:
         model_files.write_model(self, folder)
-        return {"history": self.history_, "converged": self.converged_}
+        return model_files.saved_fields(self)
 
     def _read_state(self, folder: Path, fields: Fields, files: Iterable[str]) -> None:
         model_files.read_data(self, folder, fields, files)

@@ -1,22 +1,24 @@
-"""What models are given: judgments and experts' grades in any form that is taken."""
+"""Judgments and expert grades of a fit, from any accepted form."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crowdrank.consensus import crowdkit
-from crowdrank.errors import InputError, UsageError
-from crowdrank.judgments.gold import Gold, ShardGold
+from crowdrank.errors import Fix, InputError, UsageError, parameter_prefix
+from crowdrank.judgments.gold import Gold, ItemGold, ShardGold
+from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
 from crowdrank.judgments.read import read_gold, read_judgments
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
 
 def as_judgments(judgments: Any, known: Judgments | None = None) -> Judgments:
-    """`Judgments` as they are; a path or a DataFrame is read, its labels as those `known` before."""
+    """Return judgments from `Judgments`, a path or a DataFrame, with the labels of `known` judgments if given."""
     if isinstance(judgments, Judgments):
         return judgments
     if isinstance(judgments, ShardedJudgments):
@@ -30,26 +32,63 @@ def as_judgments(judgments: Any, known: Judgments | None = None) -> Judgments:
     return read_judgments(judgments, grades=grades, unjudgeable=known.unjudgeable or None)
 
 
-def as_gold(gold: Any, judgments: Judgments) -> Gold | None:
-    """`Gold` as it is; a path, a DataFrame or a Series of labels indexed by task is read."""
-    if gold is None or isinstance(gold, Gold):
-        return gold
+def as_gold(gold: Any, judgments: Judgments, gold_map: GradeMapLike | None = None) -> Gold | None:
+    """Return expert grades from `Gold`, a path, a DataFrame, or a Series of labels indexed by task."""
+    if gold is None:
+        if gold_map is not None:
+            raise UsageError("needs expert grades", parameter="gold_map", fix=Fix("give them with {}", "gold"))
+        return None
     if hasattr(gold, "index") and hasattr(gold, "to_frame"):
-        return crowdkit.read_true_labels(gold, judgments)
-    return read_gold(gold)
+        gold = crowdkit.read_true_labels(gold, judgments)
+    known = gold if isinstance(gold, Gold) else read_gold(gold)
+    if gold_map is None:
+        return known
+    with parameter_prefix("gold_"):
+        return replace(known, grade_map=GradeMap.parse(gold_map))
 
 
-def gold_of(gold: Gold, judgments: Judgments | ShardedJudgments) -> NDArray[np.int8] | ShardGold:
-    """The expert grades of the judgments' items, as codes; there must be one."""
-    found: NDArray[np.int8] | ShardGold
-    if isinstance(judgments, ShardedJudgments):
-        found = gold.for_shards(judgments)
-        none = len(found) == 0
-    else:
-        found = gold.for_items(judgments)
-        none = bool((found < 0).all())
-    if none:
+def gold_of(gold: Gold, judgments: Judgments | ShardedJudgments, own_scale: bool) -> ItemGold | ShardGold:
+    """Return the expert grades of the judgments' items.
+
+    Args:
+        gold: expert grades.
+        judgments: judgments as the model uses them.
+        own_scale: whether the model takes experts with a scale of their own.
+
+    Raises:
+        InputError: no judged document has an expert grade, or the scales differ and a map is missing.
+
+    """
+    known = gold.for_shards(judgments) if isinstance(judgments, ShardedJudgments) else gold.for_items(judgments)
+    if not len(known):
         raise InputError(
             "no expert grade is of a judged document", fix="check that both name queries and documents alike"
         )
-    return found
+    if known.sets is None and not own_scale:
+        raise scales_differ(gold.scale, judgments.main_scale)
+    return known
+
+
+def scales_differ(expert: Scale, scale: Scale) -> InputError:
+    """Return the error for expert grades that the model cannot place on the scale of the judgments."""
+    return InputError(
+        f"the experts' scale {expert} is not the judgments' scale {scale}",
+        kind="scales-differ",
+        fix=[
+            Fix("say which grades each expert grade stands for with {}", "gold_map", example_map(expert, scale)),
+            "read both with the same scale if the experts use it",
+        ],
+    )
+
+
+def example_map(expert: Scale, scale: Scale) -> str:
+    """Return a map that divides a scale evenly among the expert grades.
+
+    >>> example_map(Scale.parse("0,1"), Scale.parse("0-4"))
+    '0=0|1,1=2|3|4'
+    """
+    cuts = np.arange(len(scale)) * len(expert) // len(scale)
+    if len(expert) > len(scale):
+        return ",".join(f"{name}={scale.names[i * len(scale) // len(expert)]}" for i, name in enumerate(expert.names))
+    sets = [[name for name, cut in zip(scale.names, cuts, strict=True) if cut == i] for i in range(len(expert))]
+    return str(GradeMap({name: tuple(grades) for name, grades in zip(expert.names, sets, strict=True)}))

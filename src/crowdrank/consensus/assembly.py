@@ -28,7 +28,7 @@ from crowdrank.consensus.on_disk import (
 from crowdrank.consensus.result import Consensus, document_table, grade_labels
 from crowdrank.engine.base import Passes
 from crowdrank.errors import DataWarning
-from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
@@ -61,9 +61,9 @@ def conclude(
     evidence = Evidence(
         prepared.assessors,
         overlapping=lambda: bool((np.diff(prepared.offsets) > 1).any()),
-        groups=lambda: diagnostics.groups_of(prepared, gold),
+        groups=lambda: diagnostics.groups_of(prepared, None if gold is None else gold.code),
         by_relevance=lambda: diagnostics.moments(diagnostics.mean_grades(prepared), rows["relevance"]),
-        by_experts=None if gold is None else lambda: diagnostics.by_experts(prepared, gold),
+        by_experts=None if gold is None else lambda: diagnostics.by_experts(prepared, gold.code),
     )
     consensus = build_consensus(model, prepared, rows, theta, statistics, gold)
     return consensus, diagnostics.data_warnings(evidence, model.assessor_arrays, model.on_a_line)
@@ -103,7 +103,7 @@ def build_consensus(
     rows: Arrays,
     theta: Arrays,
     statistics: Arrays,
-    gold: NDArray[np.int8] | None,
+    gold: ItemGold | None,
 ) -> Consensus:
     """Return the consensus of judgments in memory."""
     counts = np.bincount(judgments.assessor, minlength=judgments.n_assessors)

@@ -64,6 +64,7 @@ CANDIDATES = {
         Candidate("bwa", "bwa"),
         Candidate("dawid-skene", "dawid-skene"),
         Candidate("one-coin", "one-coin"),
+        Candidate("threshold-dawid-skene", "threshold-dawid-skene"),
         Candidate("glad", "glad"),
         Candidate("rasch", "rasch"),
         Candidate("gda", "gda"),
@@ -376,12 +377,12 @@ class Auto(Aggregator):
         """As the winner does."""
         return self.assessing._prepare(table)
 
-    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def _adopt(self, init: Aggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """As the winner of `init` does."""
         require_same_class(self, init)
         init._require_fitted()
         assert isinstance(init, Auto)
-        return init.assessing._adopt(init.assessing, table)
+        return init.assessing._adopt(init.assessing, table, gold)
 
     def _start(self, shard: Shard) -> Arrays:
         """As the winner does."""

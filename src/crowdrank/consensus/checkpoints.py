@@ -79,9 +79,9 @@ class Checkpoint:
             require(history, "the history is empty")
             require(about.integer("shards") == len(shards), "the fit was cut into another number of shards")
             with np.errstate(all="ignore"):
-                example, _ = model_files.example(model, judgments.scales)
-                model._check_theta(theta, example, judgments.n_assessors)
                 first = shards.load(0)
+                example, _ = model_files.example(model, judgments.scales, first.n_expert_grades)
+                model._check_theta(theta, example, judgments.n_assessors)
                 require_alike(statistics, model._accumulate(first, model._start(first), theta)[1])
                 model._maximize(theta, statistics)  # raises an error where its matrices cannot be solved
         return State(theta, statistics, _StoredLocals(self.path, model, shards, theta), history)
@@ -157,12 +157,18 @@ def fingerprint(
     settings = {k: v for k, v in model.get_params(deep=False).items() if k not in ("n_iter", "tol", "interval")}
     about = (source_digest(), type(model).__name__, settings, judgments.scales, n_shards)
     digest = hashlib.blake2b(repr(about).encode())
-    known: list[Any] = [gold]
+    known: list[Any] = [] if gold is None else [gold.sets]
     if isinstance(judgments, ShardedJudgments):
         digest.update(judgments.fingerprint().encode())
-        known = [array for grades in ([] if gold is None else gold.known) for array in grades]
+        known += [array for grades in ([] if gold is None else gold.graded_items) for array in grades]
     else:
-        known += [judgments.offsets, judgments.assessor, judgments.grade, judgments.item_query]
+        known += [
+            None if gold is None else gold.code,
+            judgments.offsets,
+            judgments.assessor,
+            judgments.grade,
+            judgments.item_query,
+        ]
         known += [judgments.assessor_scale, judgments.family_of]
     start = {} if theta is None else theta
     for array in [*known, *(start[name] for name in sorted(start))]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crowdrank._saved import LARGEST, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
-from crowdrank.consensus import kernels
+from crowdrank.consensus import experts, kernels
 from crowdrank.consensus._base import Aggregator, Gaussians, States, Table
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, learn_prior
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
@@ -20,10 +20,8 @@ from crowdrank.consensus.latent import (
     N_NODES,
     NODES,
     by_difficulty,
-    count_answers,
     example_on_nodes,
     expectation_step,
-    gold_curves,
     node_prior,
     node_statistics,
     points,
@@ -31,9 +29,12 @@ from crowdrank.consensus.latent import (
     relevance_moments,
     rows_on_nodes,
     states_prior,
+    use_of_answers,
 )
+from crowdrank.consensus.result import modal_grades, restrict_to_gold
 from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.engine.shards import Shard
+from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
 UNJUDGEABLE_SHARE = 0.05
@@ -141,11 +142,11 @@ class GDA(FamilyAggregator):
     def _curves(self, theta: Arrays) -> GaussianCurves:
         return GaussianCurves(self._difficulties(), self.tied_variance, theta["nodes"])
 
-    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def _adopt(self, init: Aggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """Return the parameters of a fitted model, or None if its grades or the kind of its parameters differ."""
         if isinstance(init, GDA) and init._kind != self._kind:
             return None
-        theta = super()._adopt(init, table)
+        theta = super()._adopt(init, table, gold)
         if theta is not None and self.ordinal:
             curves, scale_of = theta["curves"], theta["scale_of"]
             n_ordered = self._n_grades(theta["missing"])[scale_of]
@@ -171,33 +172,23 @@ class GDA(FamilyAggregator):
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Return posteriors on the states and answers by state; before the first pass, the use of answers."""
         if theta is None:
-            return local, {**count_answers(shard, int(self._models_unjudgeable)), **self._on_gold(shard)}
+            used = use_of_answers(shard, more=int(self._models_unjudgeable))
+            return local, {**used, **experts.count_answers(shard, used["used"].shape[1])}
         n_nodes = len(theta["nodes"])
-        gold = self._gold(shard, n_nodes)
+        gold = self._gold(theta)
         new, statistics = expectation_step(shard, theta["likelihood"], gold, theta["shares"], local.get("weight"))
-        statistics |= node_statistics(new["posterior"], statistics["state_counts"], shard.gold, n_nodes)
+        statistics |= node_statistics(new["posterior"], statistics["state_counts"], n_nodes)
         if self.estimation == "joint":
             statistics["counts"][:] = 0.0
             at = points(new["posterior"], n_nodes)
             kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
+        statistics["expert_states"] = experts.count_states(shard, new["posterior"])
         return {**local, **new}, statistics
 
-    def _on_gold(self, shard: Shard) -> Arrays:
-        """Return answers by state on documents with expert grades, whose states follow from these grades."""
-        prior = states_prior(self._difficulties())
-        expert = self._gold(shard)[:, : len(prior)] * prior
-        known = np.flatnonzero(shard.gold >= 0)
-        posterior = np.zeros((shard.n_items, len(prior)))
-        posterior[known] = (expert / expert.sum(axis=1, keepdims=True))[shard.gold[known]]
-        n_answers = max(shard.scale_sizes) + self._models_unjudgeable
-        counts = np.zeros((shard.n_assessors, n_answers, len(prior)))
-        kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
-        return {"on_gold": counts}
-
-    def _gold(self, shard: Shard, n_nodes: int = N_NODES) -> Floats:
-        """Return P(expert grade | state); experts never answer 'cannot judge'."""
-        curves = np.tile(gold_curves(shard.n_grades, n_nodes), len(self._difficulties()))
-        return np.pad(curves, ((0, 1), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
+    def _gold(self, theta: Arrays) -> Floats:
+        """Return P(expert grade | state); experts never answer that a document cannot be judged."""
+        curves = np.tile(experts.expert_curves(theta["expert_cuts"], theta["nodes"]), len(self._difficulties()))
+        return np.pad(curves, ((0, 0), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Return the parameters after a Newton step, and the prior learned from them."""
@@ -205,6 +196,7 @@ class GDA(FamilyAggregator):
             return self._initial(statistics)
         counts = statistics["counts"]
         new = {**theta, **self._update_curves(theta, counts)}
+        new["expert_cuts"] = self._expert_cuts(theta, statistics["expert_states"])
         if self.estimation == "marginal":
             new |= self._standardize(new, *relevance_moments(statistics))
         new["nodes"] = refined_nodes(statistics)
@@ -215,6 +207,10 @@ class GDA(FamilyAggregator):
             unjudgeable = float(statistics["state_counts"][-1] / statistics["state_counts"].sum())
         new["shares"] = self._prior(unjudgeable, len(new["nodes"]))
         return self._with_probabilities(new, counts.sum(axis=(1, 2)), counts[:, :, -1:])
+
+    def _expert_cuts(self, theta: Arrays, expert_states: Floats) -> Floats:
+        relevance = np.tile(theta["nodes"], len(self._difficulties()))
+        return experts.estimate_cuts(theta["expert_cuts"], expert_states[:, : len(relevance)], relevance)
 
     def _update_curves(self, theta: Arrays, counts: Floats) -> Arrays:
         """Return the parameters of curves after a Newton step, and the mean and covariance of their prior."""
@@ -241,14 +237,15 @@ class GDA(FamilyAggregator):
         return {"curves": params, "mean": mean, "covariance": covariance}
 
     def _standardize(self, theta: Arrays, location: float, scale: float) -> Arrays:
-        """Return the parameters of curves and their prior for relevance with another origin and unit."""
+        """Return the parameters of curves, their prior and the cut points for another origin and unit of relevance."""
         curves, change = self._curves(theta), (location, scale)
         covariance = [
             curves.standardized_covariance(*of_scale, *change)
             for of_scale in zip(theta["covariance"], theta["mean"], strict=True)
         ]
         params, mean = (curves.standardized(theta[name], *change) for name in ("curves", "mean"))
-        return {"curves": params, "mean": mean, "covariance": np.stack(covariance)}
+        cuts = (theta["expert_cuts"] - location) / scale
+        return {"curves": params, "mean": mean, "covariance": np.stack(covariance), "expert_cuts": cuts}
 
     def _initial(self, statistics: Arrays) -> Arrays:
         """Return equal parameters for all assessors of a scale, then updated on documents with expert grades."""
@@ -264,12 +261,16 @@ class GDA(FamilyAggregator):
             "mean": mean,
             "covariance": np.tile(np.diag(curves.initial_sd(n_answers) ** 2), (n_scales, 1, 1)),
             "initial_mean": mean,
+            "expert_cuts": experts.first_cuts(statistics["expert_grades"]),
             "unjudgeable_counts": np.where(np.arange(n_answers) == n_answers - 1, 4.0, 0.5)[:, None],
             "shares": self._prior(UNJUDGEABLE_SHARE, N_NODES),
         }
-        if statistics["on_gold"].any():
+        if statistics["expert_grades"].any():
+            prior = states_prior(self._difficulties())
+            at_states = self._gold(theta)[:, : len(prior)] * prior
+            on_gold = statistics["on_gold"] @ (at_states / at_states.sum(axis=1, keepdims=True))
             for _ in range(GOLD_STEPS):
-                theta |= self._update_curves(theta, statistics["on_gold"])
+                theta |= self._update_curves(theta, on_gold)
         return self._with_probabilities(theta, statistics["given"].sum(axis=1), 0.0)
 
     def _prior(self, unjudgeable: float, n_nodes: int) -> Floats:
@@ -323,9 +324,8 @@ class GDA(FamilyAggregator):
             rows["relevance"] = points(posterior, posterior.shape[1]) @ theta["nodes"]
             rows["lower"] = np.minimum(rows["lower"], rows["relevance"])
             rows["upper"] = np.maximum(rows["upper"], rows["relevance"])
-        known = shard.gold >= 0
-        rows["grade"][known] = shard.gold[known]
-        rows["p"][known] = np.eye(shard.n_grades)[shard.gold[known]]
+        restrict_to_gold(rows["p"], shard)
+        rows["grade"] = modal_grades(rows["p"])
         if self._models_unjudgeable:
             rows["unjudgeable"] = local["posterior"][:, -1]
         if self.difficulty:

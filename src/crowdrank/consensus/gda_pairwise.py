@@ -15,10 +15,11 @@ from crowdrank.consensus import pairwise_kernels
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.curves import careful_curves
 from crowdrank.consensus.information import pair_information
-from crowdrank.consensus.latent import NODES, PRIOR, count_answers, softmax
-from crowdrank.consensus.result import modal_grades
+from crowdrank.consensus.latent import NODES, PRIOR, softmax, use_of_answers
+from crowdrank.consensus.result import modal_grades, restrict_to_gold
 from crowdrank.constraints import MAX_INTEGER, Constraints, Flag, Number, OneOf
 from crowdrank.engine.shards import Shard
+from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
 MU_SD, LOG_ALPHA_SD, LOG_W_SD, LOG_EPS_SD = 0.5, 0.7, 0.5, 0.4
@@ -164,7 +165,7 @@ class GDAPairwise(Aggregator):
         statistics["spreads"] = spreads(local["relevance"], precision)
         if theta is None:
             statistics["moments"] = moments(shard, local["relevance"][local["item"]])
-            use = count_answers(shard)
+            use = use_of_answers(shard)
             statistics |= {"used": use["used"], "on_scale": use["given"]}
         return local, statistics
 
@@ -192,7 +193,7 @@ class GDAPairwise(Aggregator):
             shard.gold,
             tuple(range(shard.n_grades)),
             params,
-            expert_lines(shard.n_grades) * np.array([[unit], [1.0]]),
+            expert_lines(shard.n_expert_grades) * np.array([[unit], [1.0]]),
             LOG_EPS_SD**-2 if self.difficulty else 0.0,
             self.partners,
             self.random_state,
@@ -261,9 +262,8 @@ class GDAPairwise(Aggregator):
         reach = NormalDist().inv_cdf((1 + self.interval) / 2) * sd
         place = relevance + query_levels(shard, local, params)
         shares = np.stack([np.interp(place, NODES, curve) for curve in theta["typical"]], axis=1)
-        grade, known = modal_grades(shares), shard.gold >= 0
-        grade[known] = shard.gold[known]
-        shares[known] = np.eye(shard.n_grades)[shard.gold[known]]
+        restrict_to_gold(shares, shard)
+        grade = modal_grades(shares)
         rows = {"relevance": relevance, "sd": sd, "lower": relevance - reach, "upper": relevance + reach}
         rows |= {"grade": grade, "p": shares}
         return {**rows, "difficulty": np.exp(local["hardness"])} if self.difficulty else rows
@@ -295,9 +295,9 @@ class GDAPairwise(Aggregator):
         n_grades = theta["of_scale"][scale_of]
         return n_grades if name == "n_grades" else prior(n_grades, theta["params"].shape[1] // 2)[0]
 
-    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
-        """Other judgments have another posterior: the search begins anew from the parameters."""
-        theta = super()._adopt(init, table)
+    def _adopt(self, init: Aggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+        """Return the parameters with the state of a new search: other judgments have another posterior."""
+        theta = super()._adopt(init, table, gold)
         return None if theta is None else {**theta, **search_from(theta["params"])}
 
 
@@ -477,6 +477,8 @@ def pair_curves(params: NDArray[np.float64]) -> NDArray[np.float64]:
 def expert_lines(n_grades: int) -> NDArray[np.float64]:
     """An expert as one more assessor with steep fixed curves, as slopes and offsets of the scores."""
     # (2, n_grades)
+    if n_grades < 2:
+        return np.zeros((2, n_grades))
     centres = np.linspace(-1.5, 1.5, n_grades)
     variance = (0.25 * (centres[1] - centres[0])) ** 2
     return np.stack([centres / variance, -0.5 * centres**2 / variance])

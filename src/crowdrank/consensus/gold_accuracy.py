@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._numba import njit
+from crowdrank.judgments.gold import ItemGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
@@ -19,10 +20,11 @@ class Agreements(NamedTuple):
     asked: NDArray[np.float64]  # all judgments
 
 
-def count_agreements(judgments: Judgments, gold: NDArray[np.int8]) -> Agreements:
-    """Return how often each assessor agrees with the expert grades (codes per item, -1 without one)."""
+def count_agreements(judgments: Judgments, gold: ItemGold) -> Agreements:
+    """Return how often each assessor gives a grade that the expert grade stands for."""
     counts = Agreements(np.zeros(judgments.n_assessors), np.zeros(judgments.n_assessors))
-    count_gold_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold, *counts)
+    if gold.sets is not None:
+        count_gold_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold.code, gold.sets, *counts)
     return counts
 
 
@@ -43,15 +45,16 @@ def count_gold_agreements(
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     answer: NDArray[np.int8],
+    sets: NDArray[np.bool_],
     agreed: NDArray[np.float64],
     asked: NDArray[np.float64],
 ) -> None:
-    """Add, per assessor, how many items with an answer (>= 0) were judged, and how many as the answer says."""
-    # answer (n_items,); agreed, asked (n_assessors,)
+    """Add, per assessor, the number of judgments of items with an answer (>= 0), and of those in the answer's set."""
+    # answer (n_items,); sets (n_answers, n_grades); agreed, asked (n_assessors,)
     for item in range(len(offsets) - 1):
         if answer[item] < 0:
             continue
         for j in range(offsets[item], offsets[item + 1]):
             asked[assessor[j]] += 1.0
-            if grade[j] == answer[item]:
+            if sets[answer[item], grade[j]]:
                 agreed[assessor[j]] += 1.0

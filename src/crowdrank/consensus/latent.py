@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from crowdrank._saved import require
-from crowdrank._typing import Arrays, Floats, Grades
+from crowdrank._typing import Arrays, Floats
 from crowdrank.consensus import kernels
 from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.shards import Shard
@@ -69,12 +69,12 @@ def softmax(scores: Floats, axis: int) -> Floats:
     return np.asarray(raised / raised.sum(axis=axis, keepdims=True))
 
 
-def count_answers(shard: Shard, n_more: int = 0) -> Arrays:
+def use_of_answers(shard: Shard, more: int = 0) -> Arrays:
     """Return the statistics of the first pass.
 
     Args:
         shard: the judgments.
-        n_more: number of answers that are not grades; they follow the grades.
+        more: number of answers that are not grades; they follow the grades.
 
     Returns:
         `used`: number of judgments with each answer by scale, (n_scales, n_answers), NaN if a scale has no such grade;
@@ -82,7 +82,7 @@ def count_answers(shard: Shard, n_more: int = 0) -> Arrays:
 
     """
     n_grades, n_scales = max(shard.scale_sizes), len(shard.scale_sizes)
-    used, given = np.zeros((n_scales, n_grades + n_more)), np.zeros((shard.n_assessors, n_scales))
+    used, given = np.zeros((n_scales, n_grades + more)), np.zeros((shard.n_assessors, n_scales))
     scale = shard.scale_of[shard.assessor]
     np.add.at(used, (scale, shard.grade), 1.0)
     np.add.at(given, (shard.assessor, scale), 1.0)
@@ -128,26 +128,24 @@ def by_difficulty(posterior: Floats, n_nodes: int) -> Floats:
     return posterior[:, : n_difficulties * n_nodes].reshape(len(posterior), n_difficulties, n_nodes)
 
 
-def node_statistics(posterior: Floats, state_counts: Floats, gold: Grades, n_nodes: int) -> Arrays:
+def node_statistics(posterior: Floats, state_counts: Floats, n_nodes: int) -> Arrays:
     """Return the statistics that the distribution of relevance and the grid are learned from.
 
     Args:
         posterior: P(state) of each document, (n_items, n_states).
         state_counts: its sum over the documents, (n_states,).
-        gold: expert grades, (n_items,), -1 if there is none.
         n_nodes: number of nodes.
 
     Returns:
-        `node_counts`: expected number of documents without an expert grade at each node, (n_nodes,);
-        `documents`: numbers of documents, of those with an expert grade, and of those too narrow for the grid, (3,).
+        `node_counts`: expected number of documents at each node, (n_nodes,);
+        `documents`: number of documents, and of those with a posterior too narrow for the grid, (2,).
 
     """
     split = by_difficulty(posterior, n_nodes)
     on_nodes = split[:, 0] if split.shape[1] == 1 else split.sum(axis=1)
-    narrow = np.einsum("dn,dn->d", on_nodes, on_nodes) > NARROW
-    graded = np.flatnonzero(gold >= 0)
-    node_counts = by_difficulty(state_counts[None], n_nodes)[0].sum(axis=0) - on_nodes[graded].sum(axis=0)
-    return {"node_counts": node_counts, "documents": np.array([len(gold), len(graded), narrow.sum()], np.float64)}
+    n_narrow = np.count_nonzero(np.einsum("dn,dn->d", on_nodes, on_nodes) > NARROW)
+    node_counts = by_difficulty(state_counts[None], n_nodes)[0].sum(axis=0)
+    return {"node_counts": node_counts, "documents": np.array([len(posterior), n_narrow], np.float64)}
 
 
 def relevance_moments(
@@ -157,7 +155,6 @@ def relevance_moments(
 
     EM alone moves these two slowly if documents have many judgments: their posteriors are then narrow, and curves and
     posteriors hold each other in place. Parameter expansion (Liu, Rubin and Wu 1998) updates them in closed form.
-    Documents with expert grades have their place on the scale from the expert, so they count as standard normal.
 
     Args:
         statistics: those of `node_statistics`.
@@ -165,17 +162,17 @@ def relevance_moments(
         initial_square: their mean square.
 
     """
-    counts, n_graded = statistics["node_counts"], statistics["documents"][1]
-    nodes, n = standard_nodes(len(counts)), counts.sum() + n_graded + PRIOR_DOCUMENTS
+    counts = statistics["node_counts"]
+    nodes, n = standard_nodes(len(counts)), counts.sum() + PRIOR_DOCUMENTS
     mean = (counts @ nodes + PRIOR_DOCUMENTS * initial_mean) / n
     squares = counts @ nodes**2 / (node_prior(len(nodes)) @ nodes**2)  # the prior on the grid has a variance below 1
-    square = (squares + n_graded + PRIOR_DOCUMENTS * initial_square) / n
+    square = (squares + PRIOR_DOCUMENTS * initial_square) / n
     return float(mean), float(np.sqrt(square - mean**2))
 
 
 def refined_nodes(statistics: Arrays) -> Floats:
     """Return the nodes for the next pass: twice as dense if too many posteriors are narrow."""
-    n_nodes, (n_documents, _, n_narrow) = len(statistics["node_counts"]), statistics["documents"]
+    n_nodes, (n_documents, n_narrow) = len(statistics["node_counts"]), statistics["documents"]
     too_coarse = n_narrow > MAX_NARROW_SHARE * n_documents and n_nodes < MAX_NODES
     return standard_nodes(2 * n_nodes - 1 if too_coarse else n_nodes)
 
@@ -217,13 +214,6 @@ def points(posterior: Floats, n_nodes: int) -> Floats:
     at[row, best] = 1 - np.abs(offset)
     at[row, best + np.sign(offset).astype(np.int64) * inner] += np.abs(offset)
     return at
-
-
-def gold_curves(n_grades: int, n_nodes: int = N_NODES) -> Floats:
-    """Return P(expert grade | node) of an expert, (n_grades, n_nodes): a steep fixed curve per grade."""
-    centers = np.linspace(-1.5, 1.5, n_grades)
-    width = max(0.25 * (centers[1] - centers[0]), NODES[1] - NODES[0])
-    return softmax(-0.5 * ((standard_nodes(n_nodes) - centers[:, None]) / width) ** 2, axis=0)
 
 
 def rows_on_nodes(posterior: Floats, typical: Floats, interval: float) -> Arrays:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,8 @@ from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.result import Consensus, check_consensus, grade_labels
 from crowdrank.engine.local import LocalEngine
 from crowdrank.judgments import storage
-from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.gold import Gold, ItemGold
+from crowdrank.judgments.grade_map import GradeMap
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import Judgments
 
@@ -39,24 +41,34 @@ def write_model(model: Aggregator, folder: Path) -> None:
         storage.save(model.gold_.as_judgments(), folder / "gold.parquet")
 
 
+def saved_fields(model: Aggregator) -> dict[str, Any]:
+    """Return the fields of `model.json` that :func:`read_data` reads."""
+    grade_map = None if model.gold_ is None else model.gold_.grade_map
+    fields: dict[str, Any] = {"history": model.history_, "converged": model.converged_}
+    return fields if grade_map is None else {**fields, "gold_map": str(grade_map)}
+
+
 def read_data(model: Aggregator, folder: Path, fields: Fields, files: Iterable[str]) -> None:
     """Read the history, the judgments and the expert grades of a saved model."""
     model.history_, model.converged_ = fields.numbers("history"), fields.flag("converged")
     model.n_iter_ = len(model.history_)
     model.judgments_ = storage.load(folder / "judgments.parquet")
-    model.gold_ = _read_gold(folder / "gold.parquet") if "gold.parquet" in files else None
+    model.gold_ = _read_gold(folder / "gold.parquet", fields) if "gold.parquet" in files else None
 
 
-def _read_gold(path: Path) -> Gold:
+def _read_gold(path: Path, fields: Fields) -> Gold:
     judged = storage.load(path)
     require(len(judged) == judged.n_items and not judged.n_unjudgeable, "an expert grade occurs twice or is missing")
-    return Gold.of(judged)
+    gold = Gold.of(judged)
+    return replace(gold, grade_map=GradeMap.parse(fields.text("gold_map"))) if "gold_map" in fields else gold
 
 
 def read_results(model: Aggregator, folder: Path) -> None:
     """Read the parameters and the consensus of a saved model, and check them against its judgments."""
     prepared = model._prepare(model.judgments_)
-    model.theta_, (theta, statistics) = read_arrays(folder / "theta.parquet"), example(model, prepared.scales)
+    n_expert_grades = 0 if model.gold_ is None else len(model.gold_.scale)
+    model.theta_ = read_arrays(folder / "theta.parquet")
+    theta, statistics = example(model, prepared.scales, n_expert_grades)
     model._check_theta(model.theta_, theta, prepared.n_assessors)
     documents, assessors = (read_parquet(folder / name) for name in ("documents.parquet", "assessors.parquet"))
     method, labels = type(model).__name__, grade_labels(prepared)
@@ -77,7 +89,7 @@ def check_theta(model: Aggregator, theta: Arrays, made: Arrays, n_assessors: int
         require_range(name, theta[name], *model.theta_ranges.get(name, (-LARGEST, LARGEST)))
 
 
-def example(model: Aggregator, scales: tuple[Scale, ...]) -> tuple[Arrays, Arrays]:
+def example(model: Aggregator, scales: tuple[Scale, ...], n_expert_grades: int) -> tuple[Arrays, Arrays]:
     """Return parameters and statistics of a model on a few synthetic judgments with these scales.
 
     The number of assessors differs from every other size, so that shapes show which axes are the assessors.
@@ -97,6 +109,7 @@ def example(model: Aggregator, scales: tuple[Scale, ...]) -> tuple[Arrays, Array
         scales=scales,
         assessor_scale=scale_of,
     )
-    passes = LocalEngine().open(model, judgments)
+    gold = ItemGold(np.array([0, n_expert_grades - 1], np.int8), n_expert_grades, None) if n_expert_grades else None
+    passes = LocalEngine().open(model, judgments, gold)
     theta = model._maximize(None, passes.accumulate(None))
     return theta, passes.accumulate(theta)

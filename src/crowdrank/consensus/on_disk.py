@@ -25,7 +25,7 @@ from crowdrank.consensus import diagnostics
 from crowdrank.consensus.gold_accuracy import count_agreements
 from crowdrank.consensus.result import Consensus, check_assessor_table, check_documents, document_table
 from crowdrank.judgments.codes import restore_scale
-from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments, numbered_path
 from crowdrank.judgments.storage import scale_to_json
@@ -115,24 +115,24 @@ class ShardWriter:
     def __call__(self, place: int, rows: Arrays) -> Arrays:
         """Write the rows of the shard at a place."""
         table = self.judgments.load(place)
-        gold = None if self.gold is None else self.gold.shard_grades(place, table.n_items)
+        gold = None if self.gold is None else self.gold.shard(place, table.n_items)
         path = numbered_path(self.folder, "part", self.judgments.shards[place].number, ".parquet")
         pq.write_table(document_table(table, rows), path, use_dictionary=["query", "grade", "judgments"])
         return {**sums(table, rows["relevance"], gold), "documents": np.array([table.n_items])}
 
 
-def sums(judgments: Judgments, relevance: NDArray[np.float64], gold: NDArray[np.int8] | None) -> Arrays:
+def sums(judgments: Judgments, relevance: NDArray[np.float64], gold: ItemGold | None) -> Arrays:
     """What cautions and the accuracy on gold need of a shard."""
     mean = diagnostics.mean_grades(judgments)
     found = {
         "overlapping": np.array([int((np.diff(judgments.offsets) > 1).sum())]),
-        "groups": diagnostics.groups_of(judgments, gold),
+        "groups": diagnostics.groups_of(judgments, None if gold is None else gold.code),
         "by_relevance": diagnostics.moments(mean, relevance),
     }
     if gold is None:
         return found
     agreements = count_agreements(judgments, gold)._asdict()
-    return {**found, "by_experts": diagnostics.by_experts(judgments, gold), **agreements}
+    return {**found, "by_experts": diagnostics.by_experts(judgments, gold.code), **agreements}
 
 
 def summed(shards: Iterable[Arrays]) -> Arrays:

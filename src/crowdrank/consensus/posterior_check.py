@@ -1,4 +1,4 @@
-"""Does the model fit? What it expects of the judgments, each left out in turn, against what they are."""
+"""Posterior predictive checks: compare judgments with what a model predicts from the other judgments."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from crowdrank.engine.shards import split
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.table import Judgments
 
-MOST_PAIRS = 200_000
-"""So many pairs of judgments are looked at; of more, a sample."""
-SURPRISING = 3.0
-"""Standard errors beyond which a difference is not chance, though hundreds of assessors are looked at."""
+MAX_PAIRS = 200_000
+"""Maximum number of pairs of judgments; a sample is drawn if there are more."""
+MIN_Z = 3.0
+"""Minimum number of standard errors of a difference that is reported; high, because many assessors are tested."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """What a model expects and what is there: the log score, agreement of pairs, and the use of grades per assessor."""
+    """Expected and observed values: log score, agreement of pairs of judgments, and use of grades per assessor."""
 
     log_score: float  # mean log probability of a judgment, that judgment left out
     chance_log_score: float  # the same for the crowd's shares of the grades
     agreement: pa.Table  # pairs, expected, observed, z: of all pairs, within and between families
-    assessors: pa.Table  # assessor, judgments, answer, expected, observed, z: most surprising first
+    assessors: pa.Table  # assessor, judgments, answer, expected, observed, z: largest |z| first
     sentences: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same, ready for JSON."""
+        """Return the results, ready for JSON."""
         return {
             "log_score": self.log_score,
             "chance_log_score": self.chance_log_score,
@@ -44,23 +44,31 @@ class Check:
 
 
 def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> Check:
-    """Hold a fitted model against judgments (those it was fitted to, or others of the same assessors).
+    """Compare judgments (of the fit, or others of the same assessors) with the predictions of a fitted model.
 
-    Every judgment is predicted from the others on its document; every pair of judgments on one document from the rest.
+    Each judgment is predicted from the other judgments of its document, each pair of judgments of a document from the
+    rest of them.
+
+    Args:
+        model: fitted model.
+        judgments: judgments on the model's scale.
+        random_state: random seed of the sample of pairs.
 
     >>> from crowdrank import DawidSkene, read_judgments, simulate
     >>> judgments = read_judgments(simulate(queries=20, documents=8, random_state=1).judgments)
-    >>> found = check(DawidSkene().fit(judgments), judgments)
-    >>> found.log_score > found.chance_log_score
+    >>> result = check(DawidSkene().fit(judgments), judgments)
+    >>> result.log_score > result.chance_log_score
     True
+
     """
     if model._states(model.theta_) is None:
-        raise UsageError(f"{type(model).__name__} says nothing of single answers, so nothing can be checked.")
+        problem = f"{type(model).__name__} has no probabilities of single judgments, so that it cannot be checked"
+        raise UsageError(problem, kind="no-likelihood", fix="check another model, such as GDA")
     prepared = model._prepare(judgments)
-    theta = model._adopt(model, judgments)
+    theta = model._adopt(model, judgments, model.gold_)
     states = None if theta is None else model._all_states(theta)
     if states is None:
-        raise InputError("the grades are not those that the model was fitted to")
+        raise InputError("the grades are not those that the model was fitted to", kind="scales-differ")
     shares_of_states, table = states
     weight = model._judgment_weights(prepared)
     weight = np.ones(len(prepared)) if weight is None else weight
@@ -79,7 +87,7 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
 def _posterior(
     judgments: Judgments, weight: NDArray[np.float64], shares: NDArray[np.float64], likelihood: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Each item's posterior over the states, from all its judgments."""
+    """Return the posterior of each item over the states, from all its judgments."""
     (shard,) = split(judgments, shard_size=len(judgments) + 1)
     local, _ = expectation_step(shard, likelihood, np.ones(likelihood.shape[1:]), shares, weight)
     return local["posterior"]
@@ -92,7 +100,7 @@ def _agreement(
     likelihood: NDArray[np.float64],
     rng: np.random.Generator,
 ) -> pa.Table:
-    """How often two judgments on one document agree: expected from the rest of its judgments, and observed."""
+    """Return how often two judgments of a document agree: expected from its other judgments, and observed."""
     one, other, item = _pairs(judgments, rng)
     expected = expect_agreement(posterior, item, judgments.assessor, judgments.grade, one, other, weight, likelihood)
     observed = judgments.grade[one] == judgments.grade[other]
@@ -101,11 +109,11 @@ def _agreement(
     groups = {"all pairs": np.ones(len(one), dtype=bool)}
     if judgments.families is not None:
         groups |= {"within a family": same, "between families": ~same}
-    rows = [_compared(name, expected[mask], observed[mask]) for name, mask in groups.items() if mask.any()]
-    return pa.Table.from_pylist(rows or [_compared("all pairs", np.zeros(0), np.zeros(0))])
+    rows = [_agreement_row(name, expected[mask], observed[mask]) for name, mask in groups.items() if mask.any()]
+    return pa.Table.from_pylist(rows or [_agreement_row("all pairs", np.zeros(0), np.zeros(0))])
 
 
-def _compared(name: str, expected: NDArray[np.float64], observed: NDArray[Any]) -> dict[str, Any]:
+def _agreement_row(name: str, expected: NDArray[np.float64], observed: NDArray[Any]) -> dict[str, Any]:
     n = max(len(expected), 1)
     error = np.sqrt(max(float((expected * (1 - expected)).sum()), 1e-12))
     gap = float(observed.sum() - expected.sum())
@@ -121,19 +129,19 @@ def _compared(name: str, expected: NDArray[np.float64], observed: NDArray[Any]) 
 def _pairs(
     judgments: Judgments, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs of judgments on one item: for every judgment a partner, all of them or a sample."""
+    """Return the rows of pairs of judgments of one item, and the item; each judgment, or a sample, has one partner."""
     sizes = np.diff(judgments.offsets)
     item = np.repeat(np.arange(judgments.n_items), sizes)
     rows = np.flatnonzero(sizes[item] > 1)
-    rows = rng.choice(rows, MOST_PAIRS, replace=False) if len(rows) > MOST_PAIRS else rows
+    rows = rng.choice(rows, MAX_PAIRS, replace=False) if len(rows) > MAX_PAIRS else rows
     place = rows - judgments.offsets[item[rows]]
-    ahead = 1 + (rng.random(len(rows)) * (sizes[item[rows]] - 1)).astype(np.int64)
-    partner = judgments.offsets[item[rows]] + (place + ahead) % sizes[item[rows]]
+    distance = 1 + (rng.random(len(rows)) * (sizes[item[rows]] - 1)).astype(np.int64)
+    partner = judgments.offsets[item[rows]] + (place + distance) % sizes[item[rows]]
     return rows, partner, item[rows]
 
 
 def _use_of_grades(judgments: Judgments, predicted: NDArray[np.float64]) -> pa.Table:
-    """Per assessor, the answer whose number is the most surprising."""
+    """Return the answer of each assessor whose frequency differs most from the expected one."""
     n_assessors, n_answers = judgments.n_assessors, predicted.shape[1]
     expected, spread = np.zeros((n_assessors, n_answers)), np.zeros((n_assessors, n_answers))
     observed = np.zeros((n_assessors, n_answers))
@@ -158,24 +166,24 @@ def _use_of_grades(judgments: Judgments, predicted: NDArray[np.float64]) -> pa.T
 
 
 def _sentences(log_score: float, chance: float, agreement: pa.Table, assessors: pa.Table) -> list[str]:
-    told = [
-        f"A judgment left out is given {np.exp(log_score - chance):.2f} times the probability that the crowd's shares "
-        f"of the grades give it (log score {log_score:.3f} against {chance:.3f})."
+    sentences = [
+        f"The probability of a left-out judgment is {np.exp(log_score - chance):.2f} times that by "
+        f"the frequency of its grade alone (log score {log_score:.3f}, frequencies {chance:.3f})."
     ]
     for row in agreement.to_pylist():
-        if abs(row["z"]) > SURPRISING:
+        if abs(row["z"]) > MIN_Z:
             more = "more" if row["z"] > 0 else "less"
-            told.append(
-                f"Judgments on one document agree {more} than the model expects ({row['pairs']}: "
-                f"{row['observed']:.1%}, expected {row['expected']:.1%}): it does not explain how assessors err "
-                f"together."
+            sentences.append(
+                f"Judgments of one document agree {more} often than the model expects ({row['pairs']}: "
+                f"{row['observed']:.1%}, expected {row['expected']:.1%}): it does not explain the correlated errors of "
+                f"assessors."
             )
-    strange = int((np.abs(assessors["z"].to_numpy()) > SURPRISING).sum())
-    told.append(
-        f"{strange:,} of {len(assessors):,} assessors use a grade more or less often than expected by more than "
-        f"{SURPRISING:g} standard errors."
+    n_unexpected = int((np.abs(assessors["z"].to_numpy()) > MIN_Z).sum())
+    sentences.append(
+        f"{n_unexpected:,} of {len(assessors):,} assessors use a grade more or less often than expected by more than "
+        f"{MIN_Z:g} standard errors."
     )
-    return told
+    return sentences
 
 
 @njit(cache=True, nogil=True)
@@ -187,7 +195,10 @@ def predict_left_out(
     weight: NDArray[np.float64],
     likelihood: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """P(each answer) of every judgment from the other judgments on its item: its own factor is divided out."""
+    """Return the probability of each answer for every judgment, from the other judgments of its item.
+
+    The likelihood of the judgment itself is divided out of the posterior.
+    """
     # posterior (n_items, n_states); item, assessor, grade, weight (n,); likelihood (n_assessors, n_answers, n_states)
     _, n_answers, n_states = likelihood.shape
     out = np.zeros((len(item), n_answers))
@@ -214,7 +225,7 @@ def expect_agreement(
     weight: NDArray[np.float64],
     likelihood: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """The probability that two judgments on an item agree, from the other judgments on it."""
+    """Return the probability that two judgments of an item agree, from its other judgments."""
     # item, one, other (n_pairs,): judgments `one` and `other` are on `item`
     _, n_answers, n_states = likelihood.shape
     out = np.zeros(len(one))

@@ -9,16 +9,15 @@ import numpy as np
 
 from crowdrank._saved import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Floats, Integers
+from crowdrank.consensus import experts
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.curves import blocks, careful_curves, learn_prior
 from crowdrank.consensus.latent import (
     DIFFICULTIES,
     NODES,
     by_difficulty,
-    count_answers,
     example_on_nodes,
     expectation_step,
-    gold_curves,
     node_prior,
     node_statistics,
     refined_nodes,
@@ -26,9 +25,12 @@ from crowdrank.consensus.latent import (
     rows_on_nodes,
     softmax,
     states_prior,
+    use_of_answers,
 )
+from crowdrank.consensus.result import modal_grades, restrict_to_gold
 from crowdrank.constraints import Constraints, Flag
 from crowdrank.engine.shards import Shard
+from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
 MAX_HALVINGS = 12
@@ -104,12 +106,12 @@ class Rasch(Aggregator):
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Run the E-step; in the first pass, count the answers."""
         if theta is None:
-            return local, count_answers(shard)
-        n_nodes = len(theta["nodes"])
-        gold = np.tile(gold_curves(shard.n_grades, n_nodes), len(self._difficulties()))
+            grades = experts.count_answers(shard, max(shard.scale_sizes))["expert_grades"]
+            return local, {**use_of_answers(shard), "expert_grades": grades}
+        gold = np.tile(experts.expert_curves(theta["expert_cuts"], theta["nodes"]), len(self._difficulties()))
         local, statistics = expectation_step(shard, theta["likelihood"], gold, theta["shares"])
-        statistics |= node_statistics(local["posterior"], statistics["state_counts"], shard.gold, n_nodes)
-        return local, statistics
+        statistics |= node_statistics(local["posterior"], statistics["state_counts"], len(theta["nodes"]))
+        return local, {**statistics, "expert_states": experts.count_states(shard, local["posterior"])}
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Update the thresholds by a Newton step, and the distributions of thresholds and relevance."""
@@ -130,6 +132,9 @@ class Rasch(Aggregator):
             )
         shift, stretch = relevance_moments(statistics, -origin / sd, (initial_sd**2 + origin**2) / sd**2)
         new = {**theta, "thresholds": thresholds, "mean": mean, "covariance": covariance}
+        nodes = np.tile(theta["nodes"], len(self._difficulties()))
+        cuts = experts.estimate_cuts(theta["expert_cuts"], statistics["expert_states"], nodes)
+        new["expert_cuts"] = (cuts - shift) / stretch
         new |= {"origin": np.array([origin + sd * shift]), "sd": np.array([sd * stretch])}
         return self._with_curves(new, refined_nodes(statistics), counts.sum(axis=(1, 2)))
 
@@ -150,6 +155,7 @@ class Rasch(Aggregator):
             "initial_sd": sd,
             "mean": mean,
             "initial_mean": mean,
+            "expert_cuts": experts.first_cuts(statistics["expert_grades"]),
             "covariance": np.tile(np.eye(mean.shape[1]), (len(mean), 1, 1)),
         }
         return self._with_curves(theta, NODES, statistics["given"].sum(axis=1))
@@ -174,9 +180,8 @@ class Rasch(Aggregator):
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         rows = rows_on_nodes(self._line_posterior(local), theta["typical"], self.interval)
-        known = shard.gold >= 0
-        rows["grade"][known] = shard.gold[known]
-        rows["p"][known] = np.eye(shard.n_grades)[shard.gold[known]]
+        restrict_to_gold(rows["p"], shard)
+        rows["grade"] = modal_grades(rows["p"])
         if self.difficulty:
             rows["difficulty"] = self._split(local).sum(axis=2) @ DIFFICULTIES
         return rows
@@ -211,9 +216,9 @@ class Rasch(Aggregator):
         """Return the prior mean."""
         return scale_of if name == "scale_of" else theta["mean"][scale_of]
 
-    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
+    def _adopt(self, init: Aggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """Return the parameters with new curves, because the other model may have been without difficulties."""
-        theta = super()._adopt(init, table)
+        theta = super()._adopt(init, table, gold)
         if theta is None:
             return None
         tables = self._with_curves(theta, theta["nodes"], np.ones(len(theta["thresholds"])))

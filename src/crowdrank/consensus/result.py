@@ -17,6 +17,7 @@ from crowdrank._saved import require
 from crowdrank._text import counted
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
+from crowdrank.engine.shards import Shard
 from crowdrank.judgments import frames
 from crowdrank.judgments.codes import check_ids
 from crowdrank.judgments.scale import Scale
@@ -133,6 +134,19 @@ def discrete_rows(posterior: NDArray[np.float64], values: NDArray[np.float64], i
     """Return the rows of items whose truth is one of the grades, from P(grade), (n_items, n_grades)."""
     relevance, sd, lower, upper, grade = kernels.summarize(posterior, values, (1 - interval) / 2, TIE)
     return {"relevance": relevance, "sd": sd, "lower": lower, "upper": upper, "grade": grade, "p": posterior}
+
+
+def restrict_to_gold(shares: NDArray[np.float64], shard: Shard) -> None:
+    """Set to 0, in place, the shares of the grades that an expert grade excludes; each row sums to 1 afterwards.
+
+    Rows (items) without an expert grade stay as they are. Where all shares are excluded, those of the set are equal.
+    """
+    known = shard.gold >= 0
+    allowed = shard.gold_sets[shard.gold[known]]
+    rest = shares[known] * allowed
+    none = rest.sum(axis=1) == 0
+    rest[none] = allowed[none]
+    shares[known] = rest / rest.sum(axis=1, keepdims=True)
 
 
 def modal_grades(shares: NDArray[np.float64]) -> NDArray[np.int8]:

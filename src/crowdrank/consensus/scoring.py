@@ -1,8 +1,8 @@
-"""Judgments held out, and how well a consensus of the others predicts them: one yardstick for every kind of model.
+"""Score a consensus by how well it predicts held-out judgments, in the same way for every kind of model.
 
-Votes have no likelihood, and a model's own likelihood flatters it. So every consensus is read by the same small models
-of what held-out assessors do: they prefer the document that is ranked higher, or answer about the grade that it has.
-Both are taken by their word: a ranking that is upside down and grades that are a step too high are not forgiven.
+Votes have no likelihood, and the likelihood of a model on its own training data is too high. Therefore two small models
+predict held-out judgments from any consensus: one predicts which of two documents gets the higher grade, the other the
+grade itself. Neither corrects the consensus: a reversed ranking or grades that are one step too high score badly.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from numpy.typing import NDArray
 from crowdrank.judgments.table import Judgments
 
 BINS = 10
-"""Within a query documents are cut into so many equal parts by their rank."""
+"""Number of equal bins of a query's ranking."""
 KAPPA = 5.0
-"""A held-out assessor is taken to be as all are, as if so many of his answers had said so."""
+"""Weight of the prior that an assessor answers like all assessors, in judgments."""
 STEEP = (0.5, 1.0, 1.5, 2.0, 3.0, 6.0)
-"""How fast answers may become rarer with every step away from the grade: e to the minus this."""
+"""Candidate decay rates: an answer d steps from the grade has a probability proportional to exp(-rate d)."""
 TIED = 9
-"""Relevance that is equal to so many decimals is tied: rounding must not rank."""
+"""Number of decimals of relevance that count; documents that are equal in them are tied."""
 PASSES = 30
-"""So often the shares of knowing answers are improved; they have long come to rest."""
+"""Number of EM iterations, more than are needed for convergence."""
 
 Codes = NDArray[np.integer]
 Numbers = NDArray[np.float64]
 
 
 def folds(judgments: Judgments, most: int) -> NDArray[np.int64]:
-    """The fold of each judgment: whole families (an assessor without one is a family) in at most `most` folds.
+    """Return the fold of each judgment; all judgments of a family (or of an assessor without one) share a fold.
 
-    Families are dealt out by size, so that folds are of about one size. Neither the order of rows nor ids matter:
-    families of one size are told apart by what they answered.
+    Families are assigned by size, so that the at most `most` folds have similar sizes. Neither the order of rows nor
+    ids matter: families of equal size are ordered by their judgments.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -54,7 +54,7 @@ def folds(judgments: Judgments, most: int) -> NDArray[np.int64]:
 
 
 def rank_shares(relevance: Numbers, query: Codes, n_bins: int = BINS) -> Numbers:
-    """How much of each item lies in each of the equal parts of its query's ranking; tied items share their places.
+    """Return the share of each item in each bin of its query's ranking; tied items share their ranks.
 
     >>> rank_shares(np.array([0.1, 0.9, 0.5, 0.5]), np.zeros(4, int), 2).tolist()
     [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]]
@@ -78,10 +78,10 @@ def rank_shares(relevance: Numbers, query: Codes, n_bins: int = BINS) -> Numbers
 
 
 def pair_counts(group: Codes, item: Codes, answer: Codes, shares: Numbers, n_answers: int) -> Numbers:
-    """Per group, its pairs of different answers by how many parts the higher answer is ranked above the lower.
+    """Count pairs of different answers per group by the number of bins between the two documents.
 
-    The columns go from -(n_bins - 1), all the way below, to n_bins - 1. A pair is of two documents, and every judgment
-    weighs the same, however many its group has.
+    Columns go from -(n_bins - 1), the higher answer is ranked lowest, to n_bins - 1, it is ranked highest. The
+    documents of a pair are different, and every judgment has the same weight, whatever the size of its group.
 
     >>> shares = np.array([[0.0, 1.0], [1.0, 0.0]])
     >>> pair_counts(np.array([0, 0]), np.array([5, 6]), np.array([2, 0]), shares, 3).tolist()
@@ -113,10 +113,10 @@ def _pairs(group: Codes, answer: Codes, shares: Numbers, n_answers: int) -> Numb
 
 
 def score_pairs(pairs: Numbers, fold: Codes, weight: Numbers) -> float:
-    """The mean log probability that of two answers the one that is higher is the higher one.
+    """Return the mean log probability that the document with the higher answer is ranked above the other.
 
-    How often it is, given how far apart the documents are ranked, is learned from the other folds; never less than
-    half. Within one part of a ranking it is half.
+    Its probability by the distance in bins is estimated on the other folds and at least one half; it is one half within
+    a bin.
 
     >>> right, wrong = np.array([[0.0, 0.0, 9.0]] * 2), np.array([[9.0, 0.0, 0.0]] * 2)
     >>> fold, weight = np.array([0, 1]), np.ones(2)
@@ -135,7 +135,7 @@ def score_pairs(pairs: Numbers, fold: Codes, weight: Numbers) -> float:
 
 
 def answer_counts(assessor: Codes, answer: Codes, grade: Codes, n_assessors: int, n_answers: int) -> Numbers:
-    """How often each assessor gave each answer to documents of each grade.
+    """Count how often each assessor gave each answer to documents of each grade.
 
     >>> answer_counts(np.array([0, 0]), np.array([1, 1]), np.array([0, 0]), 1, 2).tolist()
     [[[0.0, 0.0], [2.0, 0.0]]]
@@ -147,10 +147,10 @@ def answer_counts(assessor: Codes, answer: Codes, grade: Codes, n_assessors: int
 
 
 def score_grades(counts: Numbers, weight: Numbers) -> float:
-    """The mean log probability of an answer, given the grade of the document, the answer itself left out.
+    """Return the mean leave-one-out log probability of an answer, given the grade of the document.
 
-    With a share of his own an assessor knows the document, and answers its grade or one near it; else he answers as he
-    is used to. How near is the same for all, and what suits best.
+    The model is a mixture: with a probability of their own, assessors know the document and give its grade or a near
+    one; otherwise they answer as often as they use each grade. The decay rate is the same for all, and the best one.
 
     >>> right, wrong = np.eye(2)[None] * 9, np.eye(2)[None, ::-1] * 9
     >>> score_grades(right, np.ones(1)) > score_grades(wrong, np.ones(1))
@@ -172,7 +172,7 @@ def score_grades(counts: Numbers, weight: Numbers) -> float:
 
 
 def _share_of_knowing(counts: Numbers, judged: Numbers, knowing: Numbers, used: Numbers) -> Numbers:
-    """How often the assessor of an answer knows, by his other answers; drawn to how often all do."""
+    """Return the probability that an assessor knows a document, from the other answers; shrunk towards that of all."""
     # (n_assessors, n_answers, n_grades), (n_assessors, 1, 1), (n_answers, n_grades), (n_assessors, n_answers, 1)
     common = 0.5
     for _ in range(PASSES):
@@ -183,5 +183,5 @@ def _share_of_knowing(counts: Numbers, judged: Numbers, knowing: Numbers, used: 
         knew = knows * knowing / (knows * knowing + (1 - knows) * used)
         known = (counts * knew).sum(axis=(1, 2), keepdims=True)
         knows = (known + KAPPA * common) / (judged + KAPPA)
-    left_out: Numbers = np.maximum(known - knew + KAPPA * common, 0.0) / (judged - 1 + KAPPA)
+    left_out: Numbers = np.clip((known - knew + KAPPA * common) / (judged - 1 + KAPPA), 0.0, 1.0)
     return left_out

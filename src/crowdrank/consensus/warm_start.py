@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crowdrank._typing import Arrays
+from crowdrank.consensus.experts import first_cuts
 from crowdrank.errors import UsageError
 from crowdrank.judgments import ids
+from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
     from crowdrank.consensus._base import Aggregator
 
 
-def aligned_parameters(model: Aggregator, init: Aggregator, table: Judgments) -> Arrays | None:
+def aligned_parameters(model: Aggregator, init: Aggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
     """Return the parameters of `init` for the assessors of `table`; new assessors get those of `_new_assessors`.
+
+    Cut points of experts with another number of grades start from the shares of these.
 
     Returns:
         The parameters, or None if `init` was fitted to other grades.
@@ -36,7 +40,14 @@ def aligned_parameters(model: Aggregator, init: Aggregator, table: Judgments) ->
         rows = init.theta_[name][np.maximum(known, 0)]
         rows[known < 0] = model._new_assessors(init.theta_, name, prepared.assessor_scale[known < 0])
         theta[name] = rows
+    if "expert_cuts" in theta and _n_grades(gold) != _n_grades(init.gold_):
+        codes = np.zeros(0, np.int8) if gold is None else gold.code
+        theta["expert_cuts"] = first_cuts(np.bincount(codes, minlength=_n_grades(gold)).astype(np.float64))
     return theta
+
+
+def _n_grades(gold: Gold | None) -> int:
+    return 0 if gold is None else len(gold.scale)
 
 
 def require_same_class(model: Aggregator, init: Aggregator) -> None:

@@ -17,12 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Protocol, Self, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from crowdrank._typing import Arrays
 from crowdrank.engine.shards import Shard
-from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
@@ -116,7 +113,7 @@ class Engine(Protocol):
         self,
         model: ShardModel[Shard],
         judgments: Judgments | ShardedJudgments,
-        gold: NDArray[np.int8] | ShardGold | None = None,
+        gold: ItemGold | ShardGold | None = None,
     ) -> Passes:
         """Return an object that runs passes of a model over judgments."""
 

@@ -12,9 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pydoc import locate
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 import crowdrank
 from crowdrank._base import require_integer
 from crowdrank._text import counted
@@ -22,7 +19,7 @@ from crowdrank.engine.base import ShardModel, ShardT
 from crowdrank.engine.dask_passes import DaskPasses, identity, worker_errors
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, InMemoryShards, Shard, shards_of
 from crowdrank.errors import ClusterError, Fix, UsageError
-from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
@@ -99,7 +96,7 @@ class DaskEngine:
         self,
         model: ShardModel[Shard],
         judgments: Judgments | ShardedJudgments,
-        gold: NDArray[np.int8] | ShardGold | None = None,
+        gold: ItemGold | ShardGold | None = None,
     ) -> DaskPasses[Shard]:
         """Return an object that runs passes of a model over judgments; workers read shards on disk themselves."""
         return DaskPasses(self, model, shards_of(judgments, gold, model.locality, self.shard_size))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crowdrank._base import require_integer
 from crowdrank._typing import Arrays
@@ -18,7 +17,7 @@ from crowdrank.engine.blas import single_blas_thread
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, InMemoryShards, OnDiskShards, Shard, Shards, shards_of
 from crowdrank.engine.streaming import FileStates, select_arrays
 from crowdrank.engine.tree_reduce import tree_sum
-from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
@@ -57,7 +56,7 @@ class LocalEngine:
         self,
         model: ShardModel[Shard],
         judgments: Judgments | ShardedJudgments,
-        gold: NDArray[np.int8] | ShardGold | None = None,
+        gold: ItemGold | ShardGold | None = None,
     ) -> LocalPasses[Shard]:
         """Return an object that runs passes of a model over judgments in memory or on disk."""
         shards = shards_of(judgments, gold, model.locality, self.shard_size)

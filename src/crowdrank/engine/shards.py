@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank.errors import Fix, UsageError
-from crowdrank.judgments.gold import ShardGold
+from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
@@ -31,7 +31,10 @@ class Shard:
     assessor: NDArray[np.int32]  # (n,)
     grade: NDArray[np.int8]  # (n,)
     item_query: NDArray[np.int32]  # (n_items,)
-    gold: NDArray[np.int8]  # (n_items,) code of the expert grade; -1 without one
+    gold: NDArray[np.int8]  # (n_items,) code of the expert grade on the experts' scale; -1 without one
+    gold_sets: NDArray[
+        np.bool_
+    ]  # (n_expert_grades + 1, n_grades) grades that `gold` stands for; the last row is for -1
     family: NDArray[np.int32]  # (n_assessors,) index of each assessor's family (group of related assessors)
     scale_of: NDArray[np.int8]  # (n_assessors,) index of each assessor's grade scale
     scale_sizes: tuple[int, ...]  # number of grades of each scale
@@ -48,6 +51,11 @@ class Shard:
         return len(self.values)
 
     @property
+    def n_expert_grades(self) -> int:
+        """Number of grades of the experts' scale; 0 without expert grades."""
+        return len(self.gold_sets) - 1
+
+    @property
     def n_items(self) -> int:
         """Number of items (query-document pairs) of the shard."""
         return len(self.offsets) - 1
@@ -55,7 +63,7 @@ class Shard:
 
 def split(
     judgments: Judgments,
-    gold: NDArray[np.int8] | None = None,
+    gold: ItemGold | None = None,
     locality: str = "item",
     shard_size: int = JUDGMENTS_PER_SHARD,
 ) -> list[Shard]:
@@ -67,8 +75,8 @@ def split(
     >>> [shard.n_items for shard in split(read_judgments(frame), shard_size=2)]
     [1, 1, 1]
     """
-    gold = np.full(judgments.n_items, -1, np.int8) if gold is None else gold
     values = np.array(judgments.main_scale.values)
+    gold_code, gold_sets = _gold_arrays(gold, judgments.n_items, len(values))
     sizes = tuple(len(scale) for scale in judgments.scales)
     family = judgments.family_of
     bounds = _shard_bounds(judgments, locality, shard_size)
@@ -82,7 +90,8 @@ def split(
                 assessor=judgments.assessor[first:last],
                 grade=judgments.grade[first:last],
                 item_query=judgments.item_query[start:stop],
-                gold=gold[start:stop],
+                gold=gold_code[start:stop],
+                gold_sets=gold_sets,
                 family=family,
                 scale_of=judgments.assessor_scale,
                 scale_sizes=sizes,
@@ -90,6 +99,16 @@ def split(
             )
         )
     return shards
+
+
+def _gold_arrays(gold: ItemGold | None, n_items: int, n_grades: int) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
+    """Return the fields `gold` and `gold_sets` of a shard; an expert grade without a known set stands for any grade."""
+    if gold is None:
+        return np.full(n_items, -1, np.int8), np.ones((1, n_grades), np.bool_)
+    sets = np.ones((gold.n_expert_grades + 1, n_grades), np.bool_)
+    if gold.sets is not None:
+        sets[:-1] = gold.sets
+    return gold.code, sets
 
 
 def _shard_bounds(judgments: Judgments, locality: str, shard_size: int) -> NDArray[np.int64]:
@@ -160,19 +179,21 @@ class OnDiskShards:
         """Read the shard at an index from disk; it is not cached, so that only shards in use take memory."""
         stored_index = self._indices[shard_index]
         table = self.judgments.load(stored_index, ids=False)
+        values = np.array(table.main_scale.values)
+        gold = None if self.gold is None else self.gold.shard(stored_index, table.n_items)
+        gold_code, gold_sets = _gold_arrays(gold, table.n_items, len(values))
         return Shard(
             first_item=self._first_items[stored_index],
             offsets=table.offsets,
             assessor=table.assessor,
             grade=table.grade,
             item_query=self.judgments.query_indexes(stored_index)[table.item_query],
-            gold=np.full(table.n_items, -1, np.int8)
-            if self.gold is None
-            else self.gold.shard_grades(stored_index, table.n_items),
+            gold=gold_code,
+            gold_sets=gold_sets,
             family=self._family,
             scale_of=table.assessor_scale,
             scale_sizes=tuple(len(scale) for scale in table.scales),
-            values=np.array(table.main_scale.values),
+            values=values,
         )
 
     def subset(self, start: int, stop: int) -> OnDiskShards:
@@ -182,7 +203,7 @@ class OnDiskShards:
 
 def shards_of(
     judgments: Judgments | ShardedJudgments,
-    gold: NDArray[np.int8] | ShardGold | None = None,
+    gold: ItemGold | ShardGold | None = None,
     locality: str = "item",
     shard_size: int = JUDGMENTS_PER_SHARD,
 ) -> InMemoryShards[Shard] | OnDiskShards:

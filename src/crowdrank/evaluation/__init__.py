@@ -7,9 +7,8 @@
 {'nDCG@10': 1.0, 'RR(rel=2)': 1.0}
 """
 
-from crowdrank.evaluation.alignment import Counts
 from crowdrank.evaluation.comparison import Comparison, compare
-from crowdrank.evaluation.evaluate import Conventions, Evaluation, evaluate
+from crowdrank.evaluation.evaluate import Conventions, Counts, Evaluation, evaluate
 from crowdrank.evaluation.measures import Gains, Measure, parse_gains, parse_measure, parse_measures
 from crowdrank.evaluation.significance import (
     bootstrap_interval,

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from crowdrank._base import require_one_of
 from crowdrank._notebook import heading, html_table, panel, paragraph
+from crowdrank._text import counted
 from crowdrank._typing import Floats
-from crowdrank.errors import UsageError, near
-from crowdrank.evaluation.evaluate import Evaluation, evaluate
-from crowdrank.evaluation.measures import Measure, parse_measures
-from crowdrank.evaluation.significance import (
-    bootstrap_intervals,
-    effect_size,
-    fisher_p_values,
-    holm,
-    paired_t,
+from crowdrank.errors import DataWarning, Fix, Message, UsageError, near
+from crowdrank.evaluation.evaluate import (
+    Conventions,
+    Evaluation,
+    NoRelevant,
+    Ties,
+    Unjudged,
+    align_for,
+    as_gold,
+    as_run,
+    evaluate_alignment,
 )
-from crowdrank.judgments.frames import from_arrow
+from crowdrank.evaluation.measures import Measure, parse_measures
+from crowdrank.evaluation.significance import bootstrap_intervals, effect_size, fisher_p_values, holm, paired_t
+from crowdrank.judgments.frames import frame_library, from_arrow
 
+MAX_JUDGED_DIFFERENCE = 0.01
+"""Maximum difference in Judged@k between runs without a warning."""
 _RESAMPLES = 10_000
 _TESTS = {
     "fisher": f"Fisher's randomization test, two-sided ({_RESAMPLES:,} random sign changes, or all if there are fewer)",
@@ -37,44 +44,57 @@ _TESTS = {
 class Comparison:
     """Comparison of runs with a baseline.
 
-    `table` has one row per run with the mean of each measure, `details` one row per measure and run, and `per_query`
-    one row per run and query; these DataFrames are of the same library as the first run. `evaluations` has the
-    Evaluation of each run.
+    Attributes:
+        evaluations: the Evaluation of each run.
+        baseline: name of the run that the others are compared with.
+        test: 'fisher' or 't'.
+        alpha: significance level.
+        rows: `details` as an Arrow table.
+        other_rows: the same with the other treatment of documents without gold (`unjudged`); None if every ranked
+            document has gold.
+        warnings: kind `judged-differs` if the runs differ in Judged@k, kind `depends-on-unjudged` for each run whose
+            sign or significance changes with the treatment of documents without gold.
 
     >>> import pandas as pd
     >>> gold = pd.DataFrame({"query": [1, 1, 2, 2], "document": [1, 2, 1, 2], "grade": [1, 0, 0, 1]})
     >>> good, bad = gold.assign(score=gold.grade), gold.assign(score=-gold.grade)
     >>> comparison = compare({"bad": bad, "good": good}, gold, "RR")
     >>> comparison.table
-        run   RR
-    0   bad  0.5
-    1  good  1.0
+        run   RR  Judged@10
+    0   bad  0.5        1.0
+    1  good  1.0        1.0
     >>> comparison.to_dict()["details"][1]["p"]
     0.5
+
     """
 
     evaluations: dict[str, Evaluation]
-    measures: tuple[Measure, ...]
     baseline: str
     test: str
     alpha: float
     rows: pa.Table
+    other_rows: pa.Table | None = None
+    warnings: tuple[Message, ...] = ()
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The measures, in the order of the columns of `table`."""
+        return self._first.measures
 
     @property
     def table(self) -> Any:
-        """One row per run: its name and the mean of each measure."""
-        means = {
-            str(measure): [evaluation.means[str(measure)] for evaluation in self.evaluations.values()]
-            for measure in self.measures
-        }
-        return self._frame(pa.table({"run": list(self.evaluations), **means}))
+        """One row per run: its name, the mean of each measure, and Judged@k."""
+        rows = [{"run": run, **one.judged, **one.means} for run, one in self.evaluations.items()]
+        names = list(dict.fromkeys(["run", *self._first.means, *self._first.judged]))
+        return self._frame(pa.Table.from_pylist(rows).select(names))
 
     @property
     def details(self) -> Any:
         """One row per measure and run.
 
         Columns: measure, run, mean; queries (paired with the baseline), difference (to the baseline), lower and upper
-        (of its bootstrap interval), p, p_holm (adjusted over the runs of the measure), effect_size, significant, best.
+        (of its bootstrap interval), p, p_holm (adjusted over the runs of the measure), effect_size, significant, best,
+        depends_on_unjudged (whether the sign or the significance changes with the treatment of documents without gold).
         """
         return self._frame(self.rows)
 
@@ -85,14 +105,14 @@ class Comparison:
             evaluation.per_query.add_column(0, "run", pa.repeat(run, evaluation.per_query.num_rows))
             for run, evaluation in self.evaluations.items()
         ]
-        return self._frame(pa.concat_tables(_with_same_ids(tables)))
+        return self._frame(pa.concat_tables(tables))
 
     def _repr_html_(self) -> str:
         names = ["measure", "run", "mean", "difference", "lower", "upper", "p", "p_holm", "significant"]
         rows = [{name: row[name] for name in names} for row in self.rows.to_pylist()]
         text = f"{len(self.evaluations)} runs; differences are to {self.baseline}; {_TESTS[self.test]}"
         tables = [html_table([row for row in rows if row["measure"] == str(one)], names) for one in self.measures]
-        return panel(heading("Comparison"), paragraph(text), *tables)
+        return panel(heading("Comparison"), paragraph(text), *map(paragraph, map(str, self.warnings)), *tables)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison without the values per query, ready for JSON; NaN becomes None.
@@ -107,11 +127,10 @@ class Comparison:
             "test": self.test,
             "alpha": self.alpha,
             "measures": [str(measure) for measure in self.measures],
-            "means": {
-                run: {name: _or_none(mean) for name, mean in evaluation.means.items()}
-                for run, evaluation in self.evaluations.items()
-            },
-            "details": [{name: _or_none(value) for name, value in row.items()} for row in self.rows.to_pylist()],
+            "means": {run: _without_nan(evaluation.means) for run, evaluation in self.evaluations.items()},
+            "judged": {run: _without_nan(evaluation.judged) for run, evaluation in self.evaluations.items()},
+            "details": [_without_nan(row) for row in self.rows.to_pylist()],
+            "warnings": [{"kind": warning.kind, "problem": warning.problem} for warning in self.warnings],
             "protocol": self.protocol(),
         }
 
@@ -123,14 +142,12 @@ class Comparison:
         >>> compare({"mine": frame, "other": frame}, frame, "AP").protocol()[0]
         "2 runs are compared on 1 query with gold; differences are to 'mine'."
         """
-        first = next(iter(self.evaluations.values()))
-        queries = first.counts.queries
-        runs = len(self.evaluations)
+        queries, verb = counted(self._first.counts.queries, "query"), "is" if len(self.evaluations) == 1 else "are"
         return [
-            f"{runs} run{'' if runs == 1 else 's'} {'is' if runs == 1 else 'are'} compared on {queries:,} "
-            f"quer{'y' if queries == 1 else 'ies'} with gold; differences are to '{self.baseline}'.",
+            f"{counted(len(self.evaluations), 'run')} {verb} compared on {queries} with gold; differences are to "
+            f"'{self.baseline}'.",
             "Runs are paired query by query; a query that a run lacks counts 0.",
-            *first.conventions.sentences(self.measures),
+            *self._first.conventions.sentences(self.measures),
             f"p is the p-value of {_TESTS[self.test]}.",
             "p_holm is p adjusted by Holm's method over the runs of each measure; "
             f"a difference with p_holm of at most {self.alpha:g} is significant.",
@@ -138,8 +155,12 @@ class Comparison:
             "The effect size is the mean difference divided by the standard deviation of the differences.",
         ]
 
+    @property
+    def _first(self) -> Evaluation:
+        return next(iter(self.evaluations.values()))
+
     def _frame(self, table: pa.Table) -> Any:
-        return from_arrow(table, next(iter(self.evaluations.values())).backend)
+        return from_arrow(table, self._first.backend)
 
 
 def compare(
@@ -151,12 +172,13 @@ def compare(
     test: str = "fisher",
     alpha: float = 0.05,
     random_state: int = 0,
-    ties: str = "expected",
-    unjudged: str = "skip",
-    no_relevant: str = "skip",
-    gains: str | Sequence[float] | None = None,
+    ties: Ties = "expected",
+    unjudged: Unjudged = "nonrelevant",
+    no_relevant: NoRelevant = "skip",
 ) -> Comparison:
     """Evaluate runs and test their differences to a baseline.
+
+    Issues a :class:`crowdrank.errors.DataWarning` for each entry of `Comparison.warnings`.
 
     Args:
         runs: DataFrames, paths or consensuses by name.
@@ -166,6 +188,9 @@ def compare(
         test: 'fisher' (randomization test) or 't' (paired t-test).
         alpha: significance level; intervals have the level 1 - alpha.
         random_state: random seed of the randomization test and the bootstrap.
+        ties: as in :func:`crowdrank.evaluation.evaluate`.
+        unjudged: likewise.
+        no_relevant: likewise.
 
     Returns:
         Means, differences, intervals, p-values and effect sizes.
@@ -180,13 +205,27 @@ def compare(
     1  good   1.0         0.5     0.5        False   True
 
     """
-    base = _check_arguments(runs, baseline, test, alpha)
-    parsed = parse_measures(measures)
-    evaluations = {
-        str(run): evaluate(frame, gold, parsed, ties=ties, unjudged=unjudged, no_relevant=no_relevant, gains=gains)
-        for run, frame in runs.items()
-    }
-    return _compare(evaluations, base, test=test, alpha=alpha, random_state=random_state)
+    baseline = _check_arguments(runs, baseline, test, alpha)
+    parsed, conventions = parse_measures(measures), Conventions(ties, unjudged, no_relevant)
+    other_conventions = replace(conventions, unjudged="nonrelevant" if unjudged == "skip" else "skip")
+    gold = as_gold(gold)
+    frames = {str(name): as_run(run) for name, run in runs.items()}
+    aligned = {name: align_for(frame, gold, parsed, ties) for name, frame in frames.items()}
+
+    def compare_with(chosen: Conventions) -> Comparison:
+        evaluations = {
+            name: evaluate_alignment(one, parsed, chosen, frame_library(frames[name])) for name, one in aligned.items()
+        }
+        return compare_evaluations(evaluations, baseline=baseline, test=test, alpha=alpha, random_state=random_state)
+
+    comparison = compare_with(conventions)
+    if all(one.ranking.judged.all() for one in aligned.values()):
+        return comparison
+    other_rows = compare_with(other_conventions).rows
+    comparison = _with_unjudged_check(comparison, other_rows, other_conventions.unjudged)
+    for message in comparison.warnings:
+        warnings.warn(DataWarning(message), stacklevel=2)
+    return comparison
 
 
 def compare_evaluations(
@@ -199,27 +238,23 @@ def compare_evaluations(
 ) -> Comparison:
     """Compare runs that are evaluated already, all against the same gold; see :func:`compare`.
 
+    The treatment of documents without gold is not checked, because evaluations have only one of the two.
+
     >>> import pandas as pd
+    >>> from crowdrank.evaluation import evaluate
     >>> gold = pd.DataFrame({"query": [1, 1, 2, 2], "document": [1, 2, 1, 2], "grade": [1, 0, 0, 1]})
     >>> bad, good = (evaluate(gold.assign(score=sign * gold.grade), gold, "RR") for sign in (-1, 1))
     >>> compare_evaluations({"bad": bad, "good": good}).to_dict()["details"][1]["difference"]
     0.5
     """
-    base = _check_arguments(evaluations, baseline, test, alpha)
+    baseline = _check_arguments(evaluations, baseline, test, alpha)
     first = next(iter(evaluations.values()))
     for run, evaluation in evaluations.items():
         alike = evaluation.measures == first.measures and evaluation.per_query["query"] == first.per_query["query"]
         if not alike:
             raise UsageError(f"the run '{run}' was evaluated with other measures or on other queries than the first")
-    return _compare(dict(evaluations), base, test=test, alpha=alpha, random_state=random_state)
-
-
-def _compare(
-    evaluations: dict[str, Evaluation], base: str, *, test: str, alpha: float, random_state: int
-) -> Comparison:
-    measures = next(iter(evaluations.values())).measures
-    rows = _details(evaluations, measures, base, test=test, alpha=alpha, random_state=random_state)
-    return Comparison(evaluations, measures, base, test, float(alpha), pa.Table.from_pylist(rows))
+    rows = _details(dict(evaluations), baseline, test=test, alpha=alpha, random_state=random_state)
+    return Comparison(dict(evaluations), baseline, test, float(alpha), pa.Table.from_pylist(rows))
 
 
 def _check_arguments(runs: Mapping[str, Any], baseline: str | None, test: str, alpha: float) -> str:
@@ -236,54 +271,37 @@ def _check_arguments(runs: Mapping[str, Any], baseline: str | None, test: str, a
 
 
 def _details(
-    evaluations: dict[str, Evaluation],
-    measures: tuple[Measure, ...],
-    baseline: str,
-    *,
-    test: str,
-    alpha: float,
-    random_state: int,
+    evaluations: dict[str, Evaluation], baseline: str, *, test: str, alpha: float, random_state: int
 ) -> list[dict[str, Any]]:
-    others = [run for run in evaluations if run != baseline]
-    pairs = [(measure, run) for measure in measures for run in others]
-    differences = np.empty((evaluations[baseline].per_query.num_rows, len(pairs)))
-    for column, (measure, run) in enumerate(pairs):
-        differences[:, column] = evaluations[run].values(measure) - evaluations[baseline].values(measure)
-    p = _p_values(differences, test, random_state)
-    intervals = _intervals(differences, 1 - alpha, random_state)
-    adjusted = np.concatenate([holm(part) for part in p.reshape(len(measures), len(others))]) if pairs else p
-
+    base = evaluations[baseline]
+    pairs = [(measure, run) for measure in base.measures for run in evaluations]
+    differences = np.column_stack([evaluations[run].values(measure) - base.values(measure) for measure, run in pairs])
+    p, intervals = _tests(differences, test, 1 - alpha, random_state)
+    is_baseline = np.array([run == baseline for _, run in pairs])
+    p[is_baseline], intervals[is_baseline] = np.nan, np.nan
+    adjusted = np.concatenate([holm(part) for part in np.split(p, len(base.measures))])
     rows = []
-    for measure in measures:
-        best = _best_runs(measure, evaluations)
-        for run, evaluation in evaluations.items():
-            row = {"measure": str(measure), "run": run, "mean": evaluation.means[str(measure)]}
-            if run == baseline:
-                row |= _baseline_row(evaluation.values(measure))
-            else:
-                column = pairs.index((measure, run))
-                row |= _tested_row(differences[:, column], intervals[column], p[column], adjusted[column], alpha)
-            rows.append(row | {"best": run in best})
+    for column, (measure, run) in enumerate(pairs):
+        paired = differences[~np.isnan(differences[:, column]), column]
+        lower, upper = intervals[column].tolist()
+        rows.append(
+            {
+                "measure": str(measure),
+                "run": run,
+                "mean": evaluations[run].means[str(measure)],
+                "queries": paired.size,
+                "difference": float(paired.mean()) if paired.size else float("nan"),
+                "lower": lower,
+                "upper": upper,
+                "p": float(p[column]),
+                "p_holm": float(adjusted[column]),
+                "effect_size": float("nan") if run == baseline else effect_size(paired, np.zeros(paired.size)),
+                "significant": bool(adjusted[column] <= alpha),
+                "best": run in _best_runs(measure, evaluations),
+                "depends_on_unjudged": False,
+            }
+        )
     return rows
-
-
-def _baseline_row(values: Floats) -> dict[str, Any]:
-    undefined = dict.fromkeys(("lower", "upper", "p", "p_holm", "effect_size"), float("nan"))
-    return {"queries": int((~np.isnan(values)).sum()), "difference": 0.0, **undefined, "significant": False}
-
-
-def _tested_row(differences: Floats, interval: Floats, p: float, adjusted: float, alpha: float) -> dict[str, Any]:
-    paired = differences[~np.isnan(differences)]
-    return {
-        "queries": paired.size,
-        "difference": float(paired.mean()) if paired.size else float("nan"),
-        "lower": float(interval[0]),
-        "upper": float(interval[1]),
-        "p": float(p),
-        "p_holm": float(adjusted),
-        "effect_size": effect_size(paired, np.zeros(paired.size)),
-        "significant": bool(adjusted <= alpha),
-    }
 
 
 def _best_runs(measure: Measure, evaluations: dict[str, Evaluation]) -> set[str]:
@@ -295,39 +313,62 @@ def _best_runs(measure: Measure, evaluations: dict[str, Evaluation]) -> set[str]
     return {run for run, mean in means.items() if mean == top}
 
 
-def _p_values(differences: Floats, test: str, random_state: int) -> Floats:
-    if test == "t":
-        zeros = np.zeros(differences.shape[0])
-        return np.array([paired_t(column, zeros) for column in differences.T])
-    p = np.ones(differences.shape[1])
-    for columns, queries in _with_same_queries(differences):
-        p[columns] = fisher_p_values(differences[np.ix_(queries, columns)], n=_RESAMPLES, random_state=random_state)
-    return p
+def _tests(differences: Floats, test: str, level: float, random_state: int) -> tuple[Floats, Floats]:
+    """Return the p-value of each column (n_columns,) and its interval (n_columns, 2).
 
-
-def _intervals(differences: Floats, level: float, random_state: int) -> Floats:
-    intervals = np.full((differences.shape[1], 2), np.nan)
-    for columns, queries in _with_same_queries(differences):
-        part = differences[np.ix_(queries, columns)]
-        intervals[columns] = bootstrap_intervals(part, level=level, n=_RESAMPLES, random_state=random_state)
-    return intervals
-
-
-def _with_same_queries(differences: Floats) -> list[tuple[list[int], Any]]:
-    """Group the columns that have values for the same queries, so that they can share resamples."""
-    groups: dict[bytes, list[int]] = {}
+    Columns with values for the same queries share their resamples.
+    """
+    p, intervals = np.ones(differences.shape[1]), np.full((differences.shape[1], 2), np.nan)
     present = ~np.isnan(differences)
+    groups: dict[bytes, list[int]] = {}
     for column in range(differences.shape[1]):
         groups.setdefault(present[:, column].tobytes(), []).append(column)
-    return [(columns, np.flatnonzero(present[:, columns[0]])) for columns in groups.values()]
+    for columns in groups.values():
+        part = differences[present[:, columns[0]]][:, columns]
+        intervals[columns] = bootstrap_intervals(part, level=level, n=_RESAMPLES, random_state=random_state)
+        if test == "fisher":
+            p[columns] = fisher_p_values(part, n=_RESAMPLES, random_state=random_state)
+        else:
+            p[columns] = [paired_t(column, np.zeros(len(column))) for column in part.T]
+    return p, intervals
 
 
-def _with_same_ids(tables: list[pa.Table]) -> list[pa.Table]:
-    """Convert query ids to text if some tables have text and others numbers."""
-    if len({table.schema.field("query").type for table in tables}) == 1:
-        return tables
-    return [table.set_column(1, "query", pc.cast(table.column("query"), pa.large_string())) for table in tables]
+def _with_unjudged_check(comparison: Comparison, other_rows: pa.Table, other_unjudged: str) -> Comparison:
+    """Add the rows with the other treatment of documents without gold, and warnings where it matters."""
+    changed = [
+        _conclusion(row) != _conclusion(other)
+        for row, other in zip(comparison.rows.to_pylist(), other_rows.to_pylist(), strict=True)
+    ]
+    column = comparison.rows.column_names.index("depends_on_unjudged")
+    rows = comparison.rows.set_column(column, "depends_on_unjudged", pa.array(changed))
+    fixes = (Fix("get gold for more documents"), Fix("report the result with {} as well", "unjudged", other_unjudged))
+    judged = {run: evaluation.judged for run, evaluation in comparison.evaluations.items()}
+    messages = []
+    for name in next(iter(judged.values())):
+        shares = {run: shares[name] for run, shares in judged.items()}
+        if max(shares.values()) - min(shares.values()) > MAX_JUDGED_DIFFERENCE:
+            listed = ", ".join(f"{run} {share:.1%}" for run, share in shares.items())
+            problem = f"the runs differ in the share of their first documents that have gold ({name}: {listed})"
+            messages.append(Message(problem, "judged-differs", "warning", fixes=fixes))
+    by_run: dict[str, list[str]] = {}
+    for row in rows.filter(rows["depends_on_unjudged"]).to_pylist():
+        by_run.setdefault(row["run"], []).append(row["measure"])
+    for run, names in by_run.items():
+        problem = (
+            f"the sign or the significance of the difference between '{run}' and '{comparison.baseline}' in "
+            f"{', '.join(names)} changes with the treatment of documents without gold"
+        )
+        messages.append(Message(problem, "depends-on-unjudged", "warning", fixes=fixes))
+    return replace(comparison, rows=rows, other_rows=other_rows, warnings=tuple(messages))
 
 
-def _or_none(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _conclusion(row: Mapping[str, Any]) -> float:
+    """Return the sign of a significant difference, or 0."""
+    return float(np.sign(row["difference"])) if row["significant"] else 0.0
+
+
+def _without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace NaN and infinity by None, because JSON has neither."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }

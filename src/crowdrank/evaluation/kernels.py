@@ -92,18 +92,6 @@ def discounted_gain(
 
 
 @njit(cache=True, nogil=True)
-def ideal_gain(gains: Floats, offsets: Integers, cumulative: Floats, cutoff: int) -> Floats:
-    """Return the DCG of the best order of each query's documents."""
-    values = np.zeros(offsets.size - 1)
-    for query in range(values.size):
-        best = gains[offsets[query] : offsets[query + 1]].copy()
-        _sort_descending(best, np.arange(best.size))
-        for rank in range(min(best.size, cutoff)):
-            values[query] += best[rank] * (cumulative[rank + 1] - cumulative[rank])
-    return values
-
-
-@njit(cache=True, nogil=True)
 def precision_sum(relevant: Booleans, new_group: Booleans, offsets: Integers, cutoff: int) -> Floats:
     """Return the expected sum of the precisions at the relevant documents; AP is this sum over their number.
 
@@ -224,35 +212,3 @@ def pair_counts(scores: Floats, grades: Floats, offsets: Integers) -> Integers:
         counts[query, 3] = same_grade
         counts[query, 0] = counts[query, 1] - same_score - same_grade + same_both - 2 * discordant
     return counts
-
-
-@njit(cache=True, nogil=True)
-def _mean_ranks(values: Floats) -> Floats:
-    """Return the ranks of values, 0 for the largest; equal values get their mean rank."""
-    descending, rows = values.copy(), np.arange(values.size)
-    _sort_descending(descending, rows)
-    ranks = np.empty(values.size)
-    start = 0
-    while start < values.size:
-        stop = start + 1
-        while stop < values.size and descending[stop] == descending[start]:
-            stop += 1
-        for position in range(start, stop):
-            ranks[rows[position]] = (start + stop - 1) / 2
-        start = stop
-    return ranks
-
-
-@njit(cache=True, nogil=True)
-def spearman(scores: Floats, grades: Floats, offsets: Integers) -> Floats:
-    """Return Spearman's rank correlation per query; 0 if all scores or all grades are equal."""
-    values = np.zeros(offsets.size - 1)
-    for query in range(values.size):
-        begin, end = offsets[query], offsets[query + 1]
-        center = (end - begin - 1) / 2
-        by_score = _mean_ranks(scores[begin:end]) - center
-        by_grade = _mean_ranks(grades[begin:end]) - center
-        spread = (by_score * by_score).sum() * (by_grade * by_grade).sum()
-        if spread > 0:
-            values[query] = (by_score * by_grade).sum() / np.sqrt(spread)
-    return values

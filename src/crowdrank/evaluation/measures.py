@@ -1,4 +1,8 @@
-"""Parse names of measures such as ``nDCG@10`` or ``AP(rel=2)@100``, spelled as in ir_measures."""
+"""Parse names of measures such as ``nDCG@10`` or ``AP(rel=2)@100``, spelled as in ir_measures.
+
+One default differs: ``nDCG@10`` has exponential gains here and linear gains in ir_measures. Names that state the gains,
+``nDCG(dcg='exp-log2')@10`` and ``nDCG(dcg='log2')@10``, mean the same in both.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ import ast
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from crowdrank.errors import UsageError, near
 
@@ -16,43 +20,25 @@ Gains = str | tuple[float, ...]
 """Gain of a grade: 'linear' (the grade), 'exponential' (2^grade - 1), or the gains of grades 0, 1, 2, ..."""
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """Options that a measure accepts, and whether it has a cutoff."""
+CORRELATIONS = ("Tau", "TauB", "Spearman")
+GRADE_MEASURES = ("GradeAccuracy", "GradeMAE")
+GAIN_MEASURES = ("DCG", "nDCG")
 
-    options: tuple[str, ...]
-    cutoff: Literal["optional", "required", "none"]
-    higher_is_better: bool = True
-
-
-_KINDS = {
-    "DCG": _Kind(("dcg", "gains"), "optional"),
-    "nDCG": _Kind(("dcg", "gains"), "optional"),
-    "AP": _Kind(("rel",), "optional"),
-    "ERR": _Kind(("max_grade",), "optional"),
-    "P": _Kind(("rel",), "required"),
-    "RR": _Kind(("rel",), "optional"),
-    "Tau": _Kind((), "none"),
-    "TauB": _Kind((), "none"),
-    "Spearman": _Kind((), "none"),
-    "GradeAccuracy": _Kind((), "none"),
-    "GradeMAE": _Kind((), "none", higher_is_better=False),
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(GAIN_MEASURES, ("dcg", "gains")),
+    "AP": ("rel",),
+    "ERR": ("max_grade",),
+    "P": ("rel",),
+    "RR": ("rel",),
+    **dict.fromkeys(("Judged", *CORRELATIONS, *GRADE_MEASURES), ()),
 }
+_WITH_CUTOFF = ("P", "Judged")
+_WITHOUT_CUTOFF = (*CORRELATIONS, *GRADE_MEASURES)
 _ALIASES = {"NDCG": "nDCG", "MAP": "AP", "MRR": "RR", "Precision": "P"}  # as in ir_measures
-_GAIN_NAMES = {
-    "linear": "linear",
-    "log2": "linear",
-    "exponential": "exponential",
-    "exp-log2": "exponential",
-}
 _DCG_NAMES = {"linear": "log2", "exponential": "exp-log2"}
 _NAME = re.compile(r"(?P<name>\w+)(?:\((?P<options>.*)\))?(?:@(?P<cutoff>\d+))?")
 _SEPARATOR = re.compile(r"[\s,]+(?![^(]*\))")
 _EXAMPLE = "write name, options and cutoff as in AP(rel=2)@100"
-
-CORRELATIONS = ("Tau", "TauB", "Spearman")
-GRADE_MEASURES = ("GradeAccuracy", "GradeMAE")
-GAIN_MEASURES = ("DCG", "nDCG")
 
 
 @dataclass(frozen=True)
@@ -60,11 +46,13 @@ class Measure:
     """Evaluation measure with its options; ``parse_measure(str(measure))`` returns an equal one.
 
     ======================  ====================================================================================
-    DCG, nDCG               gains discounted by log2(rank + 1); ``dcg='exp-log2'`` uses 2^grade - 1 as the gain of
-                            a grade, ``gains='0,1,3,7,15'`` a table; nDCG divides by the DCG of the best order
+    DCG, nDCG               gains discounted by log2(rank + 1); the gain of a grade is 2^grade - 1, the grade itself
+                            with ``dcg='log2'``, or from a table with ``gains='0,1,3,7,15'``; nDCG divides by the DCG
+                            of the best order
     AP, P, RR               average precision, precision, reciprocal rank; relevant is a grade of at least `rel` (1)
     ERR                     expected reciprocal rank; a reader stops at a document with probability
                             (2^grade - 1) / 2^max_grade; `max_grade` is 4 unless stated, as in gdeval
+    Judged                  share of the first documents that have a gold grade
     Tau                     (concordant - discordant) / pairs with different gold grades; equal scores count 0
     TauB, Spearman          Kendall's tau-b, and Spearman's rank correlation with mean ranks for ties
     GradeAccuracy           share of documents whose grade in the run is the gold grade
@@ -73,65 +61,76 @@ class Measure:
 
     >>> str(Measure("AP", cutoff=100, rel=2))
     'AP(rel=2)@100'
-    >>> Measure("GradeMAE").higher_is_better
-    False
+    >>> str(Measure("nDCG", cutoff=10, gains="linear"))
+    "nDCG(dcg='log2')@10"
     """
 
     name: str
     cutoff: int | None = None
     rel: int = 1
-    gains: Gains | None = None
+    gains: Gains = "exponential"
     max_grade: int = 4
 
     def __post_init__(self) -> None:
-        if self.name not in _KINDS:
+        if self.name not in _OPTIONS:
             raise _unknown(self.name)
-        kind = _KINDS[self.name]
-        if kind.cutoff == "required" and self.cutoff is None:
+        if self.name in _WITH_CUTOFF and self.cutoff is None:
             raise UsageError(f"{self.name} needs a cutoff", kind="no-cutoff", fix=f"write {self.name}@10, for example")
-        if kind.cutoff == "none" and self.cutoff is not None:
+        if self.name in _WITHOUT_CUTOFF and self.cutoff is not None:
             fix = f"write {self.name} without @{self.cutoff}"
             raise UsageError(f"{self.name} has no cutoff", kind="unknown-option", fix=fix)
-        for option, value in (("cutoff", self.cutoff), ("rel", self.rel), ("max_grade", self.max_grade)):
-            _require_positive(self.name, option, value)
-        for option, is_set in (("rel", self.rel != 1), ("gains", self.gains), ("max_grade", self.max_grade != 4)):
-            if is_set and option not in kind.options:
-                raise _unknown_option(self.name, option)
+        for option in ("cutoff", "rel", "max_grade"):
+            value = getattr(self, option)
+            if value is not None and (type(value) is not int or value < 1):
+                problem = f"the {option} of {self.name} must be a whole number of at least 1, not {value!r}"
+                raise UsageError(problem, kind="invalid-measure")
+        for field in fields(self)[2:]:
+            if getattr(self, field.name) != field.default and field.name not in _OPTIONS[self.name]:
+                raise _unknown_option(self.name, field.name)
 
     @property
     def higher_is_better(self) -> bool:
         """Whether a larger value is better.
 
-        >>> Measure("nDCG").higher_is_better
-        True
+        >>> Measure("nDCG").higher_is_better, Measure("GradeMAE").higher_is_better
+        (True, False)
         """
-        return _KINDS[self.name].higher_is_better
+        return self.name != "GradeMAE"
+
+    def with_gains(self, gains: str | Sequence[float]) -> Measure:
+        """Return the measure with other gains, if it is DCG or nDCG and has the default gains.
+
+        >>> str(Measure("nDCG").with_gains("linear")), str(Measure("AP").with_gains("linear"))
+        ("nDCG(dcg='log2')", 'AP')
+        """
+        chosen = effective_gains(self, gains)
+        return replace(self, gains=chosen) if self.name in GAIN_MEASURES else self
 
     def __str__(self) -> str:
         options = []
         if self.rel != 1:
             options.append(f"rel={self.rel}")
-        if isinstance(self.gains, str):
-            options.append(f"dcg='{_DCG_NAMES[self.gains]}'")
-        elif self.gains is not None:
+        if not isinstance(self.gains, str):
             options.append(f"gains='{','.join(map(_format_gain, self.gains))}'")
+        elif self.gains != "exponential":
+            options.append(f"dcg='{_DCG_NAMES[self.gains]}'")
         if self.max_grade != 4:
             options.append(f"max_grade={self.max_grade}")
-        written = f"({','.join(options)})" if options else ""
-        return f"{self.name}{written}{'' if self.cutoff is None else f'@{self.cutoff}'}"
+        option_text = f"({','.join(options)})" if options else ""
+        return f"{self.name}{option_text}{'' if self.cutoff is None else f'@{self.cutoff}'}"
 
 
 def parse_measure(name: str | Measure) -> Measure:
     """Return the measure of a name.
 
-    >>> parse_measure("nDCG(dcg='exp-log2')@10")
-    Measure(name='nDCG', cutoff=10, rel=1, gains='exponential', max_grade=4)
+    >>> parse_measure("nDCG(dcg='log2')@10")
+    Measure(name='nDCG', cutoff=10, rel=1, gains='linear', max_grade=4)
     >>> str(parse_measure("nDCG(gains='0,1,3,7,15')@10"))
     "nDCG(gains='0,1,3,7,15')@10"
     >>> parse_measure("nDGC")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: there is no measure 'nDGC' (did you mean 'nDCG'?); the measures are DCG, nDCG, AP,
-    ERR, P, RR, Tau, TauB, Spearman, GradeAccuracy, GradeMAE.
+    ERR, P, RR, Judged, Tau, TauB, Spearman, GradeAccuracy, GradeMAE.
     """
     if isinstance(name, Measure):
         return name
@@ -139,11 +138,10 @@ def parse_measure(name: str | Measure) -> Measure:
     if match is None:
         raise UsageError(f"{name!r} is not a measure", kind="invalid-measure", fix=_EXAMPLE)
     kind = _ALIASES.get(match["name"], match["name"])
-    if kind not in _KINDS:
+    if kind not in _OPTIONS:
         raise _unknown(kind)
-    options = _options(kind, name, match["options"])
     cutoff = int(match["cutoff"]) if match["cutoff"] else None
-    return Measure(kind, cutoff=cutoff, **options)
+    return Measure(kind, cutoff=cutoff, **_parse_options(kind, name, match["options"] or ""))
 
 
 def parse_measures(measures: str | Measure | Iterable[str | Measure]) -> tuple[Measure, ...]:
@@ -158,7 +156,7 @@ def parse_measures(measures: str | Measure | Iterable[str | Measure]) -> tuple[M
         measures = [name for name in _SEPARATOR.split(measures) if name]
     parsed = tuple(dict.fromkeys(parse_measure(measure) for measure in measures))
     if not parsed:
-        raise UsageError(f"must not be empty; the measures are {', '.join(_KINDS)}", parameter="measures")
+        raise UsageError(f"must not be empty; the measures are {', '.join(_OPTIONS)}", parameter="measures")
     return parsed
 
 
@@ -168,8 +166,8 @@ def parse_gains(gains: str | Sequence[float]) -> Gains:
     >>> parse_gains("exponential"), parse_gains("0,1,3"), parse_gains([0, 1, 3])
     ('exponential', (0.0, 1.0, 3.0), (0.0, 1.0, 3.0))
     """
-    if isinstance(gains, str) and gains in _GAIN_NAMES:
-        return _GAIN_NAMES[gains]
+    if isinstance(gains, str) and gains in _DCG_NAMES:
+        return gains
     try:
         table = tuple(float(gain) for gain in (gains.split(",") if isinstance(gains, str) else gains))
     except (TypeError, ValueError):
@@ -186,39 +184,38 @@ def parse_gains(gains: str | Sequence[float]) -> Gains:
     return table
 
 
-def _options(kind: str, name: str, text: str | None) -> dict[str, Any]:
+def effective_gains(measure: str | Measure | None, gains: str | Sequence[float]) -> Gains:
+    """Return the gains that the name of a measure states, or else `gains`.
+
+    >>> effective_gains("nDCG(dcg='log2')", [0, 1]), effective_gains("nDCG", [0, 1]), effective_gains(None, "linear")
+    ('linear', (0.0, 1.0), 'linear')
+    """
+    parsed = None if measure is None else parse_measure(measure)
+    return parse_gains(gains) if parsed is None or parsed.gains == "exponential" else parsed.gains
+
+
+def _parse_options(kind: str, name: str, text: str) -> dict[str, Any]:
     try:
-        call = ast.parse(f"measure({text or ''})", mode="eval").body
+        call = ast.parse(f"measure({text})", mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             raise ValueError
         options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    except (SyntaxError, ValueError) as problem:
-        raise UsageError(f"{name!r} has invalid options", kind="invalid-measure", fix=_EXAMPLE) from problem
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"{name!r} has invalid options", kind="invalid-measure", fix=_EXAMPLE) from error
     for option in options:
-        if option not in _KINDS[kind].options:
+        if option not in _OPTIONS[kind]:
             raise _unknown_option(kind, option)
     if "dcg" in options and "gains" in options:
         raise UsageError(f"{name!r} has both dcg and gains", kind="invalid-measure", fix="use one of them")
     if "dcg" in options:
-        options["gains"] = _dcg_gains(options.pop("dcg"))
+        dcg = options.pop("dcg")
+        options["gains"] = next((gains for gains, dcg_name in _DCG_NAMES.items() if dcg == dcg_name), None)
+        if options["gains"] is None:
+            problem = f"must be 'log2' (the gain is the grade) or 'exp-log2' (2^grade - 1), not {dcg!r}"
+            raise UsageError(problem, parameter="dcg")
     elif "gains" in options:
         options["gains"] = parse_gains(options["gains"])
     return options
-
-
-def _dcg_gains(dcg: object) -> str:
-    for gains, name in _DCG_NAMES.items():
-        if dcg == name:
-            return gains
-    problem = f"must be 'log2' (the gain is the grade) or 'exp-log2' (2^grade - 1), not {dcg!r}"
-    raise UsageError(problem, parameter="dcg")
-
-
-def _require_positive(name: str, option: str, value: object) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and not (whole and value >= 1):  # type: ignore[operator]
-        problem = f"the {option} of {name} must be a whole number of at least 1, not {value!r}"
-        raise UsageError(problem, kind="invalid-measure")
 
 
 def _format_gain(gain: float) -> str:
@@ -226,10 +223,10 @@ def _format_gain(gain: float) -> str:
 
 
 def _unknown(name: str) -> UsageError:
-    problem = f"there is no measure {name!r}{near(name, _KINDS)}; the measures are {', '.join(_KINDS)}"
+    problem = f"there is no measure {name!r}{near(name, _OPTIONS)}; the measures are {', '.join(_OPTIONS)}"
     return UsageError(problem, kind="unknown-measure")
 
 
 def _unknown_option(kind: str, option: str) -> UsageError:
-    known, similar = ", ".join(_KINDS[kind].options) or "none", near(option, _KINDS[kind].options)
+    known, similar = ", ".join(_OPTIONS[kind]) or "none", near(option, _OPTIONS[kind])
     return UsageError(f"{kind} has no option {option!r}{similar}; its options: {known}", kind="unknown-option")

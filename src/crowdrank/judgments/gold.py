@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
-from crowdrank._typing import Grades, Integers
+from crowdrank._typing import Booleans, Grades, Integers
 from crowdrank.errors import Fix, InputError
 from crowdrank.judgments import frames, ids, kernels
+from crowdrank.judgments.grade_map import GradeMap
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments, JudgmentsLike, ReadReport
@@ -27,6 +28,7 @@ class Gold:
     scale: Scale
     backend: str = "pandas"
     report: ReadReport = field(default_factory=ReadReport)  # counts of the rows that were read
+    grade_map: GradeMap | None = None  # grades of the judgments that each expert grade stands for
 
     @classmethod
     def of(cls, judgments: Judgments) -> Gold:
@@ -56,6 +58,11 @@ class Gold:
             pa.table({"query": self.query, "document": self.document, "grade": grade}), self.backend
         )
 
+    def take(self, rows: Integers) -> Gold:
+        """Return the grades in these rows."""
+        place = pa.array(rows)
+        return replace(self, query=self.query.take(place), document=self.document.take(place), code=self.code[rows])
+
     def as_judgments(self) -> Judgments:
         """Return the grades as judgments of one assessor with the id 'gold'."""
         query, queries = ids.encode(pa.chunked_array([self.query]))
@@ -77,15 +84,29 @@ class Gold:
             backend=self.backend,
         )
 
-    def for_items(self, judgments: Judgments) -> Grades:
-        """Return the expert grade of each item of the judgments as a code on their scale, or -1 for items without one.
+    def for_items(self, judgments: Judgments) -> ItemGold:
+        """Return the expert grade of each item of the judgments.
 
         >>> import pandas as pd
         >>> from crowdrank import read_gold, read_judgments
         >>> judgments = read_judgments(pd.DataFrame(
         ...     {"document": ["a", "b"], "assessor": ["w", "w"], "grade": [0, 2]}))
-        >>> read_gold(pd.DataFrame({"document": ["b"], "grade": [1]})).for_items(judgments).tolist()
-        [-1, 1]
+        >>> read_gold(pd.DataFrame({"document": ["b"], "grade": [2]})).for_items(judgments).code.tolist()
+        [-1, 2]
+        """
+        position = judgments.positions(self.query, self.document)
+        code = np.full(judgments.n_items, -1, np.int8)
+        code[position[position >= 0]] = self.code[position >= 0]
+        return ItemGold(code, len(self.scale), self.grade_sets(judgments.main_scale))
+
+    def codes_by_name(self, judgments: Judgments) -> Grades:
+        """Return the grade of each item as a code on the judgments' scale, or -1 for items without one.
+
+        For grades that are answers of the assessors' own scale, such as the right answers of honeypots.
+
+        Raises:
+            InputError: a grade of a judged item is not on the judgments' scale.
+
         """
         known = [judgments.main_scale.code(name) for name in self.scale.names]
         codes = np.array([-1 if code is None else code for code in known], dtype=np.int8)[self.code]
@@ -94,13 +115,22 @@ class Gold:
         if off.any():
             name = self.scale.names[self.code[int(np.argmax(off))]]
             raise InputError(
-                f"the expert grade {name} is not on the judgments' scale {judgments.main_scale}",
+                f"the grade {name} is not on the judgments' scale {judgments.main_scale}",
                 kind="scales-differ",
                 fix=Fix("give both the same scale with {}", "grades"),
             )
-        gold = np.full(judgments.n_items, -1, np.int8)
-        gold[position[position >= 0]] = codes[position >= 0]
-        return gold
+        by_item = np.full(judgments.n_items, -1, np.int8)
+        by_item[position[position >= 0]] = codes[position >= 0]
+        return by_item
+
+    def grade_sets(self, scale: Scale) -> Booleans | None:
+        """Return which grades of a scale each expert grade stands for, (n_expert_grades, n_grades).
+
+        Without a map, grades of scales of equal length correspond by position. None if the lengths differ.
+        """
+        if self.grade_map is not None:
+            return self.grade_map.sets(self.scale, scale)
+        return np.eye(len(scale), dtype=np.bool_) if len(scale) == len(self.scale) else None
 
     def n_unjudged(self, judgments: JudgmentsLike) -> int:
         """Return the number of expert grades whose query-document pair has no judgment.
@@ -119,10 +149,22 @@ class Gold:
         """Return the expert grades of the items of each shard."""
         known = []
         for shard in judgments.iterate():
-            codes = self.for_items(shard)
-            items = np.flatnonzero(codes >= 0)
-            known.append((items, codes[items]))
-        return ShardGold(tuple(known))
+            code = self.for_items(shard).code
+            items = np.flatnonzero(code >= 0)
+            known.append((items, code[items]))
+        return ShardGold(tuple(known), len(self.scale), self.grade_sets(judgments.main_scale))
+
+
+@dataclass(frozen=True, eq=False)
+class ItemGold:
+    """Expert (gold) grades of the items of judgments in memory."""
+
+    code: Grades  # (n_items,) position on the experts' scale; -1 without an expert grade
+    n_expert_grades: int
+    sets: Booleans | None  # (n_expert_grades, n_grades) grades that an expert grade stands for; None if unknown
+
+    def __len__(self) -> int:
+        return int((self.code >= 0).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,13 +172,15 @@ class ShardGold:
     """Expert (gold) grades of judgments on disk, by shard."""
 
     graded_items: tuple[tuple[Integers, Grades], ...]  # per shard: items with an expert grade, and the grade codes
+    n_expert_grades: int
+    sets: Booleans | None  # as in ItemGold
 
     def __len__(self) -> int:
         return sum(len(items) for items, _ in self.graded_items)
 
-    def shard_grades(self, shard_number: int, n_items: int) -> Grades:
-        """Return the expert grade code of each item of a shard (n_items,), -1 for items without one."""
-        gold = np.full(n_items, -1, np.int8)
+    def shard(self, shard_number: int, n_items: int) -> ItemGold:
+        """Return the expert grades of the items of a shard."""
+        code = np.full(n_items, -1, np.int8)
         items, codes = self.graded_items[shard_number]
-        gold[items] = codes
-        return gold
+        code[items] = codes
+        return ItemGold(code, self.n_expert_grades, self.sets)

@@ -31,6 +31,7 @@ from crowdrank.judgments.columns import (
 from crowdrank.judgments.encode import EncodeOptions, encode_part, normalize_answer, parse_floats
 from crowdrank.judgments.formats import FormatLayout
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
 from crowdrank.judgments.inputs import RoleTable, TableLike, concat_tables, constant_column, open_input, read_roles
 from crowdrank.judgments.letor import LetorSource, feature_position, is_letor_feature
 from crowdrank.judgments.limits import BYTES_PER_FLOAT, numbered_lines, parse_bytes, too_large_error
@@ -145,6 +146,7 @@ def read_gold(
     grades: str | Sequence[object] | None = None,
     unjudgeable: str | int | Sequence[object] | None = None,
     unjudgeable_as: UnjudgeableAs = "lowest",
+    map: GradeMapLike | None = None,
     on_bad_rows: OnBadRows = "error",
     max_bytes: int | str | None = None,
 ) -> Gold:
@@ -158,6 +160,8 @@ def read_gold(
         grades: the scale: `0-4`, or names from least to most relevant. By default the whole numbers that occur.
         unjudgeable: answers that mean 'cannot judge'.
         unjudgeable_as: use them as the lowest grade (`lowest`) or not at all (`drop`).
+        map: the grades of the judgments that each expert grade stands for, if the experts' scale is another one:
+            `0=0-1,1=2-4` or `{0: [0, 1], 1: [2, 3, 4]}`.
         on_bad_rows: `error`, or `skip` to leave unusable rows out and count them in `.report`.
         max_bytes: maximum size of a file in bytes when decompressed.
 
@@ -174,6 +178,7 @@ def read_gold(
 
     """
     require_one_of("unjudgeable_as", unjudgeable_as, ("lowest", "drop"))
+    grade_map = None if map is None else GradeMap.parse(map)
     files = open_input(source, format, separator, max_bytes)
     bad_rows = BadRows(on_bad_rows)
     table = read_roles(
@@ -198,7 +203,7 @@ def read_gold(
     used = judged.with_unjudgeable(unjudgeable_as)
     skipped = Counter(judged.report.skipped) + Counter({"cannot judge": len(judged) - len(used)})
     report = replace(judged.report, skipped=dict(skipped), repeats=len(used) - used.n_items)
-    return Gold.of(replace(used, report=report))
+    return replace(Gold.of(replace(used, report=report)), grade_map=grade_map)
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,6 +73,7 @@ class GoldReadOptions:
     grades: str | None = option(None, _GRADES_HELP)
     unjudgeable: str | None = option(None, _UNJUDGEABLE_HELP)
     unjudgeable_as: UnjudgeableAs = option("lowest", "Use 'cannot judge' answers as the lowest grade, or drop them.")
+    map: str | None = option(None, "Grades that each expert grade stands for, such as 0=0-1,1=2-4.", "--expert-map")
     on_bad_rows: OnBadRows = option("error", _ON_BAD_ROWS_HELP)
 
 

@@ -249,10 +249,8 @@ def experts_only(lesson: TrainingView) -> Ranker:
 
 
 def crowd_and_experts(lesson: TrainingView) -> Ranker:
-    """LambdaMART on expected grades, and on the experts' where they graded; one scale from 0 to the experts' best."""
-    y = lesson.opinions.labels("gda", "expected-grade")
-    best = float(np.nanmax(lesson.material.expert))
-    y = y * (best / lesson.opinions.highest)
+    """Train LambdaMART on expert grades where there are any, and on the crowd's expected grades on the same scale."""
+    y = lesson.material.on_expert_scale(lesson.opinions.labels("gda", "expected-grade"))
     y[lesson.expert] = lesson.material.expert[lesson.expert]
     rows = np.union1d(lesson.crowd, lesson.expert)
     return lesson.taught(lesson.boosted, rows, y[rows])

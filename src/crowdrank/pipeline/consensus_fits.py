@@ -59,11 +59,6 @@ class Opinions:
         self._drawn: dict[tuple[str, int], tuple[Integers, Integers]] = {}
         self.key = digest(code(), material.labels)
 
-    @property
-    def highest(self) -> float:
-        """The best grade of the crowd."""
-        return float(self.material.labels.main_scale.values[-1]) or 1.0
-
     def fit(self, method: str, report: Report | bool = False) -> None:
         """Fit a method; why it cannot be is kept in `failed`, what it warns of is told by `cautions`."""
         if method in self._models or method in self.failed:

@@ -34,9 +34,10 @@ class Material:
         features: query, document and features of each row.
         judgments: all of them, honeypots included, on one scale where there is a map to one.
         labels: those that rankers may learn from: no honeypots.
-        expert: (n_rows,) expert grades, NaN where there is none.
+        expert: (n_rows,) expert grades, counted from 0 for the lowest of their scale; NaN where there is none.
         judged: (n_rows,) how many labels the row's document has.
         notes: what was left out or is worth knowing, in sentences.
+        gold: expert grades as read, without those of honeypots, with their scale and its map.
 
     """
 
@@ -46,6 +47,7 @@ class Material:
     expert: Floats
     judged: Integers
     notes: tuple[str, ...] = ()
+    gold: Gold | None = None
 
     @cached_property
     def query(self) -> Integers:
@@ -75,16 +77,19 @@ class Material:
         np.maximum.at(high, query, grade)
         return np.flatnonzero(high > low)
 
-    @property
-    def gold(self) -> Gold | None:
-        """The expert grades, where they are on the crowd's scale: only then can assessors be held against them."""
-        rows, scale = np.flatnonzero(~np.isnan(self.expert)), self.judgments.main_scale
-        values = np.array(scale.values, dtype=np.float64)
-        code = np.minimum(np.searchsorted(values, self.expert[rows]), len(values) - 1)
-        if not len(rows) or (values[code] != self.expert[rows]).any():
-            return None
-        known = self.taken(rows)
-        return Gold(known.query, known.document, code.astype(np.int8), scale, self.judgments.backend)
+    def on_expert_scale(self, grade: Floats) -> Floats:
+        """Return expected grades of the judgments as expert grades, counted from 0.
+
+        By the map of expert grades, or by position if both scales have the same length; otherwise the lowest and the
+        highest grades correspond.
+        """
+        scale, experts = np.array(self.labels.main_scale.values), self.gold
+        assert experts is not None
+        values = np.array(experts.scale.values) - experts.scale.values[0]
+        sets = experts.grade_sets(self.labels.main_scale)
+        if sets is None or not sets.any(axis=0).all():
+            return np.asarray(np.interp(grade, [scale[0], scale[-1]], [0.0, values[-1]]))
+        return np.asarray(np.interp(grade, scale, values @ sets / sets.sum(axis=0)))
 
     @cached_property
     def item(self) -> Integers:
@@ -146,7 +151,11 @@ def gather(
                 "assessors, and are no part of the choice and the test of rankers. There is nothing to do."
             )
         notes += [*more, *_flat(grade, known)]
-    return Material(replace(known, grade=None), table, labels, grade, judged, tuple(notes))
+        is_honeypot = (table.positions(gold.query, gold.document) >= 0) & (
+            labels.positions(gold.query, gold.document) < 0
+        )
+        gold = gold.take(np.flatnonzero(~is_honeypot))
+    return Material(replace(known, grade=None), table, labels, grade, judged, tuple(notes), gold)
 
 
 def _documents(labels: Judgments) -> pa.Array:
@@ -165,7 +174,7 @@ def _expert_grades(gold: Gold, known: Features) -> tuple[Floats, list[str]]:
     if (row < 0).all():
         raise nothing_in_common("expert-graded", gold.query, gold.document, known)
     grade = np.full(len(known.query), np.nan)
-    grade[row[row >= 0]] = values[gold.code[row >= 0]]
+    grade[row[row >= 0]] = values[gold.code[row >= 0]] - values[0]
     lost = int((row < 0).sum())
     told = (
         f"{counted(lost, 'expert-graded document')} without features cannot be ranked, and count neither in the choice "
@@ -193,7 +202,7 @@ def _flat(grade: Floats, known: Features) -> list[str]:
 
 def planted_in(table: Judgments, honeypots: Gold) -> tuple[Judgments, str]:
     """The judgments with the right answers of honeypots, and a sentence about them."""
-    answer = honeypots.for_items(table)
+    answer = honeypots.codes_by_name(table)
     right = np.repeat(answer, np.diff(table.offsets)).astype(np.int8)
     already = table.extras.get("honeypot", np.full(len(table), NO_HONEYPOT, np.int8))
     codes = np.where(right >= 0, right, already)

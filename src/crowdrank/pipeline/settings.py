@@ -19,7 +19,8 @@ class Settings:
 
     Attributes:
         method: consensus model whose labels and assessor report are written.
-        measure, gains: measure that rankers are selected and compared by, and its gain of each grade.
+        measure: measure that rankers are selected and compared by.
+        gains: gain of each grade in training, and in the measure unless its name states other gains.
         candidates: names of the candidates to train; by default all that the data allow.
         baseline: candidate that the others are compared with.
         test: share of the expert-graded queries that are held out from the selection. With 0 all of them are used for
@@ -32,8 +33,8 @@ class Settings:
         method_settings: parameters of the consensus model.
         trees, linear, boosted: parameters of LambdaMART and of the linear and boosted remappers.
 
-    >>> Settings(measure="AP").test
-    0.35
+    >>> Settings(measure="AP").test, Settings(gains="linear").measure
+    (0.35, "nDCG(dcg='log2')@10")
     """
 
     method: str = option("gda", f"Consensus model whose labels are written: {', '.join(METHODS)}.", "-m")
@@ -72,13 +73,13 @@ class Settings:
         return cls(**{**values, "candidates": _split_names(values.get("candidates"))})
 
     def __post_init__(self) -> None:
-        from crowdrank.evaluation.measures import parse_gains
+        from crowdrank.evaluation.measures import parse_measure
         from crowdrank.rankers.validation import check_validation
 
         require_one_of("method", self.method, METHODS)
         check_choices(self)
         check_validation(self.measure)
-        parse_gains(self.gains)
+        object.__setattr__(self, "measure", str(parse_measure(self.measure).with_gains(self.gains)))
         require_number("test", self.test, 0)
         if self.test >= 1:
             raise UsageError(

@@ -11,6 +11,7 @@ import pandas as pd
 from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.evaluation.comparison import Comparison, compare
+from crowdrank.evaluation.measures import parse_measure
 from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization, format_p
 from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.selection import (
@@ -76,9 +77,14 @@ def _tested(trial: CandidateSelection, settings: Settings, baseline: str) -> Com
     rows = np.flatnonzero(np.isin(material.query, queries) & ~np.isnan(material.expert))
     pairs = pd.DataFrame({"query": material.query[rows], "document": rows, "grade": material.expert[rows].astype(int)})
     runs = {name: pairs.assign(score=score[rows]) for name, score in trial.outcome.scores.items()}
-    measures = list(dict.fromkeys([settings.measure, "nDCG@1", "nDCG@5", "nDCG@10"]))
+    measures = [parse_measure(f"nDCG@{cutoff}").with_gains(settings.gains) for cutoff in (1, 5, 10)]
     return compare(
-        runs, pairs, measures, baseline=baseline, gains=settings.gains, alpha=ALPHA, random_state=settings.random_state
+        runs,
+        pairs,
+        [settings.measure, *measures],
+        baseline=baseline,
+        alpha=ALPHA,
+        random_state=settings.random_state,
     )
 
 

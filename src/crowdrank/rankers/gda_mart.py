@@ -17,7 +17,7 @@ from crowdrank.consensus.gda_pairwise import GDAPairwise
 from crowdrank.constraints import Constraints, InstanceOf, Number, Parsed
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
-from crowdrank.evaluation.measures import Measure, parse_gains
+from crowdrank.evaluation.measures import Measure, effective_gains
 from crowdrank.judgments import ids
 from crowdrank.rankers import kernels
 from crowdrank.rankers.base import require_differences
@@ -152,7 +152,7 @@ class GDAPairwiseMART(BoostedTrees):
     def _objective(self, lists: Lists, n_jobs: int, items: Integers | None = None) -> Objective:
         assert self.model is not None
         assert items is not None
-        gains = parse_gains(self.gains)
+        gains = effective_gains(self.measure, self.gains)
         if self.measure is not None:  # without differences in gain no swap changes a measure
             require_differences(lists.gain(gains), lists)
         return JudgmentObjective(

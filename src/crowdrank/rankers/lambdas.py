@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import InputError, UsageError
-from crowdrank.evaluation.measures import Measure, parse_measure
+from crowdrank.evaluation.measures import Measure, effective_gains, parse_measure
 from crowdrank.rankers import kernels
 from crowdrank.rankers.ranking_data import Lists, differ_within
 
@@ -54,7 +54,7 @@ class LambdaObjective:
         self.lists, self.n_jobs = lists, n_jobs
         self.offsets, self.sigmoid, self.truncation, self.norm = lists.offsets, float(sigmoid), int(truncation), norm
         # Where no measure is asked for only the order counts: relevance on any line will do.
-        self.gain = lists.y if measure is None and lists.shares is None else lists.gain(gains)
+        self.gain = lists.y if measure is None and lists.shares is None else lists.gain(effective_gains(measure, gains))
         self.code, self.value, self.inverse, self.discount = measured(lists, self.gain, measure, self.truncation)
         self.weight = np.ones(0) if lists.weight is None else lists.weight
         self.weighting = kernels.UNWEIGHTED if lists.weight is None else WEIGHTINGS[weighting]

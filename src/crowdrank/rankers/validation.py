@@ -9,7 +9,8 @@ import numpy as np
 from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import kernels as exact
-from crowdrank.evaluation.measures import parse_measure
+from crowdrank.evaluation.measures import effective_gains, parse_measure
+from crowdrank.evaluation.scoring import cumulative_discounts, ideal_dcg
 from crowdrank.rankers.kernels import ranked_groups
 from crowdrank.rankers.ranking_data import Lists
 
@@ -30,11 +31,10 @@ class Validation:
         self.lists, self.measure = lists, parse_measure(measure)
         check_validation(measure)
         self.cutoff = self.measure.cutoff or EVERY_RANK
-        self.gain = lists.gain(gains)
+        self.gain = lists.gain(effective_gains(self.measure, gains))
         self.rows, self.query = np.arange(len(lists.y)), lists.query
-        longest = int(np.diff(lists.offsets).max())
-        self.cumulative = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(longest) + 2))])
-        best = exact.ideal_gain(self.gain, lists.offsets, self.cumulative, self.cutoff)
+        self.cumulative = cumulative_discounts(int(np.diff(lists.offsets).max()))
+        best = ideal_dcg(self.gain, self.query, lists.offsets, self.cumulative, self.measure.cutoff)
         self.relevant = np.add.reduceat((lists.y >= self.measure.rel).astype(np.float64), lists.offsets[:-1])
         self.defined = self.relevant > 0 if self.measure.name == "AP" else best > 0
         self.ideal = {"nDCG": best, "AP": self.relevant}.get(self.measure.name, np.ones(len(best)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 import numpy as np
@@ -88,6 +88,7 @@ def draw_documents(
     documents: int,
     features: int = 20,
     grades: int = 5,
+    grade_ratio: float = 0.5,
     honeypots: float = 0.0,
 ) -> Documents:
     """Draw queries "1", "2", ... with about `documents` documents each.
@@ -100,19 +101,19 @@ def draw_documents(
     for_documents, for_honeypots = rng.spawn(2)
     query = np.repeat(np.arange(queries), _sizes(for_documents, queries, documents))
     offsets = for_documents.normal(size=(queries, features))
-    ordinary = _draw_ordinary(for_documents, query, offsets, grades)
+    ordinary = _draw_ordinary(for_documents, query, offsets, grade_shares(grades, grade_ratio))
     planted = _draw_honeypots(for_honeypots, round(len(query) * honeypots / (1 - honeypots)), offsets, grades)
     return _with_ids(ordinary, planted, grades)
 
 
-def grade_shares(grades: int) -> Floats:
-    """Return the share of each expert grade: half of that of the next lower grade.
+def grade_shares(grades: int, ratio: float = 0.5) -> Floats:
+    """Return the share of each expert grade: `ratio` times that of the next lower grade.
 
     >>> grade_shares(5).round(3).tolist()
     [0.516, 0.258, 0.129, 0.065, 0.032]
     """
-    halves = 0.5 ** np.arange(grades)
-    return np.asarray(halves / halves.sum())
+    powers = ratio ** np.arange(grades)
+    return np.asarray(powers / powers.sum())
 
 
 def draw_difficulty(rng: np.random.Generator, number: int) -> Floats:
@@ -137,8 +138,8 @@ def draw_honeypot_relevance(rng: np.random.Generator, top: Flags, grades: int) -
 
 
 @dataclass(frozen=True, eq=False)
-class _Draw:
-    """Documents without ids."""
+class _DocumentsWithoutIds:
+    """Parameters of documents that have no ids yet."""
 
     query: Ints
     features: Floats
@@ -152,12 +153,12 @@ def _sizes(rng: np.random.Generator, queries: int, documents: int) -> Ints:
     return np.maximum(1, np.rint(sizes)).astype(np.int64)
 
 
-def _draw_ordinary(rng: np.random.Generator, query: Ints, offsets: Floats, grades: int) -> _Draw:
+def _draw_ordinary(rng: np.random.Generator, query: Ints, offsets: Floats, shares: Floats) -> _DocumentsWithoutIds:
     hidden = rng.normal(size=(len(query), offsets.shape[1]))
     shared = QUERY_SHIFT * rng.normal(size=len(offsets))
     latent = _explained(hidden) + shared[query] + UNEXPLAINED * rng.normal(size=len(query))
     difficulty = draw_difficulty(rng, len(query))
-    return _Draw(query, _visible(hidden, offsets[query]), _relevance(latent, grades), difficulty)
+    return _DocumentsWithoutIds(query, _features(hidden, offsets[query]), _relevance(latent, shares), difficulty)
 
 
 SHAPES: tuple[tuple[int, Callable[..., Floats]], ...] = (
@@ -190,23 +191,23 @@ def _explained(hidden: Floats) -> Floats:
     return np.asarray(np.sum(parts, axis=0) / np.linalg.norm(weights))
 
 
-def _visible(hidden: Floats, offset: Floats) -> Floats:
+def _features(latent: Floats, offset: Floats) -> Floats:
     """Return the features: some normal, some skewed like counts, some with an offset per query."""
-    visible = hidden.copy()
-    visible[:, 1::3] = np.exp(hidden[:, 1::3])
-    visible[:, 2::3] += offset[:, 2::3]
+    features = latent.copy()
+    features[:, 1::3] = np.exp(latent[:, 1::3])
+    features[:, 2::3] += offset[:, 2::3]
     # Four decimals: files have the same values as memory.
-    return visible.round(4)
+    return features.round(4)
 
 
-def _relevance(latent: Floats, grades: int) -> Floats:
+def _relevance(latent: Floats, shares: Floats) -> Floats:
     """Map latent values monotonically to the scale of grades, such that grades have their shares."""
     place = (np.argsort(np.argsort(latent)) + 0.5) / len(latent)
-    borders = np.concatenate([[0.0], np.cumsum(grade_shares(grades))])
-    return np.asarray(np.interp(place, borders, np.arange(grades + 1) - 0.5))
+    borders = np.concatenate([[0.0], np.cumsum(shares)])
+    return np.asarray(np.interp(place, borders, np.arange(len(borders)) - 0.5))
 
 
-def _draw_honeypots(rng: np.random.Generator, number: int, offsets: Floats, grades: int) -> _Draw:
+def _draw_honeypots(rng: np.random.Generator, number: int, offsets: Floats, grades: int) -> _DocumentsWithoutIds:
     """Draw honeypots, half of them with the lowest and half with the highest grade.
 
     Each is the one of several candidates whose features fit its grade best.
@@ -218,20 +219,20 @@ def _draw_honeypots(rng: np.random.Generator, number: int, offsets: Floats, grad
     fit = _explained(candidates) * np.where(top, 1, -1)[:, None]
     hidden = candidates[np.arange(number), fit.argmax(axis=1)]
     relevance, difficulty = draw_honeypot_relevance(rng, top, grades)
-    return _Draw(query, _visible(hidden, offsets[query]), relevance, difficulty)
+    return _DocumentsWithoutIds(query, _features(hidden, offsets[query]), relevance, difficulty)
 
 
-def _with_ids(ordinary: _Draw, planted: _Draw, grades: int) -> Documents:
+def _with_ids(ordinary: _DocumentsWithoutIds, honeypots: _DocumentsWithoutIds, grades: int) -> Documents:
     """Add the honeypots to the documents of their query, and ids that do not reveal them."""
-    query = np.concatenate([ordinary.query, planted.query])
-    order = np.argsort(query, kind="stable")
-    query = query[order]
+    order = np.argsort(np.concatenate([ordinary.query, honeypots.query]), kind="stable")
+    query, features, relevance, difficulty = (
+        np.concatenate([getattr(ordinary, field.name), getattr(honeypots, field.name)])[order]
+        for field in fields(_DocumentsWithoutIds)
+    )
     number = np.arange(len(query)) - np.searchsorted(query, query) + 1
     width = len(str(number.max()))
     query_ids = [str(code + 1) for code in query.tolist()]
     document_ids = [f"{text}-{n:0{width}}" for text, n in zip(query_ids, number.tolist(), strict=True)]
-    features = np.concatenate([ordinary.features, planted.features])[order]
-    relevance = np.concatenate([ordinary.relevance, planted.relevance])[order]
     return Documents(
         query=np.array(query_ids, dtype=object),
         document=np.array(document_ids, dtype=object),
@@ -239,7 +240,7 @@ def _with_ids(ordinary: _Draw, planted: _Draw, grades: int) -> Documents:
         names=tuple(f"f{column}" for column in range(1, features.shape[1] + 1)),
         relevance=relevance,
         grade=np.searchsorted(np.arange(grades - 1) + 0.5, relevance).astype(np.int64),
-        difficulty=np.concatenate([ordinary.difficulty, planted.difficulty])[order],
+        difficulty=difficulty,
         honeypot=order >= len(ordinary.query),
         grades=grades,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,12 @@ from crowdrank.judgments.read import Features, read_features
 from crowdrank.judgments.sources import no_rows_error
 from crowdrank.simulation.documents import Documents, Flags, Ints, Texts, draw_difficulty, draw_honeypot_relevance
 
-HIGHEST_GRADE = 10
+MAX_GRADE = 10
 """Maximum expert grade."""
 
 
 @dataclass(frozen=True, eq=False)
-class Graded:
+class GradedDocuments:
     """Real documents with features and expert grades, in the order of their files.
 
     `grades` is the number of expert grades: 0 to the highest in the files.
@@ -41,56 +41,48 @@ class Graded:
     def __len__(self) -> int:
         return len(self.document)
 
-    def first(self, queries: int) -> Graded:
-        """Return the documents of the first `queries` queries, with the scale of all documents.
-
-        >>> frame = pd.DataFrame({"qid": ["a", "b", "b"], "docid": [1, 1, 2], "grade": [0, 1, 2], "bm25": [0, 3, 4]})
-        >>> one = read_source(frame).first(1)
-        >>> one.query.tolist(), one.grades
-        (['a'], 3)
-        """
-        kept = pd.factorize(self.query)[0] < queries
-        return replace(
-            self,
-            query=self.query[kept],
-            document=self.document[kept],
-            features=self.features[kept],
-            grade=self.grade[kept],
-        )
+    def sizes(self) -> dict[str, int]:
+        """Return the settings of a simulation that follow from the documents."""
+        queries = len(set(self.query))
+        documents = max(1, round(len(self) / queries))
+        return {"queries": queries, "documents": documents, "features": len(self.names), "grades": self.grades}
 
 
-def read_source(source: Any) -> Graded:
-    """Read documents from a path, a :class:`Features`, a DataFrame, or a list of these.
+def read_source(source: Any, queries: int | None = None) -> GradedDocuments:
+    """Read the documents of the first `queries` queries, by default of all.
 
-    A file with an unknown suffix is read as LETOR.
+    Args:
+        source: a path, a :class:`Features`, a DataFrame, or a list of these; a file with an unknown suffix is read as
+            LETOR.
+        queries: number of queries; the scale of grades is that of all documents.
 
-    >>> frame = pd.DataFrame({"qid": [7, 7], "docid": ["a", "b"], "grade": [0, 2], "bm25": [0.5, 3.0]})
-    >>> graded = read_source(frame)
+    >>> frame = pd.DataFrame({"qid": ["a", "b", "b"], "docid": [1, 1, 2], "grade": [0, 1, 2], "bm25": [0, 3, 4]})
+    >>> graded = read_source(frame, queries=1)
     >>> graded.document.tolist(), graded.names, graded.grades
-    (['a', 'b'], ('bm25',), 3)
+    ([1], ('bm25',), 3)
+
     """
     sources = source if isinstance(source, list | tuple) else [source]
     if not sources:
         raise UsageError("must name at least one file", parameter="source")
     parts = [_features(one) for one in sources]
-    names = tuple(_source_name(one) for one in sources)
+    names = tuple(str(one) if isinstance(one, str | Path) else "the features" for one in sources)
     grade = np.concatenate([_grades(part, name) for part, name in zip(parts, names, strict=True)])
-    columns = _columns(parts, names)
-    graded = Graded(
+    columns, query, document = _columns(parts, names), _texts(parts, "query"), _texts(parts, "document")
+    _refuse_one_grade_or_repeats(", ".join(names), query, document, grade)
+    selected = pd.factorize(query)[0] < (len(query) if queries is None else queries)
+    return GradedDocuments(
         source=names,
-        query=_texts(parts, "query"),
-        document=_texts(parts, "document"),
-        features=np.concatenate([part.on_columns(columns).matrix for part in parts]),
+        query=query[selected],
+        document=document[selected],
+        features=np.concatenate([part.on_columns(columns).matrix for part in parts])[selected],
         names=columns,
-        grade=grade,
+        grade=grade[selected],
         grades=int(grade.max()) + 1,
     )
-    _refuse_one_grade(graded)
-    _refuse_repeats(graded)
-    return graded
 
 
-def real_documents(rng: np.random.Generator, graded: Graded, *, honeypots: float = 0.0) -> Documents:
+def real_documents(rng: np.random.Generator, graded: GradedDocuments, *, honeypots: float = 0.0) -> Documents:
     """Draw relevance and difficulty of real documents, and choose honeypots among them.
 
     The relevance is uniform within the interval of the grade. Half of the honeypots have the lowest and half the
@@ -108,16 +100,12 @@ def real_documents(rng: np.random.Generator, graded: Graded, *, honeypots: float
     difficulty = draw_difficulty(for_documents, len(graded))
     top = graded.grade[honeypot] > 0
     relevance[honeypot], difficulty[honeypot] = draw_honeypot_relevance(for_honeypots, top, graded.grades)
+    shared = ("query", "document", "features", "names", "grade", "grades")
     return Documents(
-        query=graded.query,
-        document=graded.document,
-        features=graded.features,
-        names=graded.names,
+        **{name: getattr(graded, name) for name in shared},
         relevance=relevance,
-        grade=graded.grade,
         difficulty=difficulty,
         honeypot=honeypot,
-        grades=graded.grades,
     )
 
 
@@ -129,10 +117,6 @@ def _features(source: Any) -> Features:
     return read_features(source, format="letor" if is_path and not known else None)
 
 
-def _source_name(source: Any) -> str:
-    return str(source) if isinstance(source, str | Path) else "the features"
-
-
 def _grades(features: Features, name: str) -> Ints:
     grade = features.grade
     if grade is None:
@@ -140,11 +124,11 @@ def _grades(features: Features, name: str) -> Ints:
         raise InputError("there are no expert grades", source=name, kind="no-grades", fix=fixes)
     if not len(grade):
         raise no_rows_error(name)
-    bad = ~((grade >= 0) & (grade <= HIGHEST_GRADE) & (grade == np.rint(grade)))
+    bad = ~((grade >= 0) & (grade <= MAX_GRADE) & (grade == np.rint(grade)))
     if bad.any():
         row = int(np.argmax(bad))
         problem = f"{grade[row]:g} is not an expert grade" if np.isfinite(grade[row]) else "the expert grade is missing"
-        fix = f"use whole numbers from 0 to {HIGHEST_GRADE}"
+        fix = f"use whole numbers from 0 to {MAX_GRADE}"
         raise InputError(problem, source=name, place=f"document {row + 1}", kind="invalid-grade", fix=fix)
     return grade.astype(np.int64)
 
@@ -171,22 +155,18 @@ def _texts(parts: Sequence[Features], role: str) -> Texts:
     return np.array([one for part in parts for one in getattr(part, role).to_pylist()], dtype=object)
 
 
-def _refuse_one_grade(graded: Graded) -> None:
-    if (graded.grade == graded.grade[0]).all():
-        problem, fix = f"every document has the grade {graded.grade[0]}", "use data with at least two grades"
-        raise InputError(problem, source=", ".join(graded.source), kind="one-grade", fix=fix)
-
-
-def _refuse_repeats(graded: Graded) -> None:
-    repeated = pd.DataFrame({"query": graded.query, "document": graded.document}).duplicated().to_numpy()
+def _refuse_one_grade_or_repeats(source: str, query: Texts, document: Texts, grade: Ints) -> None:
+    if (grade == grade[0]).all():
+        problem, fix = f"every document has the grade {grade[0]}", "use data with at least two grades"
+        raise InputError(problem, source=source, kind="one-grade", fix=fix)
+    repeated = pd.DataFrame({"query": query, "document": document}).duplicated().to_numpy()
     if repeated.any():
         row = int(np.argmax(repeated))
-        problem = f"the document {shown(graded.document[row])} of query {shown(graded.query[row])} occurs twice"
-        source, fix = ", ".join(graded.source), "keep one of the rows"
-        raise InputError(problem, source=source, kind="repeated-document", fix=fix)
+        problem = f"the document {shown(document[row])} of query {shown(query[row])} occurs twice"
+        raise InputError(problem, source=source, kind="repeated-document", fix="keep one of the rows")
 
 
-def _choose_honeypots(rng: np.random.Generator, graded: Graded, number: int) -> Flags:
+def _choose_honeypots(rng: np.random.Generator, graded: GradedDocuments, number: int) -> Flags:
     bottom, top = (rng.permutation(np.flatnonzero(graded.grade == end)) for end in (0, graded.grades - 1))
     from_top = min(number // 2, len(top) // 2)
     from_bottom = min(number - from_top, len(bottom) // 2)

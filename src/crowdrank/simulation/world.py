@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import filecmp
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,13 +16,28 @@ import pandas as pd
 
 from crowdrank._base import OPTION_NAMES
 from crowdrank._folders import FolderKind, check_output_folder, write_folder
+from crowdrank.constraints import Number, check_parameter
 from crowdrank.errors import Fix, OutputError, UsageError, shown
 from crowdrank.simulation.assessors import draw_assessors
-from crowdrank.simulation.documents import Documents, draw_documents
+from crowdrank.simulation.documents import draw_documents
 from crowdrank.simulation.judging import judge
-from crowdrank.simulation.source import Graded, read_source, real_documents
+from crowdrank.simulation.source import MAX_GRADE, GradedDocuments, read_source, real_documents
 
 WORLD = FolderKind("world", 1, "simulated world", "'crowdrank simulate'")
+_CONSTRAINTS = {
+    **dict.fromkeys(("queries", "documents", "labels", "assessors", "features"), Number(1, integer=True)),
+    **dict.fromkeys(("grades", "label_grades"), Number(2, MAX_GRADE + 1, integer=True)),
+    "random_state": Number(0, integer=True),
+    **dict.fromkeys(("grade_ratio", "spammers", "adversaries", "copies"), Number(0, 1)),
+    "honeypots": Number(0, 0.5),
+    **dict.fromkeys(("noise", "family_error"), Number(0, 100)),
+    **dict.fromkeys(("price", "expert_price"), Number(0)),
+}
+_DOCUMENT_SETTINGS = ("queries", "documents", "features", "grades", "grade_ratio", "honeypots")
+_ASSESSOR_SETTINGS = (
+    *("spammers", "adversaries", "grades", "label_grades", "noise"),
+    *("families", "family_error", "copies", "price"),
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +48,7 @@ class Settings:
     5
     >>> Settings(spammers=1.5)
     Traceback (most recent call last):
-    crowdrank.errors.UsageError: spammers must be a number from 0 to 1, not 1.5.
+    crowdrank.errors.UsageError: spammers must be a number of at least 0 and at most 1, not 1.5.
     """
 
     queries: int = 100
@@ -43,6 +57,7 @@ class Settings:
     assessors: int = 60
     features: int = 20
     grades: int = 5
+    grade_ratio: float = 0.5
     label_grades: int | None = None
     spammers: float = 0.15
     adversaries: float = 0.03
@@ -58,42 +73,22 @@ class Settings:
     source: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("queries", "documents", "labels", "assessors", "features"):
-            self._check_integer(name, 1)
-        self._check_integer("grades", 2, 11)
-        self._set_default("label_grades", self.grades)
-        self._check_integer("label_grades", 2, 11)
-        self._check_integer("families", 0, self.assessors)
-        self._set_default("gold_queries", self.queries)
-        self._check_integer("gold_queries", 0, self.queries)
-        self._check_integer("random_state", 0)
-        for name in ("spammers", "adversaries", "copies"):
-            self._check_number(name, 1)
-        self._check_number("honeypots", 0.5)
-        self._check_number("noise", 100)
-        self._check_number("family_error", 100)
-        self._check_number("price")
-        self._check_number("expert_price")
+        for name, default in (("label_grades", self.grades), ("gold_queries", self.queries)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
+        limits = {
+            "families": Number(0, self.assessors, integer=True),
+            "gold_queries": Number(0, self.queries, integer=True),
+        }
+        for name, constraint in {**_CONSTRAINTS, **limits}.items():
+            value = getattr(self, name)
+            check_parameter(name, value, [constraint])
+            object.__setattr__(self, name, int(value) if constraint.integer else float(value))
         if self.spammers + self.adversaries > 1:
             raise UsageError(
                 f"spammers ({self.spammers}) and adversaries ({self.adversaries}) must have a sum of at most 1",
                 kind="shares-above-1",
             )
-
-    def _set_default(self, name: str, value: int) -> None:
-        if getattr(self, name) is None:
-            object.__setattr__(self, name, value)
-
-    def _check_integer(self, name: str, low: int, high: int | None = None) -> None:
-        object.__setattr__(self, name, _checked_integer(name, getattr(self, name), low, high))
-
-    def _check_number(self, name: str, high: float | None = None) -> None:
-        value = getattr(self, name)
-        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not number or not 0 <= value < np.inf or (high is not None and value > high):
-            allowed = "of at least 0" if high is None else f"from 0 to {high}"
-            raise UsageError(f"must be a number {allowed}, not {shown(value)}", parameter=name)
-        object.__setattr__(self, name, float(value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,6 +161,7 @@ def simulate(
     assessors: int = 60,
     features: int | None = None,
     grades: int | None = None,
+    grade_ratio: float | None = None,
     label_grades: int | None = None,
     spammers: float = 0.15,
     adversaries: float = 0.03,
@@ -191,7 +187,8 @@ def simulate(
         assessors: number of assessors; a few of them do most of the work.
         features: number of features, by default 20. The first 60 % depend on relevance (not linearly), the others are
             noise.
-        grades: number of expert grades, by default 5; each is half as frequent as the next lower one.
+        grades: number of expert grades, by default 5.
+        grade_ratio: frequency of each grade relative to the next lower one, by default 0.5.
         label_grades: number of grades of the crowd, by default that of the experts. With 2, a label is positive if and
             only if the perceived grade exceeds the assessor's rigor.
         spammers: share of assessors whose labels do not depend on the document.
@@ -225,93 +222,40 @@ def simulate(
     ['family-1', 'family-2']
 
     """
-    sizes: dict[str, Any] = {"queries": queries, "documents": documents, "features": features, "grades": grades}
-    crowd: dict[str, Any] = {
-        "labels": labels,
-        "assessors": assessors,
-        "label_grades": label_grades,
-        "spammers": spammers,
-        "adversaries": adversaries,
-        "honeypots": honeypots,
-        "noise": noise,
-        "families": families,
-        "family_error": family_error,
-        "copies": copies,
-        "price": price,
-        "expert_price": expert_price,
-        "random_state": random_state,
-    }
-    if source is None:
-        chosen = {name: value for name, value in sizes.items() if value is not None}
-        return _world(Settings(**chosen, **crowd, gold_queries=gold_queries), None)
-    Settings(**crowd)  # check the values before the files are read
-    graded = _read_graded(source, **sizes)
-    return _world(Settings(**_sizes(graded), **crowd, gold_queries=gold_queries, source=graded.source), graded)
-
-
-def _read_graded(source: Any, queries: int | None, **synthetic: int | None) -> Graded:
-    """Read the real documents; raise UsageError if a size is set that comes from the data."""
-    for name, value in synthetic.items():
-        if value is not None:
-            problem = f"comes from the data and cannot be {value!r}"
-            raise UsageError(problem, parameter=name, fix=["omit it", Fix("omit {}", "source")])
-    if queries is None:
-        return read_source(source)
-    queries = _checked_integer("queries", queries, 1)
-    return read_source(source).first(queries)
-
-
-def _sizes(graded: Graded) -> dict[str, Any]:
-    queries = len(set(graded.query))
-    documents = max(1, round(len(graded) / queries))
-    return {"queries": queries, "documents": documents, "features": len(graded.names), "grades": graded.grades}
-
-
-def _world(settings: Settings, graded: Graded | None) -> World:
+    arguments = {name: value for name, value in locals().items() if value is not None}
+    graded = None if source is None else _read_documents(arguments)
+    if graded is not None:
+        arguments |= {**graded.sizes(), "source": graded.source}
+    settings = Settings(**arguments)
     for_documents, for_assessors, for_judgments = np.random.default_rng(settings.random_state).spawn(3)
-    collection = _documents(for_documents, settings, graded)
-    crowd = draw_assessors(
-        for_assessors,
-        settings.assessors,
-        spammers=settings.spammers,
-        adversaries=settings.adversaries,
-        grades=settings.grades,
-        label_grades=settings.label_grades or settings.grades,
-        noise=settings.noise,
-        families=settings.families,
-        family_error=settings.family_error,
-        copies=settings.copies,
-        price=settings.price,
-    )
+    if graded is None:
+        generated = draw_documents(for_documents, **_select(settings, _DOCUMENT_SETTINGS))
+    else:
+        generated = real_documents(for_documents, graded, honeypots=settings.honeypots)
+    crowd = draw_assessors(for_assessors, settings.assessors, **_select(settings, _ASSESSOR_SETTINGS))
     return World(
-        judgments=judge(for_judgments, collection, crowd, labels=settings.labels),
-        gold=collection.gold_frame(settings.queries if settings.gold_queries is None else settings.gold_queries),
-        features=collection.feature_frame(),
+        judgments=judge(for_judgments, generated, crowd, labels=settings.labels),
+        gold=generated.gold_frame(settings.queries if settings.gold_queries is None else settings.gold_queries),
+        features=generated.feature_frame(),
         assessors=crowd.frame(),
-        documents=collection.frame(),
+        documents=generated.frame(),
         settings=settings,
     )
 
 
-def _documents(rng: np.random.Generator, settings: Settings, graded: Graded | None) -> Documents:
-    if graded is not None:
-        return real_documents(rng, graded, honeypots=settings.honeypots)
-    return draw_documents(
-        rng,
-        queries=settings.queries,
-        documents=settings.documents,
-        features=settings.features,
-        grades=settings.grades,
-        honeypots=settings.honeypots,
-    )
+def _read_documents(arguments: Mapping[str, Any]) -> GradedDocuments:
+    """Read the real documents; check the other arguments of :func:`simulate` before."""
+    for name in ("documents", "features", "grades", "grade_ratio"):
+        if name in arguments:
+            problem = f"comes from the data and cannot be {arguments[name]!r}"
+            raise UsageError(problem, parameter=name, fix=["omit it", Fix("omit {}", "source")])
+    # The largest number of gold queries is known only after the files are read.
+    Settings(**{name: value for name, value in arguments.items() if name not in ("source", "gold_queries")})
+    return read_source(arguments["source"], arguments.get("queries"))
 
 
-def _checked_integer(name: str, value: Any, low: int, high: int | None = None) -> int:
-    integer = isinstance(value, Integral) and not isinstance(value, bool)
-    if not integer or value < low or (high is not None and value > high):
-        allowed = f"of at least {low}" if high is None else f"from {low} to {high}"
-        raise UsageError(f"must be a whole number {allowed}, not {shown(value)}", parameter=name)
-    return int(value)
+def _select(settings: Settings, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in names}
 
 
 def _check_ids(documents: pd.DataFrame) -> None:

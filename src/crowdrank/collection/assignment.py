@@ -1,0 +1,177 @@
+"""Assign requests to assessors under a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdrank._text import counted
+from crowdrank._typing import Codes, Floats, Integers
+from crowdrank.collection import kernels
+from crowdrank.collection.pool import ANYONE, Roster
+from crowdrank.collection.requests import Budget, RankedRequests, Requests
+from crowdrank.collection.state import PoolState
+from crowdrank.errors import Fix, InputError, Message, UsageError, shown
+from crowdrank.judgments import ids
+
+HONEYPOT = "honeypot"
+"""Reason for the request of a honeypot."""
+TOLERANCE = 1e-9
+"""Tolerance for sums of prices."""
+NO_INDICES = np.empty(0, np.int64)
+AssessorScores = Callable[[Integers], Floats | None]
+"""Function of pairs that returns preferences (n_pairs, n_assessors), or None."""
+
+
+@dataclass(frozen=True, eq=False)
+class Assigned:
+    """Requests that the budget allows: pairs, assessors and reasons."""
+
+    pair: Integers
+    assessor: Integers  # roster index, or ANYONE
+    reason: NDArray[np.object_]
+    unmet: int = 0  # number of wanted labels that no assessor can give
+
+
+def assign(
+    ranked: RankedRequests,
+    state: PoolState,
+    budget: Budget,
+    random_state: int | None,
+    assessor_scores: AssessorScores = lambda pair: None,
+    notes: Sequence[Message] = (),
+) -> Requests:
+    """Return the wanted labels that the budget allows, by priority, and honeypots for their share of the budget."""
+    honeypots = _ranked_honeypots(state, random_state)
+    honeypot_money = budget.money * budget.honeypots if len(honeypots) else 0.0
+    if budget.honeypots and not len(honeypots):
+        fix = Fix("give their correct answers in a column honeypot")
+        notes = [*notes, Message("There are no honeypots in the pool", "no-honeypots", "note", fixes=(fix,))]
+    money = budget.money - honeypot_money
+    roster = state.pool.roster
+    if roster is None:
+        labels = _assign_to_anyone(ranked, money, budget.price)
+        planted = _assign_to_anyone(honeypots, honeypot_money, budget.price)
+    else:
+        assigner = _Assigner.of(state, roster, budget.most, random_state)
+        labels = assigner.assign(ranked, money, assessor_scores)
+        planted = assigner.assign(honeypots, honeypot_money, lambda pair: None)
+    if not len(labels.pair):
+        _raise_if_wanted(ranked, labels, state, budget)
+    assessor = np.concatenate([labels.assessor, planted.assessor])
+    return Requests(
+        pool=state.pool,
+        pair=np.concatenate([labels.pair, planted.pair]),
+        assessor=assessor,
+        price=np.full(len(assessor), budget.price) if roster is None else roster.price[assessor],
+        reason=np.concatenate([labels.reason, planted.reason]),
+        is_honeypot=np.arange(len(assessor)) >= len(labels.pair),
+        notes=tuple(notes),
+        kind=budget.kind,
+        unmet=labels.unmet,
+    )
+
+
+def _ranked_honeypots(state: PoolState, random_state: int | None) -> RankedRequests:
+    """Return the honeypots in random order, which differs from round to round."""
+    n_judgments = 0 if state.judgments is None else len(state.judgments)
+    rng = np.random.default_rng([random_state or 0, n_judgments])
+    pair = rng.permutation(np.flatnonzero(state.pool.is_honeypot))
+    return RankedRequests(pair, np.zeros(len(pair)), np.zeros(len(pair), np.int8), (HONEYPOT,))
+
+
+def _assign_to_anyone(ranked: RankedRequests, money: float, price: float) -> Assigned:
+    n = len(ranked) if price == 0 else min(int(money / price + TOLERANCE), len(ranked))
+    rows = NO_INDICES
+    for block in ranked.blocks(n):
+        rows = np.concatenate([rows, block])[:n]
+        if len(rows) >= n:
+            break
+    return Assigned(ranked.pair[rows], np.full(len(rows), ANYONE), ranked.reason_texts(rows))
+
+
+def _raise_if_wanted(ranked: RankedRequests, labels: Assigned, state: PoolState, budget: Budget) -> None:
+    """Raise an error if labels are wanted, of which none was assigned."""
+    wanted = ranked.wanted()
+    if not len(wanted):
+        return
+    if labels.unmet:
+        first = int(wanted.pair[int(np.argmax(wanted.priority))])
+        query, document = (shown(column[first].as_py()) for column in (state.pool.query, state.pool.document))
+        raise InputError(
+            f"no assessor is left who may judge any of {counted(len(np.unique(wanted.pair)), 'pair')} that need labels "
+            f"(the first is {document} of query {query})",
+            kind="nobody-left",
+            fix=[Fix("add assessors with {}", "assessors"), Fix("let each give more with {}", "most")],
+        )
+    lowest = budget.price if state.pool.roster is None else float(state.pool.roster.price.min())
+    problem = f"of {budget.money:g} buys no label: the cheapest costs {lowest:g}"
+    raise UsageError(problem, parameter="budget", kind="budget-too-small", fix="raise it")
+
+
+@dataclass(frozen=True, eq=False)
+class _Assigner:
+    """Assigns requests to the assessors of a roster."""
+
+    state: PoolState
+    roster: Roster
+    max_load: int
+    tie_rank: Integers  # (n_assessors,) order of equally preferred assessors
+    load: Integers  # (n_assessors,) number of judgments and requests so far
+
+    @classmethod
+    def of(cls, state: PoolState, roster: Roster, max_load: int | None, random_state: int | None) -> _Assigner:
+        n = len(roster)
+        if not n:
+            fix = Fix("name assessors with {}", "assessors")
+            raise InputError("there are no assessors", kind="nobody-left", fix=fix)
+        tie_rank = np.arange(n) if random_state is None else np.random.default_rng(random_state).permutation(n)
+        return cls(state, roster, max_load or np.iinfo(np.int64).max, tie_rank, state.load.copy())
+
+    def _judged_by(self) -> tuple[Integers, Codes, Integers]:
+        """Return the offsets of items, the assessor of each judgment, and the roster index of each assessor."""
+        judgments = self.state.judgments
+        if judgments is None:
+            return np.zeros(1, np.int64), np.zeros(0, np.int32), np.array([-1])
+        index = ids.match(self.roster.assessors, judgments.assessors)
+        return judgments.offsets.astype(np.int64, copy=False), judgments.assessor, index
+
+    def assign(self, ranked: RankedRequests, money: float, assessor_scores: AssessorScores) -> Assigned:
+        """Assign requests by priority until the money is spent."""
+        if not len(ranked):
+            return Assigned(NO_INDICES, NO_INDICES, np.empty(0, object))
+        roster, judged, lowest_price = self.roster, self._judged_by(), float(self.roster.price.min())
+        allowed = self.state.pool.allowed or (NO_INDICES, np.empty(0, np.int32))
+        n = len(ranked) if lowest_price == 0 else int(min(money / lowest_price + 1, len(ranked)))
+        last, previous, assignee, done = self._linked_requests(len(ranked))
+        blocks, unmet = [(NO_INDICES, NO_INDICES)], 0
+        for block in ranked.blocks(n):
+            pair, chosen = ranked.pair[block], np.empty(len(block), np.int64)
+            scores = assessor_scores(pair)
+            scores = np.zeros((1, len(roster))) if scores is None else scores
+            data = pair, self.state.item[pair], *judged, *allowed, scores, roster.price, self.load, self.max_load
+            money = kernels.assign_requests(*data, money, self.tie_rank, last, previous, assignee, done, chosen)
+            done += len(block)
+            unmet += int((chosen == kernels.NO_ASSESSOR).sum())
+            blocks.append((block[chosen >= 0], chosen[chosen >= 0]))
+            if lowest_price > money + TOLERANCE:
+                break
+        rows, assessor = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        return Assigned(ranked.pair[rows], assessor, ranked.reason_texts(rows), unmet)
+
+    def _linked_requests(self, n_new: int) -> tuple[Integers, Integers, Integers, int]:
+        """Return the requests of each pair as linked lists, with space for new ones.
+
+        They are the last request of each pair, the previous request of the same pair, the assessor of each request,
+        and the number of outstanding requests, which the lists contain already.
+        """
+        pair, assessor = self.state.outstanding_by_assessor
+        last = np.full(len(self.state.pool), -1)
+        previous, assignee = (np.empty(len(pair) + n_new, np.int64) for _ in range(2))
+        assignee[: len(pair)] = assessor
+        for request, one in enumerate(pair.tolist()):
+            previous[request], last[one] = last[one], request
+        return last, previous, assignee, len(pair)

@@ -1,0 +1,215 @@
+"""Compute the value of each measure per query, for a run that is joined with the gold."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.errors import InputError, UsageError
+from crowdrank.evaluation import kernels
+from crowdrank.evaluation.alignment import Alignment, Pool, Ranking, gold_pool, tie_groups
+from crowdrank.evaluation.measures import CORRELATIONS, GAIN_MEASURES, GRADE_MEASURES, Gains, Measure
+
+_ALL_RANKS = int(np.iinfo(np.int32).max)
+_MAX_EXPONENT = 1023
+
+
+class Scoring:
+    """Measures of one run; `skip_unjudged` leaves documents without gold out of the ranking."""
+
+    def __init__(self, aligned: Alignment, *, skip_unjudged: bool) -> None:
+        self.gold, self.complete_ranking = aligned.gold, aligned.ranking
+        self.n_queries = aligned.ranking.n_queries
+        self._skip_unjudged = skip_unjudged
+
+    @cached_property
+    def judged_ranking(self) -> Ranking:
+        """The ranking without documents that have no gold."""
+        return self.complete_ranking.only_judged()
+
+    @property
+    def ranking(self) -> Ranking:
+        """The ranking that measures of rank order score."""
+        return self.judged_ranking if self._skip_unjudged else self.complete_ranking
+
+    @cached_property
+    def pool(self) -> Pool:
+        """The documents of the ideal order: those with gold, and those that count as grade 0."""
+        ranking = self.ranking
+        if ranking.judged.all():
+            return self.gold
+        query = np.concatenate([self.gold.query, ranking.query[~ranking.judged]])
+        return gold_pool(query, np.append(self.gold.grades, ranking.gold[~ranking.judged]), self.n_queries)
+
+    def values(self, measure: Measure) -> Floats:
+        """Return the value of the measure for each query, (n_queries,)."""
+        name = measure.name
+        if name in CORRELATIONS:
+            return self._correlation(name)
+        if name in GRADE_MEASURES:
+            return self._grade_measure(name)
+        if name in GAIN_MEASURES:
+            dcg = self._ranked(kernels.discounted_gain, self._gains(self.ranking.gold, measure), measure)
+            return _ratio(dcg, self._ideal_dcg(measure)) if name == "nDCG" else dcg
+        if name == "Judged":
+            return self._judged(measure)
+        if name == "ERR":
+            return self._ranked(kernels.expected_reciprocal_rank, self._stop_probabilities(measure), measure)
+        relevant = self.ranking.gold >= measure.rel
+        if name == "AP":
+            n_relevant = self._sum(self.gold.grades >= measure.rel, self.gold.query)
+            return _ratio(self._ranked(kernels.precision_sum, relevant, measure), n_relevant)
+        if name == "RR":
+            return self._ranked(kernels.reciprocal_rank, relevant, measure)
+        return _expected_count(self.ranking, relevant, measure) / (measure.cutoff or 1)
+
+    def undefined(self, measure: Measure) -> Booleans:
+        """Return whether a query has no relevant document, or no two different gold grades in correlations."""
+        if measure.name in CORRELATIONS:
+            starts = self.gold.offsets[:-1]
+            lowest, highest = (extreme.reduceat(self.gold.grades, starts) for extreme in (np.minimum, np.maximum))
+            return np.asarray(lowest == highest)
+        if measure.name in (*GRADE_MEASURES, "Judged"):
+            return np.zeros(self.n_queries, dtype=np.bool_)
+        grades = self.pool.grades
+        relevant = grades > 0 if measure.name == "ERR" else grades >= measure.rel
+        if measure.name in GAIN_MEASURES:
+            relevant = self._gains(grades, measure) > 0
+        return np.asarray(self._sum(relevant, self.pool.query) == 0)
+
+    def _gains(self, grades: Floats, measure: Measure) -> Floats:
+        return grade_gains(grades, measure.gains, str(measure))
+
+    def _ideal_dcg(self, measure: Measure) -> Floats:
+        gains = self._gains(self.pool.grades, measure)
+        return ideal_dcg(gains, self.pool.query, self.pool.offsets, self._discounts, measure.cutoff)
+
+    def _stop_probabilities(self, measure: Measure) -> Floats:
+        highest = self.gold.grades.max()
+        if highest > measure.max_grade:
+            raise UsageError(
+                f"{measure} uses {measure.max_grade} as the highest grade, but the gold has grade {highest:g}",
+                kind="grade-above-maximum",
+                fix=f"write ERR(max_grade={int(np.ceil(highest))})",
+            )
+        return np.asarray((np.exp2(self.ranking.gold) - 1) / 2.0**measure.max_grade)
+
+    def _judged(self, measure: Measure) -> Floats:
+        ranking = self.complete_ranking
+        n_ranked = np.minimum(np.diff(ranking.offsets), measure.cutoff or _ALL_RANKS)
+        return _ratio(_expected_count(ranking, ranking.judged, measure), n_ranked)
+
+    def _correlation(self, name: str) -> Floats:
+        ranking = self.judged_ranking
+        if name == "Spearman":
+            by_score, by_grade = (self._centered_ranks(values) for values in (ranking.scores, ranking.gold))
+            spread = self._sum(by_score**2, ranking.query) * self._sum(by_grade**2, ranking.query)
+            return _ratio(self._sum(by_score * by_grade, ranking.query), np.sqrt(spread))
+        net, pairs, same_score, same_grade = self._pair_counts
+        different = pairs - same_grade
+        return _ratio(net, different if name == "Tau" else np.sqrt((pairs - same_score) * different))
+
+    def _grade_measure(self, name: str) -> Floats:
+        ranking = self.judged_ranking
+        assert ranking.grades is not None
+        same = ranking.grades == ranking.gold
+        total = self._sum(same if name == "GradeAccuracy" else np.abs(ranking.grades - ranking.gold), ranking.query)
+        n_documents = np.diff(ranking.offsets)
+        # The value of a query without a document to compare is unknown.
+        return np.where(n_documents > 0, _ratio(total, n_documents), np.nan)
+
+    def _centered_ranks(self, values: Floats) -> Floats:
+        """Return the rank of each judged document within its query, minus the mean rank; ties have their mean rank."""
+        query = self.judged_ranking.query
+        order = np.lexsort((values, query))
+        group = tie_groups(query[order], values[order])
+        ranks = np.empty(len(values))
+        ranks[order] = (np.bincount(group, weights=np.arange(len(values))) / np.bincount(group))[group]
+        return ranks - _ratio(self._sum(ranks, query), np.diff(self.judged_ranking.offsets))[query]
+
+    @cached_property
+    def _discounts(self) -> Floats:
+        longest = max(np.diff(self.ranking.offsets).max(), np.diff(self.pool.offsets).max())
+        return cumulative_discounts(longest)
+
+    @cached_property
+    def _pair_counts(self) -> Floats:
+        ranking = self.judged_ranking
+        counts: Integers = kernels.pair_counts(ranking.scores, ranking.gold, ranking.offsets)
+        return counts.T.astype(np.float64)
+
+    def _ranked(self, kernel: Any, values: NDArray[Any], measure: Measure) -> Floats:
+        ranking = self.ranking
+        discounts = (self._discounts,) if kernel is kernels.discounted_gain else ()
+        scored: Floats = kernel(values, ranking.new_group, ranking.offsets, *discounts, measure.cutoff or _ALL_RANKS)
+        return scored
+
+    def _sum(self, values: NDArray[Any], query: Integers) -> Floats:
+        # np.bincount returns integers if there are no rows, although weights are floats.
+        return np.asarray(np.bincount(query, weights=values, minlength=self.n_queries), dtype=np.float64)
+
+
+def cumulative_discounts(n_ranks: int) -> Floats:
+    """Return the sums of the DCG discounts of the first 0, 1, ..., n_ranks ranks.
+
+    >>> cumulative_discounts(3)
+    array([0.        , 1.        , 1.63092975, 2.13092975])
+    """
+    return np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(n_ranks) + 2))])
+
+
+def ideal_dcg(gains: Floats, query: Integers, offsets: Integers, cumulative: Floats, cutoff: int | None) -> Floats:
+    """Return the DCG of the best order of each query's documents, (n_queries,)."""
+    best = gains[np.lexsort((-gains, query))]
+    ideal: Floats = kernels.discounted_gain(
+        best, np.ones(best.size, dtype=np.bool_), offsets, cumulative, cutoff or _ALL_RANKS
+    )
+    return ideal
+
+
+def grade_gains(grades: Floats, gains: Gains, measure: str) -> Floats:
+    """Return the gain of each grade; raise an error if a grade has none.
+
+    >>> grade_gains(np.array([0.0, 2.0]), "exponential", "nDCG")
+    array([0., 3.])
+    """
+    if gains == "linear":
+        return grades
+    if gains == "exponential":
+        highest = grades.max(initial=0.0)
+        if highest > _MAX_EXPONENT:
+            raise InputError(
+                f"the gain 2^grade - 1 of grade {highest:g} is too large for a floating-point number",
+                source="the gold",
+                column="grade",
+                kind="gain-overflow",
+                fix=["use linear gains, nDCG(dcg='log2')", "use smaller grades"],
+            )
+        return np.asarray(np.exp2(grades) - 1)
+    bad = grades[(grades > len(gains) - 1) | (grades != np.floor(grades))]
+    if bad.size:
+        raise UsageError(
+            f"the gains of {measure} are for grades 0 to {len(gains) - 1}, but the gold has grade {bad[0]:g}",
+            kind="no-gain",
+            fix="give a gain for each grade",
+        )
+    return np.asarray(gains, dtype=np.float64)[grades.astype(np.int64)]
+
+
+def _expected_count(ranking: Ranking, mask: Booleans, measure: Measure) -> Floats:
+    """Return the expected number of documents of the mask among the first ones, (n_queries,)."""
+    offsets = ranking.offsets
+    ranks = np.arange(np.diff(offsets).max() + 1, dtype=np.float64)
+    values = mask.astype(np.float64)
+    count: Floats = kernels.discounted_gain(values, ranking.new_group, offsets, ranks, measure.cutoff or _ALL_RANKS)
+    return count
+
+
+def _ratio(numerator: Floats, denominator: NDArray[Any]) -> Floats:
+    """Divide; the result is 0 where the denominator is not positive."""
+    ratio: Floats = np.divide(numerator, denominator, out=np.zeros(numerator.size), where=denominator > 0)
+    return ratio
