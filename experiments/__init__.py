@@ -17,6 +17,7 @@ EXPERIMENTS = {
     "dl20": "consensus of LLM judges against NIST's grades (TREC DL20), with fewer judges too",
     "auto": "what is lost by choosing the method without gold, on all three sets and elsewhere",
     "calibration": "whether intervals and probabilities hold on data drawn from the model",
+    "difficulty": "difficulty of documents and order of grades in GDA, on simulated crowds",
     "rankers": "every ranker on the given labels of MQ2008, next to LightGBM's and XGBoost's own",
     "crowd-rankers": "rankers on a crowd's labels (simulated crowds, LLM judges), tested on expert grades",
     "rigor": "whether learned targets of labels grow with the rigor of assessors (REMAP's first experiment)",
@@ -40,7 +41,8 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     >>> get_experiment("rf11")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10, web5,
-    dl20, auto, calibration, rankers, crowd-rankers, rigor, quality, experts, expert-budget, next-label, overlap.
+    dl20, auto, calibration, difficulty, rankers, crowd-rankers, rigor, quality, experts, expert-budget, next-label,
+    overlap.
     """
     if name not in EXPERIMENTS:
         raise UsageError(

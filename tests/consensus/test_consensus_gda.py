@@ -10,48 +10,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import scipy.optimize
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from crowdrank import GDA, GDAPairwise, Judgments, Rasch, assess, evaluate, read_judgments
-from crowdrank.consensus.curves import answer_curves, features, newton_step
+from crowdrank.consensus.curves import GaussianCurves
 from crowdrank.consensus.information import information
 from crowdrank.consensus.latent import N_NODES, NODES, PRIOR, node_quantiles
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.merge import combine
-
-STATES, _ = features(np.ones(1), tied_variance=True)
-
-
-def penalized(
-    flat: NDArray[np.float64], counts: NDArray[np.float64], mean: NDArray[np.float64], precision: NDArray[np.float64]
-) -> float:
-    """Minus the penalized log likelihood of one assessor's curves, from its definition."""
-    n = len(flat) // 2
-    scores = flat[:n, None] * NODES + flat[n:, None]
-    logs = scores - np.logaddexp.reduce(scores, axis=0)
-    off = flat - mean
-    return float(-(counts * logs).sum() + 0.5 * off @ precision @ off)
-
-
-@settings(max_examples=10)
-@given(seed=st.integers(0, 10_000))
-def test_newton_steps_end_at_the_top(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n_answers = 3
-    counts = rng.gamma(0.5, 2.0, (4, n_answers, N_NODES))
-    mean = np.concatenate([np.linspace(-1, 1, n_answers), np.zeros(n_answers)])
-    precision = np.diag(rng.uniform(0.5, 4.0, 2 * n_answers))
-    curves = np.tile(mean, (4, 1))
-    for _ in range(30):
-        curves, _ = newton_step(counts, curves, STATES, mean, precision)
-    for a in range(4):
-        top = scipy.optimize.minimize(penalized, mean, args=(counts[a], mean, precision), tol=1e-10)
-        assert penalized(curves[a], counts[a], mean, precision) <= top.fun + 1e-6
-        assert np.allclose(curves[a], top.x, atol=1e-3)
+from experiments.difficulty import draw_skewed
 
 
 @settings(max_examples=25)
@@ -159,7 +130,7 @@ def test_injected_assessors_are_seen_through_on_rf10(rf10: Judgments) -> None:
 
 def test_a_random_assessor_tells_nothing() -> None:
     curves = np.array([[0.0, 0.0, 0.0, 1.0, 0.5, -1.0]])
-    total, parts = information(PRIOR, answer_curves(curves, STATES))
+    total, parts = information(PRIOR, GaussianCurves(np.ones(1), tied_variance=True, nodes=NODES).probabilities(curves))
     assert total[0] == pytest.approx(0, abs=1e-12)
     assert np.allclose(parts, 0, atol=1e-12)
 
@@ -213,20 +184,97 @@ def test_a_reversed_assessor_on_a_scale_of_its_own_is_seen(tmp_path: Path) -> No
     assert not flags.drop("yesno-0").isin(["reversed", "random"]).any()
 
 
-def test_an_ordinal_reversed_assessor_counts_as_noise() -> None:
+@pytest.mark.parametrize("difficulty", [False, True])
+@pytest.mark.parametrize("tied_variance", [True, False])
+def test_an_ordinal_reversed_assessor_counts_as_noise(tied_variance: bool, difficulty: bool) -> None:
     frame, relevance = drawn(0, items=800)
     flipped = frame.assign(grade=np.where(frame["assessor"] == 7, 2 - frame["grade"], frame["grade"]))
-    model = GDA(ordinal=True).fit(flipped)
-    about = model.consensus_.assessors.set_index("assessor")
-    slopes = model.theta_["curves"][:, :3]
-    assert (np.diff(slopes, axis=1) > -1e-6).all()
-    assert (
-        about.loc[7, "informativeness"]
-        < 0.02
-        < GDA().fit(flipped).consensus_.assessors.set_index("assessor").loc[7, "informativeness"]
-    )
+    model = GDA(tied_variance=tied_variance, difficulty=difficulty, n_iter=30, tol=1e-4)
+    informativeness = {}
+    for ordinal in (False, True):
+        model.set_params(ordinal=ordinal).fit(flipped)
+        informativeness[ordinal] = model.consensus_.assessors.set_index("assessor").loc[7, "informativeness"]
+    assert informativeness[True] < 0.002 < 0.02 < informativeness[False]
     table = model.consensus_.documents.set_index("document").loc[range(800)]
     assert np.corrcoef(table["relevance"], relevance)[0, 1] > 0.8
+    gaussians = model.grade_gaussians()
+    gaussians = gaussians[gaussians["mu"].abs() < 3.0]  # the range in which answers are in order
+    assert (gaussians.groupby("assessor")["mu"].diff().dropna() > -1e-3).all()
+
+
+@pytest.mark.parametrize(("tied_variance", "tolerance"), [(True, 0.005), (False, 0.03)])
+def test_difficulty_of_skewed_grades_is_not_relevance(tied_variance: bool, tolerance: float) -> None:
+    frame, relevance, log_eps = draw_skewed(0)
+    assert (frame["grade"] == 0).mean() > 2 * (frame["grade"] >= 3).mean()
+
+    def fit(**options: bool) -> pd.DataFrame:
+        model = GDA(tied_variance=tied_variance, tol=1e-4, **options).fit(frame)
+        return model.consensus_.documents.set_index("document").loc[range(len(relevance))]
+
+    plain, table = fit(), fit(difficulty=True)
+    taus = [scipy.stats.kendalltau(one["relevance"], relevance).statistic for one in (plain, table)]
+    assert taus[1] > taus[0] - tolerance
+    assert scipy.stats.spearmanr(table["difficulty"], log_eps).statistic > 0.3
+    assert abs(scipy.stats.spearmanr(table["difficulty"], relevance).statistic) < 0.25
+
+
+def test_gaussians_of_assessors_with_known_parameters() -> None:
+    """With difficulty and many judgments per assessor, mu, w and alpha are near the true ones."""
+    rng = np.random.default_rng(0)
+    relevance, eps = rng.standard_normal(3000), np.exp(0.5 * rng.standard_normal(3000))
+    mu, width, alpha = np.array([-1.0, 0.2, 1.4]), 0.6, np.array([0.4, 0.35, 0.25])
+    item, assessor = np.repeat(np.arange(3000), 10), np.tile(np.arange(10), 3000)
+    scores = np.log(alpha) - 0.5 * (relevance[item, None] - mu) ** 2 / (width * eps[item, None])
+    grade = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    frame = pd.DataFrame({"document": item, "assessor": assessor, "grade": grade})
+    table = GDA(difficulty=True).fit(frame).grade_gaussians()
+    mean = table.groupby("grade")[["mu", "width", "alpha"]].mean()
+    assert mean["mu"].to_numpy() == pytest.approx(mu, abs=0.2)
+    assert mean["width"].to_numpy() == pytest.approx(width, abs=0.15)
+    assert mean["alpha"].to_numpy() == pytest.approx(alpha, abs=0.08)
+
+
+@pytest.mark.parametrize("options", [{}, {"tied_variance": False}, {"difficulty": True}, {"unjudgeable_as": "model"}])
+def test_gaussians_give_the_curves(options: dict[str, Any]) -> None:
+    frame, _ = drawn(0, items=200)
+    if "unjudgeable_as" in options:
+        frame.loc[::20, "grade"] = -2
+    model = GDA(n_iter=10, tol=1e-3, **options).fit(read_judgments(frame, unjudgeable=-2, grades="0-2"))
+    curves, table = model.grade_curves(7), model.grade_gaussians(7)
+    assert table["grade"].tolist() == [0, 1, 2]
+    assert set(table["assessor"]) == {7}
+    mu, width, alpha = (table[name].to_numpy() for name in ("mu", "width", "alpha"))
+    if "difficulty" not in options:
+        assert alpha @ mu == pytest.approx(0, abs=1e-6)
+        assert alpha @ (width + mu**2) == pytest.approx(1, abs=1e-6)
+    density = alpha * np.exp(-0.5 * (curves[["relevance"]].to_numpy() - mu) ** 2 / width) / np.sqrt(width)
+    shares = curves[["p0", "p1", "p2"]].to_numpy()
+    expected = shares / shares.sum(axis=1, keepdims=True)
+    assert np.allclose(density / density.sum(axis=1, keepdims=True), expected, atol=1e-6)
+
+
+def test_gaussians_have_the_grades_of_each_scale(tmp_path: Path) -> None:
+    frame, _, scales = on_two_scales(0)
+    model = GDA(n_iter=5, tol=1e-2).fit(read_two_scales(tmp_path / "scales.csv", frame, scales))
+    grades = model.grade_gaussians().groupby("assessor")["grade"].agg(list)
+    assert grades["yesno-0"] == [0, 1]
+    assert grades["stars-1"] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("options", [{"difficulty": True}, {"tied_variance": False}, {"unjudgeable_as": "model"}])
+def test_a_model_of_another_kind_is_no_start(options: dict[str, Any]) -> None:
+    frame, _ = drawn(0, items=200)
+    short = {"n_iter": 5, "tol": 1.0}
+    warm = GDA(**short, **options).fit(frame, init=GDA(**short).fit(frame))
+    assert warm.history_ == GDA(**short, **options).fit(frame).history_
+
+
+def test_an_ordinal_fit_can_start_from_a_reversed_assessor() -> None:
+    frame, _ = drawn(0, items=400)
+    frame["grade"] = np.where(frame["assessor"] == 7, 2 - frame["grade"], frame["grade"])
+    model = GDA(ordinal=True).fit(frame, init=GDA().fit(frame))
+    slopes = model.theta_["curves"][:, :3]
+    assert (np.diff(slopes, axis=1) > -1e-6).all()
 
 
 def test_hard_documents_are_told_from_easy_ones() -> None:

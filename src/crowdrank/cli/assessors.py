@@ -25,6 +25,10 @@ def assessors(
     model: o.Model,
     output: Annotated[Path | None, o.output_option("File for the report: .csv, .tsv, .parquet or .jsonl.")] = None,
     gold: o.MaybeGoldFile = None,
+    gaussians: Annotated[
+        Path | None,
+        o.path_option("File for mean, width and weight of each assessor's grades (GDA only).", help_panel=o.OUTPUT),
+    ] = None,
     *,
     computation: o.Computation,
     reading: o.Reading,
@@ -37,29 +41,34 @@ def assessors(
     Examples:
         crowdrank assessors labels.csv -o assessors.csv
         crowdrank assessors labels.csv --gold experts.qrels -m dawid-skene
+        crowdrank assessors labels.csv -m gda --gaussians gaussians.csv
     """
     from crowdrank.assessors.agreement import krippendorff_alpha
     from crowdrank.assessors.report import assess
+    from crowdrank.consensus.inspection import grade_gaussians
     from crowdrank.judgments.write import check_outputs, write_table
 
     estimator = model.build()
-    check_outputs({"output": output}, o.input_files(judgments, reading, gold))
+    check_outputs({"output": output, "gaussians": gaussians}, o.input_files(judgments, reading, gold))
     table = o.read_judgment_files(judgments, reading)
     grades = None if gold is None else o.read_gold_file(gold, gold_reading)
     with computation.open() as engine:
         report = assess(estimator.fit(table, gold=grades, engine=engine, progress=True))
+    gaussian_table = None if gaussians is None else grade_gaussians(estimator.assessing)
     alpha = krippendorff_alpha(table)
     unjudged = 0 if grades is None else grades.n_unjudged(table)
     print_unjudged_gold(unjudged)
     if output is not None:
         write_table(report.table, output, csv_safe=csv_safe)
+    if gaussians is not None:
+        write_table(gaussian_table, gaussians, csv_safe=csv_safe)
     if json:
         counts = {"rows": table.report.rows, "skipped": dict(table.report.skipped), "gold_unjudged": unjudged}
-        columns = {"columns": dict(table.report.columns)}
-        print_json({**_summary(model.method, report, alpha, output), **counts, **columns})
+        extra = {"columns": dict(table.report.columns), "gaussians": None if gaussians is None else str(gaussians)}
+        print_json({**_summary(model.method, report, alpha, output), **counts, **extra})
         return
     print_table(_table_to_print(report))
-    _print_summary(model.method, report, alpha, output)
+    _print_summary(model.method, report, alpha, [str(path) for path in (output, gaussians) if path is not None])
 
 
 def _table_to_print(report: AssessorReport) -> pa.Table:
@@ -83,12 +92,12 @@ def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | N
     }
 
 
-def _print_summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | None) -> None:
+def _print_summary(method: str, report: AssessorReport, alpha: Alpha, outputs: list[str]) -> None:
     if not report.modeled:
         print_line(f"{method} has no model of assessors: informativeness is measured against the votes of the others.")
     flags = ", ".join(
         f"{number:,} {f'flagged {name}' if name else 'not flagged'}" for name, number in report.flags.items()
     )
-    written = "" if output is None else f"; written to {output}"
+    written = f"; written to {' and '.join(outputs)}" if outputs else ""
     print_line(f"{counted(len(report.table), 'assessor')}: {flags}{written}.")
     print_line(f"{alpha}.")

@@ -47,6 +47,8 @@ Table = TypeVar("Table", Judgments, ShardedJudgments)
 """Judgments in memory or on disk."""
 States = tuple[NDArray[np.float64], NDArray[np.float64]]
 """P(state), (n_states,), and P(answer | state) as [assessor, answer, state]."""
+Gaussians = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+"""Mean, width (variance) and weight of each assessor and grade, (n_assessors, n_grades) each; NaN: no such grade."""
 
 
 class Aggregator(CrowdKitMethods, FittedEstimator):
@@ -155,6 +157,13 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
     def _all_states(self, theta: Arrays) -> States | None:
         """Return `_states` with the difficulty of documents as part of a state, if the model has one."""
         return self._states(theta)
+
+    def _gaussians(self, theta: Arrays) -> Gaussians | None:
+        """Return mu, w and alpha of each assessor and grade, or None if grades are not Gaussians over relevance.
+
+        The rows of `assessor_arrays` may be those of some assessors only.
+        """
+        return None
 
     def _judgment_weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
         """Return the weight of each judgment, (n,), or None if all are 1."""
@@ -400,6 +409,33 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         """
         self._require_fitted()
         return frames.from_arrow(inspection.grade_curves(self, assessor), self.consensus_.backend)
+
+    def grade_gaussians(self, assessor: Any = None) -> Any:
+        """Return the Gaussian over relevance of each assessor and grade: P(g | r) ~ alpha_g N(r; mu_g, w_g).
+
+        Probabilities do not identify the Gaussians of a model without document difficulty. Of all that give the same
+        probabilities, those whose mixture has mean 0 and variance 1 are returned, as documents have: sum_g alpha_g
+        mu_g = 0 and sum_g alpha_g (w_g + mu_g^2) = 1. With difficulty they are identified and returned as estimated.
+
+        Args:
+            assessor: id of one assessor; by default all.
+
+        Returns:
+            A DataFrame with the columns assessor, grade (on the assessor's own scale), mu, width (the variance w) and
+            alpha (sums to 1 for each assessor).
+
+        Raises:
+            UsageError: the model has no such Gaussians.
+
+        >>> import pandas as pd
+        >>> from crowdrank import GDA
+        >>> votes = pd.DataFrame({"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "grade": [1, 1, 0]})
+        >>> GDA().fit(votes).grade_gaussians("x").columns.tolist()
+        ['assessor', 'grade', 'mu', 'width', 'alpha']
+
+        """
+        self._require_fitted()
+        return frames.from_arrow(inspection.grade_gaussians(self, assessor), self.consensus_.backend)
 
     @property
     def in_grades(self) -> bool:

@@ -372,6 +372,11 @@ class Auto(Aggregator):
         self._require_fitted()
         return self.assessing.grade_curves(assessor)
 
+    def grade_gaussians(self, assessor: Any = None) -> Any:
+        """Return the Gaussians of the model for assessors."""
+        self._require_fitted()
+        return self.assessing.grade_gaussians(assessor)
+
     def _prepare(self, table: Table) -> Table:
         """As the winner does."""
         return self.assessing._prepare(table)

@@ -5,13 +5,13 @@ The log density of answer g at relevance r and difficulty eps is, up to a consta
     log alpha_g - log(w_g) / 2 - (r - mu_g)^2 / (2 w_g eps)
         = log alpha_g - log(w_g) / 2 + (a_g r - w_g a_g^2 / 2 - r^2 / (2 w_g)) / eps
 
-with the slope a_g = mu_g / w_g. It is linear in the features r / eps, 1, 1 / eps and r^2 / eps, so P(answer | state) is a
+with the slope a_g = mu_g / w_g. It is linear in the features r / eps, 1, 1 / eps and r^2 / eps: P(answer | state) is a
 multinomial regression on features of the state.
 
 - With difficulty the parameters of an assessor are slopes, log alpha and log widths (one, or one per answer); they
-  determine all coefficients. The prior mean of log alpha is 0 for grades: how often a grade is used then shows in the
-  means mu. With a learned mean, difficulty would model the use of the grades, and so follow relevance.
-- At eps = 1 the data do not identify the widths. The parameters are then the coefficients of r, of 1 and, with one width
+  determine all coefficients. The prior of log alpha has mean 0 for grades and is not learned: how often a grade is used
+  then shows in the means mu. Otherwise difficulty would explain the use of the grades, and follow relevance.
+- At eps = 1 the data do not identify the widths. The parameters are then the coefficients of r, of 1 and, with a width
   per answer, of r^2. The regression is concave in them.
 """
 
@@ -22,16 +22,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 from scipy.special import ndtri
 
+from crowdrank._numba import njit
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.consensus.information import information
-from crowdrank.consensus.latent import NODES, PRIOR, softmax
+from crowdrank.consensus.latent import PRIOR, softmax
 
 PRIOR_ASSESSORS = 5.0
 """Number of pseudo-assessors with the initial prior when the prior is learned."""
-SLOPE_SD, OFFSET_SD, LOG_WIDTH_SD, BEND_SD = 0.5, 0.7, 0.5, 0.25
+SLOPE_SD, OFFSET_SD, LOG_WIDTH_SD, CURVATURE_SD = 0.5, 0.7, 0.5, 0.25
 """Initial prior standard deviations of slopes, offsets (or log alpha), log widths and coefficients of r^2."""
 HIGHEST_SLOPE = 1.2
 """Initial slope of the highest grade without difficulty; that of the lowest grade is its negative."""
@@ -39,6 +39,8 @@ UNJUDGEABLE_SLOPE = -0.5
 """Initial slope of the answer 'cannot judge'."""
 INITIAL_WIDTH = 0.7
 """Initial prior median of the widths."""
+MAX_LOG_WIDTH_STEP = 1.0
+"""Maximum change of a log width in one step."""
 ORDERED_WITHIN = 3.0
 """Range of relevance, to both sides of 0, in which grades with their own widths are in order."""
 MAX_SWEEPS = 1_000
@@ -60,8 +62,8 @@ class GaussianCurves:
     (n_assessors, n_parameters), in blocks of n_answers: slopes; offsets, or log alpha with difficulty; coefficients of
     r^2, or log widths with difficulty. A common log width is a single column.
 
-    >>> GaussianCurves(np.ones(1), True, NODES).features.shape
-    (21, 2)
+    >>> GaussianCurves(np.ones(1), tied_variance=True, nodes=np.linspace(-3, 3, 7)).features.shape
+    (7, 2)
     """
 
     difficulties: Floats
@@ -88,12 +90,9 @@ class GaussianCurves:
 
     def initial_sd(self, n_answers: int) -> Floats:
         """Return the initial prior standard deviation of every parameter."""
-        sds = [SLOPE_SD] * n_answers + [OFFSET_SD] * n_answers
-        if self.has_difficulty:
-            sds += [LOG_WIDTH_SD] * (1 if self.tied_variance else n_answers)
-        elif not self.tied_variance:
-            sds += [BEND_SD] * n_answers
-        return np.array(sds)
+        n_last = n_answers if not self.tied_variance else int(self.has_difficulty)
+        last_sd = LOG_WIDTH_SD if self.has_difficulty else CURVATURE_SD
+        return np.repeat([SLOPE_SD, OFFSET_SD, last_sd], [n_answers, n_answers, n_last])
 
     def initial_mean(self, used: Floats, n_grades: int) -> Floats:
         """Return the initial prior mean of every parameter.
@@ -117,8 +116,8 @@ class GaussianCurves:
         rest = np.full(len(self.initial_sd(n)) - 2 * n, np.log(INITIAL_WIDTH) if self.has_difficulty else 0.0)
         return np.concatenate([slopes, offsets, rest])
 
-    def has_fixed_mean(self, n_answers: int, n_grades: int) -> Booleans:
-        """Return which parameters keep their initial prior mean: log alpha of the grades, with difficulty."""
+    def has_fixed_prior(self, n_answers: int, n_grades: int) -> Booleans:
+        """Return which parameters keep their initial prior: log alpha of the grades, with difficulty."""
         number = np.arange(len(self.initial_sd(n_answers)))
         return self.has_difficulty & (number >= n_answers) & (number < n_answers + n_grades)
 
@@ -126,7 +125,7 @@ class GaussianCurves:
         """Return the coefficients of the features, (n_assessors, n_features, n_answers)."""
         n = self.n_answers(params)
         if not self.has_difficulty:
-            return params.reshape(len(params), -1, n)
+            return params.reshape(len(params), self.features.shape[1], n)
         slopes, log_alpha, log_widths = params[:, :n], params[:, n : 2 * n], params[:, 2 * n :]
         widths = np.exp(log_widths)
         by_ease = -0.5 * widths * slopes**2
@@ -214,8 +213,6 @@ class GaussianCurves:
         gradient -= (precision @ (params - mean)[:, :, None])[:, :, 0]
         covariance = np.asarray(np.linalg.inv(fisher + precision), np.float64)
         step = (covariance @ gradient[:, :, None])[:, :, 0]
-        if n_ordered is not None:
-            step = self.in_grade_order(params, step, covariance, n_ordered) - params
 
         def objective(tried: Floats, probabilities: Floats) -> Floats:
             away = (tried - mean)[:, :, None]
@@ -223,14 +220,24 @@ class GaussianCurves:
             gain: Floats = (counts * np.log(np.maximum(probabilities, 1e-300))).sum(axis=(1, 2))
             return gain - penalty
 
+        def move(length: Floats) -> Floats:
+            if n_ordered is None:
+                return params + length * step
+            return self.in_grade_order(params, length * step, covariance, n_ordered)
+
         before, length = objective(params, probabilities), np.ones((len(params), 1))
+        if self.has_difficulty:
+            widest = np.abs(step[:, 2 * self.n_answers(params) :]).max(axis=1, keepdims=True)
+            length /= np.maximum(widest / MAX_LOG_WIDTH_STEP, 1.0)
         for _ in range(8):
-            tried = params + length * step
+            tried = move(length)
             worse = objective(tried, self.probabilities(tried, missing)) < before - 1e-9
             if not worse.any():
                 break
             length[worse] /= 2
-        return params + length * step, covariance
+        else:
+            length[worse] = 0.0
+        return move(length), covariance
 
     def in_grade_order(self, params: Floats, step: Floats, covariance: Floats, n_ordered: Integers) -> Floats:
         """Return the point nearest to params + step, in the metric of the covariance, whose answers are in order.
@@ -239,7 +246,7 @@ class GaussianCurves:
         means mu_g <= mu_(g + 1). With a width per answer the slope depends on relevance; it is then not negative
         within +-ORDERED_WITHIN, which implies the order of all means in this range.
 
-        >>> curves = GaussianCurves(np.ones(1), True, NODES)
+        >>> curves = GaussianCurves(np.ones(1), tied_variance=True, nodes=np.zeros(1))
         >>> step = np.array([[0.5, -0.5, 0.0, 0.0]])
         >>> curves.in_grade_order(np.zeros((1, 4)), step, np.eye(4)[None], np.array([2])).tolist()
         [[0.0, 0.0, 0.0, 0.0]]
@@ -250,8 +257,8 @@ class GaussianCurves:
         if self.tied_variance:
             return project(params + step, covariance, rises, active)
         # The slope of a score at relevance r is a_g + 2 c_g r, with the coefficient c_g of r^2.
-        bends = 2 * ORDERED_WITHIN * np.roll(rises, 2 * n, axis=1)
-        rows, active = np.vstack([rises - bends, rises + bends]), np.hstack([active, active])
+        curvatures = 2 * ORDERED_WITHIN * np.roll(rises, 2 * n, axis=1)
+        rows, active = np.vstack([rises - curvatures, rises + curvatures]), np.hstack([active, active])
         if not self.has_difficulty:
             return project(params + step, covariance, rows, active)
         scale = np.ones(params.shape)
@@ -272,20 +279,20 @@ class GaussianCurves:
         if self.has_difficulty:
             precision = np.broadcast_to(np.exp(-params[:, 2 * n :]), slopes.shape)
         else:
-            bends = params[:, 2 * n :] if not self.tied_variance else np.zeros(slopes.shape)
-            slopes, precision = _standardized(slopes, offsets, np.where(missing, -np.inf, bends))
+            curvatures = params[:, 2 * n :] if not self.tied_variance else np.zeros(slopes.shape)
+            slopes, precision = _standardized(slopes, offsets, np.where(missing, -np.inf, curvatures))
             offsets = offsets + 0.5 * slopes**2 / precision - 0.5 * np.log(precision)
         mu, width, alpha = slopes / precision, 1 / precision, softmax(offsets, axis=1)
         return np.where(missing, np.nan, mu), np.where(missing, np.nan, width), np.where(missing, np.nan, alpha)
 
 
-def _standardized(slopes: Floats, offsets: Floats, bends: Floats) -> tuple[Floats, Floats]:
+def _standardized(slopes: Floats, offsets: Floats, curvatures: Floats) -> tuple[Floats, Floats]:
     """Return mu_g / w_g and 1 / w_g of Gaussians whose mixture has mean 0 and variance 1.
 
     Adding a constant to all slopes or to all precisions does not change P(answer | r). For each precision the mean of
     the mixture rises with the constant of the slopes; its variance falls from infinity to 0 as the precision rises.
     """
-    relative = -2 * bends
+    relative = -2 * curvatures
     relative = np.where(np.isinf(relative), 0.0, relative - relative.min(axis=1, keepdims=True))
 
     def mixture(log_precision: Floats, shift: Floats) -> tuple[Floats, Floats]:
@@ -347,7 +354,6 @@ def _derivatives(counts: Floats, probabilities: Floats, features: Floats) -> tup
     return gradient, fisher.reshape(n_assessors, size, size)
 
 
-@njit(cache=True, nogil=True)
 def project(points: Floats, covariance: Floats, rows: Floats, active: Booleans) -> Floats:
     """Return the nearest points x with rows @ x >= 0, in the metric of their covariances (Hildreth 1957).
 
@@ -358,21 +364,33 @@ def project(points: Floats, covariance: Floats, rows: Floats, active: Booleans) 
         active: constraints that hold for each point, (n_points, n_constraints).
 
     """
+    moves = rows @ covariance  # (n_points, n_constraints, size): change of a point per unit of a multiplier
+    curvature = np.maximum((moves * rows).sum(axis=2), 1e-300)
     projected = points.copy()
+    _hildreth(projected, rows, moves, curvature, active)
+    return projected
+
+
+@njit(cache=True, nogil=True)
+def _hildreth(points: Floats, rows: Floats, moves: Floats, curvature: Floats, active: Booleans) -> None:
+    n_constraints, size = rows.shape
     for a in range(len(points)):
-        moves = rows @ covariance[a]  # (n_constraints, size): change of the point per unit of each multiplier
-        multiplier = np.zeros(len(rows))
+        multiplier = np.zeros(n_constraints)
         for _ in range(MAX_SWEEPS):
             largest = 0.0
-            for c in np.flatnonzero(active[a]):
-                curvature = max(rows[c] @ moves[c], 1e-300)
-                change = max(multiplier[c] - rows[c] @ projected[a] / curvature, 0.0) - multiplier[c]
-                projected[a] += change * moves[c]
+            for c in range(n_constraints):
+                if not active[a, c]:
+                    continue
+                value = 0.0
+                for k in range(size):
+                    value += rows[c, k] * points[a, k]
+                change = max(multiplier[c] - value / curvature[a, c], 0.0) - multiplier[c]
+                for k in range(size):
+                    points[a, k] += change * moves[a, c, k]
                 multiplier[c] += change
-                largest = max(largest, abs(change * curvature))
+                largest = max(largest, abs(change * curvature[a, c]))
             if largest < 1e-9:
                 break
-    return projected
 
 
 def grade_means(used: Floats) -> Floats:
@@ -399,7 +417,7 @@ def learn_prior(
         covariance: posterior covariance of the parameters of each assessor, (n_assessors, n_parameters, n_parameters).
         initial_mean: initial prior mean, (n_parameters,).
         initial_sd: initial prior standard deviation, (n_parameters,).
-        fixed: which parameters keep the initial mean, (n_parameters,).
+        fixed: which parameters keep their initial prior, (n_parameters,).
 
     """
     n = len(params) + PRIOR_ASSESSORS

@@ -1,121 +1,107 @@
-"""Who errs together: families of assessors, found from how their judgments correlate.
+"""Families: groups of assessors who make the same errors, such as prompts of one language model or copies of a spammer.
 
-Two assessors who err independently correlate as the product of their reliabilities (their correlations with what both
-look at). Prompts of one language model or copies of one spammer correlate more than that. A reliability comes from
-triads: of an assessor a and two of the nearest others, c(a, b) c(a, c) / c(b, c). Divided by both reliabilities, a
-correlation within a family is about 1, and one between families is lower, as far as families err apart.
-
-No consensus is fitted first: one that takes everybody as independent follows the largest family, and what it leaves
-unexplained no longer tells of that family.
+`find_families` compares the correlations of assessors. Two assessors with independent errors correlate as the product
+of their reliabilities; members of one family correlate more. The reliability of assessor a comes from triads with two
+of the most similar others, b and c: c(a, b) c(a, c) / c(b, c). Correlations divided by both reliabilities are about 1
+within a family and lower between families. This needs no consensus, which would follow the largest family.
 """
 
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse
-from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from crowdrank._numba import njit
+from crowdrank._typing import Booleans, Codes, Floats, Integers
+from crowdrank.consensus._base import Aggregator, Table
+from crowdrank.constraints import Constraints, Number, OneOf
+from crowdrank.judgments import ids
+from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
-MOST = 2_000
-"""Only so many assessors, the most active, are compared: the work grows with the square."""
-LEAST_COMMON = 30
-"""Two assessors are compared if they judged so many documents in common."""
-NEAREST, NEAREST_PART = 10, 4
-"""Two are of one family only if each is among the nearest so many of the other: ten, or a quarter of a small crowd."""
-TRIADS_OF = 4
-"""Reliability is the median over the triads with so many nearest."""
-GAP, ERRORS = 0.05, 4.0
-"""Their correlation lies above what is usual for both by this much, and so many standard errors more."""
-LEAST_CORRELATION = 0.05
-"""Correlations below this say nothing of reliability."""
+MAX_ASSESSORS = 2_000
+"""Maximum number of assessors to compare, the most active ones: the work grows with the square."""
+MIN_COMMON = 30
+"""Minimum number of documents that two assessors must have in common to be compared."""
+NEIGHBORS, NEIGHBOR_SHARE = 10, 0.25
+"""Two assessors of a family are among each other's nearest `NEIGHBORS`, or nearest share of a small crowd."""
+TRIAD_NEIGHBORS = 4
+"""Number of nearest assessors in the triads whose median is the reliability."""
+MARGIN, STANDARD_ERRORS = 0.05, 4.0
+"""Minimum distance of the similarity in a family from the typical one, and standard errors on top of it."""
+MIN_CORRELATION = 0.05
+"""Minimum correlation in a triad."""
 
 
-def find_families(judgments: Judgments) -> NDArray[np.int32]:
-    """The family of each assessor, numbered in the order of their first members; most are alone in theirs.
+class FamilyAggregator(Aggregator):
+    """Base of models in which the judgments of a family count less than independent ones.
 
-    >>> from crowdrank import read_judgments, simulate
-    >>> world = simulate(queries=30, documents=20, assessors=12, labels=12, families=2, random_state=1)
-    >>> judgments = read_judgments(world.judgments)
-    >>> found = find_families(judgments)
-    >>> bool((np.bincount(found) > 1).any())
-    True
+    The n judgments of a family on a document have the total weight n / (1 + (n - 1) family_correlation).
     """
-    counts = np.bincount(judgments.assessor, minlength=judgments.n_assessors)
-    active = np.argsort(-counts, kind="stable")[:MOST]
-    correlation, common = correlations(judgments, active)
-    alike = _alike(np.where(common >= LEAST_COMMON, correlation, np.nan), common)
-    _, group = connected_components(alike, directed=False)
-    family = len(active) + np.arange(judgments.n_assessors)
-    family[active] = group
-    _, first, number = np.unique(family, return_index=True, return_inverse=True)
-    order = np.argsort(np.argsort(first))
-    return order[number].astype(np.int32)
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        "families": [OneOf("column", "auto", "none")],
+        "family_correlation": [Number(0, 1)],
+    }
+
+    families: str
+    family_correlation: float
+
+    def _fit(self, table: Any, *args: Any) -> Self:
+        if self.families == "auto":
+            # Judgments on disk: a sample of whole queries.
+            sample = table.sample() if isinstance(table, ShardedJudgments) else table
+            family = find_families(self._prepare(sample.with_families(None, None)))
+            table = _assign_families(table, sample.assessors, family)
+        return super()._fit(table, *args)
+
+    def _prepare(self, table: Table) -> Table:
+        """Return the judgments with the families of the column, those found in the fit, or none."""
+        prepared = super()._prepare(table)
+        if self.families == "none":
+            return prepared.with_families(None, None)
+        if self.families == "auto" and prepared.families is None and hasattr(self, "judgments_"):
+            return _assign_families(prepared, self.judgments_.assessors, self.judgments_.family_of)
+        return prepared
+
+    def _weights(self, offsets: Integers, assessor: Codes, family: Codes) -> Floats | None:
+        """Return the weight of each judgment, (n,), or None if every family has one member."""
+        if self.family_correlation == 0 or int(family.max(initial=0)) + 1 == len(family):
+            return None
+        weights: Floats = family_weights(offsets, assessor, family, self.family_correlation)
+        return weights
+
+    def _judgment_weights(self, prepared: Judgments) -> Floats | None:
+        """Return the weight of each judgment, (n,), or None if all are 1."""
+        return self._weights(prepared.offsets, prepared.assessor, prepared.family_of)
 
 
-def correlations(judgments: Judgments, assessors: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The correlation of the answers of two assessors over the items both judged, and how many these are."""
-    # (n, n) each; 0 where either gave the same answer throughout
-    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
-    shape = (judgments.n_items, judgments.n_assessors)
-
-    def table(values: NDArray[np.float64]) -> scipy.sparse.csc_array:
-        return scipy.sparse.coo_array((values, (item, judgments.assessor)), shape=shape).tocsc()[:, assessors]
-
-    grade = judgments.grade.astype(np.float64)
-    there, given, squared = table(np.ones(len(grade))), table(grade), table(grade**2)
-    common = (there.T @ there).toarray()
-    n = np.maximum(common, 1.0)
-    mean, square = (given.T @ there).toarray() / n, (squared.T @ there).toarray() / n
-    covariance = (given.T @ given).toarray() / n - mean * mean.T
-    spread = np.maximum(square - mean**2, 0.0)
-    scale = np.sqrt(spread * spread.T)
-    return np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 1e-12), common
-
-
-def _alike(correlation: NDArray[np.float64], common: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which two correlate more than their reliabilities and their usual company explain."""
-    # correlation (n, n), NaN where too little is common
-    n = len(correlation)
-    known = np.where(np.isnan(correlation) | np.eye(n, dtype=bool), -np.inf, correlation)
-    order = np.argsort(-known, axis=1, kind="stable")
-    reliability = np.array([_reliability(known, a, order[a, :TRIADS_OF]) for a in range(n)])
-    both = np.outer(reliability, reliability)
-    likeness = np.where(np.isfinite(known), known, np.nan) / both
-    usual = np.array([_usual(row[np.isfinite(row)]) for row in likeness])
-    near = np.zeros((n, n), dtype=bool)
-    np.put_along_axis(near, order[:, : min(NEAREST, max(n // NEAREST_PART, 2))], values=True, axis=1)
-    error = 1 / (np.sqrt(np.maximum(common, 1.0)) * both)
-    beyond = likeness > (usual[:, None] + usual[None, :]) / 2 + GAP + ERRORS * error
-    alike: NDArray[np.bool_] = near & near.T & beyond
-    return alike
-
-
-def _reliability(known: NDArray[np.float64], a: int, nearest: NDArray[np.int64]) -> float:
-    """How assessor a correlates with what those nearest look at; NaN where there are no triads."""
-    found = [
-        known[a, b] * known[a, c] / known[b, c]
-        for b, c in combinations(nearest, 2)
-        if min(known[a, b], known[a, c], known[b, c]) > LEAST_CORRELATION
-    ]
-    return float(np.sqrt(np.clip(np.median(found), 0.01, 1.0))) if found else np.nan
-
-
-def _usual(likeness: NDArray[np.float64]) -> float:
-    """What is usual among those of other families, who may be the fewer: the lower quartile."""
-    return float(np.quantile(likeness, 0.25)) if len(likeness) else np.nan
+def _assign_families(table: Table, assessors: pa.Array, family: Codes) -> Table:
+    """Return judgments with the `family` of each of the `assessors`; other assessors and single members have none."""
+    row = ids.match(assessors, table.assessors)
+    is_shared = np.bincount(family) > 1
+    number = np.where(is_shared, np.cumsum(is_shared) - 1, -1)[family]
+    codes = np.where(row < 0, -1, number[np.maximum(row, 0)]).astype(np.int32)
+    names = pa.array([f"family {one + 1}" for one in range(int(is_shared.sum()))], pa.string())
+    return table.with_families(names, codes)
 
 
 @njit(cache=True, nogil=True)
-def family_weights(
-    offsets: NDArray[np.int64], assessor: NDArray[np.int32], family: NDArray[np.int32], correlation: float
-) -> NDArray[np.float64]:
-    """What each judgment counts: n judgments of one family on an item count as n / (1 + (n - 1) correlation)."""
-    # family (n_assessors,) -> (n,)
+def family_weights(offsets: Integers, assessor: Codes, family: Codes, correlation: float) -> Floats:
+    """Return the weight of each judgment, (n,): 1 / (1 + (m - 1) correlation) for m judgments of a family on an item.
+
+    Args:
+        offsets: first judgment of each item, and the end, (n_items + 1,).
+        assessor: assessor of each judgment, (n,).
+        family: family of each assessor, (n_assessors,).
+        correlation: correlation of the errors of a family.
+
+    """
     weight, members = np.empty(len(assessor)), np.zeros(family.max() + 1)
     for item in range(len(offsets) - 1):
         for j in range(offsets[item], offsets[item + 1]):
@@ -125,3 +111,84 @@ def family_weights(
         for j in range(offsets[item], offsets[item + 1]):
             members[family[assessor[j]]] = 0.0
     return weight
+
+
+def find_families(judgments: Judgments) -> Codes:
+    """Return the family of each assessor, numbered in the order of first members; most have one member.
+
+    >>> from crowdrank import read_judgments, simulate
+    >>> world = simulate(queries=30, documents=20, assessors=12, labels=12, families=2, random_state=1)
+    >>> family = find_families(read_judgments(world.judgments))
+    >>> bool((np.bincount(family) > 1).any())
+    True
+    """
+    counts = np.bincount(judgments.assessor, minlength=judgments.n_assessors)
+    active = np.argsort(-counts, kind="stable")[:MAX_ASSESSORS]
+    correlation, common = correlations(judgments, active)
+    similar = _are_similar(np.where(common >= MIN_COMMON, correlation, np.nan), common)
+    _, group = connected_components(similar, directed=False)
+    family = len(active) + np.arange(judgments.n_assessors)
+    family[active] = group
+    _, first, number = np.unique(family, return_index=True, return_inverse=True)
+    order = np.argsort(np.argsort(first))
+    return order[number].astype(np.int32)
+
+
+def correlations(judgments: Judgments, assessors: Integers) -> tuple[Floats, Floats]:
+    """Return the correlation of each two assessors over the items that both judged, and the number of these items.
+
+    Both have the shape (n, n). The correlation is 0 if one of the two gave the same answer to all these items.
+    """
+    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+    shape = (judgments.n_items, judgments.n_assessors)
+
+    def by_item(values: Floats) -> scipy.sparse.csc_array:
+        return scipy.sparse.coo_array((values, (item, judgments.assessor)), shape=shape).tocsc()[:, assessors]
+
+    grade = judgments.grade.astype(np.float64)
+    judged, grades, squares = by_item(np.ones(len(grade))), by_item(grade), by_item(grade**2)
+    common = (judged.T @ judged).toarray()
+    n = np.maximum(common, 1.0)
+    mean, mean_square = (grades.T @ judged).toarray() / n, (squares.T @ judged).toarray() / n
+    covariance = (grades.T @ grades).toarray() / n - mean * mean.T
+    variance = np.maximum(mean_square - mean**2, 0.0)
+    scale = np.sqrt(variance * variance.T)
+    return np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 1e-12), common
+
+
+def _are_similar(correlation: Floats, common: Floats) -> Booleans:
+    """Return which two assessors correlate more than their reliabilities explain, (n, n).
+
+    Args:
+        correlation: (n, n), NaN for assessors with too few documents in common.
+        common: number of documents in common, (n, n).
+
+    """
+    n = len(correlation)
+    known = np.where(np.isnan(correlation) | np.eye(n, dtype=bool), -np.inf, correlation)
+    order = np.argsort(-known, axis=1, kind="stable")
+    reliability = np.array([_reliability(known, a, order[a, :TRIAD_NEIGHBORS]) for a in range(n)])
+    product = np.outer(reliability, reliability)
+    similarity = np.where(np.isfinite(known), known, np.nan) / product
+    typical = np.array([_typical_similarity(row[np.isfinite(row)]) for row in similarity])
+    near = np.zeros((n, n), dtype=bool)
+    np.put_along_axis(near, order[:, : min(NEIGHBORS, max(int(n * NEIGHBOR_SHARE), 2))], values=True, axis=1)
+    standard_error = 1 / (np.sqrt(np.maximum(common, 1.0)) * product)
+    bound = (typical[:, None] + typical[None, :]) / 2 + MARGIN + STANDARD_ERRORS * standard_error
+    similar: Booleans = near & near.T & (similarity > bound)
+    return similar
+
+
+def _reliability(known: Floats, a: int, nearest: Integers) -> float:
+    """Return the correlation of assessor a with the quantity that the nearest assessors measure; NaN without triads."""
+    triads = [
+        known[a, b] * known[a, c] / known[b, c]
+        for b, c in combinations(nearest, 2)
+        if min(known[a, b], known[a, c], known[b, c]) > MIN_CORRELATION
+    ]
+    return float(np.sqrt(np.clip(np.median(triads), 0.01, 1.0))) if triads else np.nan
+
+
+def _typical_similarity(similarity: Floats) -> float:
+    """Return the lower quartile: assessors of other families may be the minority."""
+    return float(np.quantile(similarity, 0.25)) if len(similarity) else np.nan

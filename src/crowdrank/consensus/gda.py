@@ -1,21 +1,20 @@
-"""GDA: every grade of every assessor is a Gaussian on the line of relevance (Metrikov, Pavlu, Aslam 2015)."""
+"""GDA: each grade of each assessor is a Gaussian over relevance (Metrikov, Pavlu and Aslam 2015)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._saved import LARGEST, PROBABILITY, require_range
-from crowdrank._typing import Arrays
+from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
 from crowdrank.consensus import kernels
-from crowdrank.consensus._base import Aggregator, Table
+from crowdrank.consensus._base import Aggregator, Gaussians, States, Table
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, learn_prior
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
-from crowdrank.consensus.families import family_weights, find_families
+from crowdrank.consensus.families import FamilyAggregator
 from crowdrank.consensus.latent import (
     DIFFICULTIES,
     N_NODES,
@@ -29,52 +28,46 @@ from crowdrank.consensus.latent import (
     states_prior,
     use_of_answers,
 )
-from crowdrank.constraints import Constraints, Flag, Number, OneOf
+from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.engine.shards import Shard
-from crowdrank.judgments import ids
-from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
 UNJUDGEABLE_SHARE = 0.05
-"""The share of documents first thought to be such that nobody can judge them."""
-UNJUDGEABLE_SLOPE = -0.5
-"""The slope first thought of the answer 'cannot judge', where a document could be judged."""
-STEEPEST = 1.2
-"""Initial slope of the highest grade; that of the lowest is its negative."""
+"""Initial share of documents that cannot be judged."""
 GOLD_STEPS = 20
-"""Newton steps on the gold documents alone, where the rest starts from: a crowd in reverse is seen in time."""
+"""Number of initial Newton steps on documents with expert grades, which show whether the crowd reverses the scale."""
 
 
-class GDA(Aggregator):
-    """P(grade g | relevance r) is proportional to alpha_g N(r; mu_g, w_g eps): Gaussians per assessor and grade.
+class GDA(FamilyAggregator):
+    """Gaussian model of assessors: P(grade g | relevance r) is proportional to alpha_g N(r; mu_g, w_g eps).
 
-    This is the paper's likelihood of single documents (eq. 1), as a softmax of lines (or parabolas) in r. Relevance is
-    integrated out on nodes, and the curves of assessors have a common normal prior whose mean and covariance are
-    learned (empirical Bayes), so that sparse assessors are drawn to what the crowd does and a random one to no curve at
-    all. `relevance` is on a line of its own (standard normal over documents); `grade` and `p0..` are what a typical
-    careful assessor would give. Assessors may use different scales; each scale has its own prior, and grades are shown
-    on the one with the most grades.
+    This is the likelihood of single documents (eq. 1 of the paper). Relevance has the prior N(0, 1) and is integrated
+    out on a grid of nodes. The parameters of assessors have a common normal prior whose mean and covariance are learned
+    (empirical Bayes): an assessor with few judgments is shrunk towards the crowd, and a random one towards flat curves.
 
-    Assessors of one family (prompts of one language model, copies of one spammer) err together. Their n judgments on a
-    document count as n / (1 + (n - 1) family_correlation), so with 1 a family has one voice, however many members.
+    `relevance` is in standard deviations from the mean document. `grade` and `p0..` are the grades of a typical careful
+    assessor. Assessors may use different scales; each scale has its own prior, and grades are shown on the scale with
+    the most grades. :meth:`grade_gaussians` returns mu, w and alpha of each assessor.
 
     Args:
-        n_iter, tol: the loop ends after `n_iter` iterations, or when the mean log likelihood per judgment changes by
-            less than `tol`.
-        estimation: `marginal`, or `joint`: relevance and curves of the highest posterior together, with a fixed prior
-            (the paper's way; overconfident where assessors are sparse).
-        ordinal: force slopes not to fall from grade to grade; a reversed assessor then counts as a random one.
-        difficulty: let every document have an eps of its own, integrated out on a small grid; the column `difficulty`
-            then shows its mean, and higher is harder.
-        tied_variance: one width w for all grades of an assessor (the paper's choice), or one for each.
-        families: who errs together: as the family `column` of the judgments says, found from the correlation of what
-            the model leaves unexplained (`auto`), or nobody (`none`).
-        family_correlation: how much the errors of a family's members agree, from 0 (independent) to 1 (copies). For
-            prompts of one language model 1 ranks best; for a vendor's crowd, whose members err more on their own, a
-            half or a quarter gives better grades.
-        unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`), left out (`drop`), or as an answer of its
-            own (`model`): a document is then either on the line or one that cannot be judged, and these sink.
-        interval: the level of `lower` and `upper`.
+        n_iter: maximum number of iterations.
+        tol: the fit stops if the mean log likelihood per judgment changes by less than this.
+        estimation: `marginal`, or `joint`: maximize over relevance and parameters together, with a fixed prior (as in
+            the paper; overconfident for assessors with few judgments).
+        ordinal: higher grades never become less likely relative to lower ones as relevance rises, so that a reversed
+            assessor counts as a random one. With one width per assessor this means mu_0 <= mu_1 <= ...; with a width
+            per grade it holds within 3 standard deviations of relevance, which includes the order of the means there.
+        difficulty: each document has a difficulty eps, integrated out on a grid; the column `difficulty` has its mean
+            (higher is harder).
+        tied_variance: one width w for all grades of an assessor (as in the paper) instead of one per grade.
+        families: groups of assessors who make the same errors: those of the family `column` of the judgments, those
+            found from correlations between assessors (`auto`), or `none`.
+        family_correlation: correlation of the errors in a family, from 0 (independent) to 1 (copies). n judgments of a
+            family on a document count as n / (1 + (n - 1) family_correlation). For prompts of one language model 1
+            ranks best; for the crowd of one vendor, 0.25 or 0.5 gives better grades.
+        unjudgeable_as: how to use 'cannot judge' answers: as the `lowest` grade, not at all (`drop`), or as one more
+            answer (`model`). With `model`, a document either has a relevance or cannot be judged and ranks low.
+        interval: level of the interval from `lower` to `upper`.
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "a", "b", "b", "b"], "assessor": ["x", "y", "z"] * 2,
@@ -93,7 +86,7 @@ class GDA(Aggregator):
         "likelihood": PROBABILITY,
         "shares": PROBABILITY,
         "typical": PROBABILITY,
-        "broken": (0.0, LARGEST),
+        "unjudgeable_counts": (0.0, LARGEST),
     }
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {
@@ -101,8 +94,6 @@ class GDA(Aggregator):
         "ordinal": [Flag()],
         "difficulty": [Flag()],
         "tied_variance": [Flag()],
-        "families": [OneOf("column", "auto", "none")],
-        "family_correlation": [Number(0, 1)],
         "unjudgeable_as": [OneOf("lowest", "drop", "model")],
     }
 
@@ -131,54 +122,51 @@ class GDA(Aggregator):
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
 
-    def _fit(self, table: Any, *rest: Any) -> Self:
-        if self.families == "auto":
-            # On disk they are looked for in a sample of whole queries.
-            seen = table.sample() if isinstance(table, ShardedJudgments) else table
-            found = find_families(self._prepare(seen.with_families(None, None)))
-            table = _in_families(table, seen.assessors, found)
-        return super()._fit(table, *rest)
-
     def _prepare(self, table: Table) -> Table:
-        """The families as told, found or none; as an answer of its own, 'cannot judge' comes after the grades."""
+        """Return the judgments as the model uses them; a modeled 'cannot judge' is the answer after the grades."""
         prepared = super()._prepare(table)
-        if self.families == "none":
-            prepared = prepared.with_families(None, None)
-        if self.families == "auto" and prepared.families is None and hasattr(self, "judgments_"):
-            prepared = _in_families(prepared, self.judgments_.assessors, self.judgments_.family_of)
         return prepared.with_unjudgeable_answer() if self._models_unjudgeable else prepared
 
     @property
     def _models_unjudgeable(self) -> bool:
         return self.unjudgeable_as == "model"
 
-    def _difficulties(self) -> NDArray[np.float64]:
+    def _difficulties(self) -> Floats:
         return DIFFICULTIES if self.difficulty else np.ones(1)
 
     @property
     def _curves(self) -> GaussianCurves:
         return GaussianCurves(self._difficulties(), self.tied_variance, NODES)
 
+    def _adopt(self, init: Aggregator, table: Judgments) -> Arrays | None:
+        """Return the parameters of a fitted model, or None if its grades or the kind of its parameters differ."""
+        if isinstance(init, GDA) and init._kind != self._kind:
+            return None
+        theta = super()._adopt(init, table)
+        if theta is not None and self.ordinal:
+            curves, scale_of = theta["curves"], theta["scale_of"]
+            n_ordered = self._n_grades(theta["missing"])[scale_of]
+            step, covariance = np.zeros(curves.shape), theta["covariance"][scale_of]
+            theta["curves"] = self._curves.in_grade_order(curves, step, covariance, n_ordered)
+        return theta
+
+    @property
+    def _kind(self) -> tuple[bool, ...]:
+        return self.difficulty, self.tied_variance, self._models_unjudgeable
+
+    def _n_grades(self, missing: Booleans) -> Integers:
+        """Return the number of grades per row of `missing` answers."""
+        n_grades: Integers = (~missing).sum(axis=1) - self._models_unjudgeable
+        return n_grades
+
     def _start(self, shard: Shard) -> Arrays:
-        """What each judgment counts where families err together."""
+        """Return the weights of judgments, if families make them differ from 1."""
         local = {"posterior": np.empty((shard.n_items, 0))}
-        weight = self._voices(shard.offsets, shard.assessor, shard.family)
+        weight = self._weights(shard.offsets, shard.assessor, shard.family)
         return local if weight is None else {**local, "weight": weight}
 
-    def _voices(
-        self, offsets: NDArray[np.int64], assessor: NDArray[np.int32], family: NDArray[np.int32]
-    ) -> NDArray[np.float64] | None:
-        if self.family_correlation == 0 or int(family.max(initial=0)) + 1 == len(family):
-            return None  # everybody is alone
-        counted: NDArray[np.float64] = family_weights(offsets, assessor, family, self.family_correlation)
-        return counted
-
-    def _judgment_weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
-        """The voice of each judgment, where families share one."""
-        return self._voices(prepared.offsets, prepared.assessor, prepared.family_of)
-
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """Posteriors on the states and the answers given there; before the first pass, how answers are used."""
+        """Return posteriors on the states and answers by state; before the first pass, the use of answers."""
         if theta is None:
             return local, {**use_of_answers(shard, more=int(self._models_unjudgeable)), **self._on_gold(shard)}
         gold = self._gold(shard)
@@ -193,7 +181,7 @@ class GDA(Aggregator):
         return {**local, **new}, statistics
 
     def _on_gold(self, shard: Shard) -> Arrays:
-        """The answers given on documents that experts graded, at the states that their grades tell of."""
+        """Return answers by state on documents with expert grades, whose states follow from these grades."""
         prior = states_prior(self._difficulties())
         expert = self._gold(shard)[:, : len(prior)] * prior
         known = np.flatnonzero(shard.gold >= 0)
@@ -204,129 +192,111 @@ class GDA(Aggregator):
         kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
         return {"on_gold": counts}
 
-    def _gold(self, shard: Shard) -> NDArray[np.float64]:
-        """The expert's curves, who never says that a document cannot be judged."""
+    def _gold(self, shard: Shard) -> Floats:
+        """Return P(expert grade | state); experts never answer 'cannot judge'."""
         curves = np.tile(gold_curves(shard.n_grades), len(self._difficulties()))
         return np.pad(curves, ((0, 1), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
-        """Each assessor's curves by a Newton step, then the prior that the curves of each scale come from."""
+        """Return the parameters after a Newton step, and the prior learned from them."""
         if theta is None:
             return self._initial(statistics)
-        counts, missing = statistics["counts"], theta["missing"][theta["scale_of"]]
-        learned = self._curves_from(theta, counts)
-        broken, shares = theta["broken"], theta["shares"]
+        counts = statistics["counts"]
+        new = {**theta, **self._update_curves(theta, counts)}
         if self._models_unjudgeable:
-            broken = learn_pseudo_counts(counts[:, :, -1:], broken, right=len(broken) - 1)
-            share = float(statistics["nodes"][-1] / statistics["nodes"].sum())
-            shares = np.append(states_prior(self._difficulties()) * (1 - share), share)
-        there = counts[:, :, -1:] if self._models_unjudgeable else None
-        return {
-            **theta,
-            **learned,
-            "likelihood": self._likelihood(learned["curves"], missing, broken, there),
-            "shares": shares,
-            "broken": broken,
-            "typical": self._typical(learned["curves"], missing, counts.sum(axis=(1, 2))),
-        }
+            before = theta["unjudgeable_counts"]
+            new["unjudgeable_counts"] = learn_pseudo_counts(counts[:, :, -1:], before, right=len(before) - 1)
+            new["shares"] = self._prior(float(statistics["nodes"][-1] / statistics["nodes"].sum()))
+        return self._with_probabilities(new, counts.sum(axis=(1, 2)), counts[:, :, -1:])
 
-    def _curves_from(self, theta: Arrays, counts: NDArray[np.float64]) -> Arrays:
-        """Curves, and their prior, a step nearer to the answers counted at each state."""
-        scale_of, missing = theta["scale_of"], theta["missing"][theta["scale_of"]]
-        parametrization = self._curves
-        n_ordered = (~missing).sum(axis=1) - self._models_unjudgeable if self.ordinal else None
-        curves, spread = parametrization.step(
-            counts[:, :, : len(parametrization.features)],
+    def _update_curves(self, theta: Arrays, counts: Floats) -> Arrays:
+        """Return the parameters of curves after a Newton step, and the mean and covariance of their prior."""
+        scale_of, curves = theta["scale_of"], self._curves
+        missing = theta["missing"][scale_of]
+        params, posterior_covariance = curves.step(
+            counts[:, :, : len(curves.features)],
             theta["curves"],
             theta["mean"][scale_of],
             np.linalg.inv(theta["covariance"])[scale_of],
             missing,
-            n_ordered,
+            self._n_grades(missing) if self.ordinal else None,
         )
         mean, covariance = theta["mean"].copy(), theta["covariance"].copy()
         if self.estimation == "marginal":
-            n_answers = counts.shape[1]; sds = parametrization.initial_sd(n_answers); fixed = parametrization.has_fixed_mean(n_answers, n_answers - self._models_unjudgeable)
-            for number in np.unique(scale_of):
-                of = scale_of == number
-                mean[number], covariance[number] = learn_prior(
-                    curves[of], spread[of], theta["first_mean"][number], sds, fixed
+            n_answers = counts.shape[1]
+            initial_sd = curves.initial_sd(n_answers)
+            fixed = curves.has_fixed_prior(n_answers, n_answers - self._models_unjudgeable)
+            for scale in np.unique(scale_of):
+                rows = scale_of == scale
+                mean[scale], covariance[scale] = learn_prior(
+                    params[rows], posterior_covariance[rows], theta["initial_mean"][scale], initial_sd, fixed
                 )
-        return {"curves": curves, "mean": mean, "covariance": covariance}
+        return {"curves": params, "mean": mean, "covariance": covariance}
 
     def _initial(self, statistics: Arrays) -> Arrays:
-        """Everyone alike, by the use of the answers on the scale; then what the answers on gold documents tell."""
+        """Return equal parameters for all assessors of a scale, then updated on documents with expert grades."""
         used, scale_of = statistics["used"], statistics["given"].argmax(axis=1)
         n_scales, n_answers = used.shape
-        missing, sds = np.isnan(used), self._curves.initial_sd(n_answers)
-        mean = np.stack([self._first_mean(use) for use in used])
-        curves = mean[scale_of]
-        broken = np.where(np.arange(n_answers) == n_answers - 1, 4.0, 0.5)[:, None]
-        prior = states_prior(self._difficulties())
-        shares = np.append(prior * (1 - UNJUDGEABLE_SHARE), UNJUDGEABLE_SHARE) if self._models_unjudgeable else prior
+        curves, n_grades = self._curves, n_answers - self._models_unjudgeable
+        mean = np.stack([curves.initial_mean(row, n_grades) for row in used])
         theta = {
-            "curves": curves,
+            "curves": mean[scale_of],
             "scale_of": scale_of,
-            "missing": missing,
+            "missing": np.isnan(used),
             "mean": mean,
-            "covariance": np.tile(np.diag(sds**2), (n_scales, 1, 1)),
-            "first_mean": mean,
+            "covariance": np.tile(np.diag(curves.initial_sd(n_answers) ** 2), (n_scales, 1, 1)),
+            "initial_mean": mean,
+            "unjudgeable_counts": np.where(np.arange(n_answers) == n_answers - 1, 4.0, 0.5)[:, None],
+            "shares": self._prior(UNJUDGEABLE_SHARE),
         }
         if statistics["on_gold"].any():
             for _ in range(GOLD_STEPS):
-                theta |= self._curves_from(theta, statistics["on_gold"])
+                theta |= self._update_curves(theta, statistics["on_gold"])
+        return self._with_probabilities(theta, statistics["given"].sum(axis=1), 0.0)
+
+    def _prior(self, unjudgeable: float) -> Floats:
+        """Return P(state), (n_states,); the last state is 'cannot be judged' if that is modeled."""
+        prior = states_prior(self._difficulties())
+        return np.append(prior * (1 - unjudgeable), unjudgeable) if self._models_unjudgeable else prior
+
+    def _with_probabilities(self, theta: Arrays, judgments: Floats, on_unjudgeable: Floats | float) -> Arrays:
+        """Return parameters with P(answer | state) of each assessor and of a typical one.
+
+        Args:
+            theta: the other parameters.
+            judgments: number of judgments, (n_assessors,).
+            on_unjudgeable: number of answers on documents that cannot be judged, (n_assessors, n_answers, 1).
+
+        """
+        missing = theta["missing"][theta["scale_of"]]
+        has_main_scale = (~missing).sum(axis=1) == missing.shape[1]
+        plain = self._curves.probabilities(theta["curves"], missing, plain=True)
         return {
             **theta,
-            "likelihood": self._likelihood(theta["curves"], missing[scale_of], broken, None),
-            "shares": shares,
-            "broken": broken,
-            "typical": self._typical(theta["curves"], missing[scale_of], statistics["given"].sum(axis=1)),
+            "likelihood": self._likelihood(theta["curves"], missing, theta["unjudgeable_counts"] + on_unjudgeable),
+            "typical": careful_curves(judgments * has_main_scale, plain),
         }
 
-    def _first_mean(self, used: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What the curves of a scale are first thought to be; the answers that it has not (NaN) stay at 0."""
-        return self._curves.initial_mean(used, len(used) - self._models_unjudgeable)
-
-    def _likelihood(
-        self,
-        curves: NDArray[np.float64],
-        missing: NDArray[np.bool_],
-        broken: NDArray[np.float64],
-        there: NDArray[np.float64] | None,
-    ) -> NDArray[np.float64]:
-        """P(answer | state), the last state being a document that cannot be judged, where these are modeled.
-
-        What was answered `there` (n_assessors, n_answers, 1) adds to the pseudo-counts `broken`.
-        """
-        likelihood = self._curves.probabilities(curves, missing)
+    def _likelihood(self, params: Floats, missing: Booleans, unjudgeable_counts: Floats) -> Floats:
+        """Return P(answer | state), (n_assessors, n_answers, n_states)."""
+        likelihood = self._curves.probabilities(params, missing)
         if not self._models_unjudgeable:
             return likelihood
-        counted = np.where(missing[:, :, None], 0.0, broken + (0.0 if there is None else there))
-        given = counted / counted.sum(axis=1, keepdims=True)
-        return np.ascontiguousarray(np.concatenate([likelihood, given], axis=2))
-
-    def _plain(self, curves: NDArray[np.float64], missing: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """P(answer | node) for documents of middling difficulty."""
-        return self._curves.probabilities(curves, missing, plain=True)
-
-    def _typical(
-        self, curves: NDArray[np.float64], missing: NDArray[np.bool_], judgments: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """P(grade | node) of a typical careful assessor with the main scale."""
-        on_main = (~missing).sum(axis=1) == missing.shape[1]
-        return careful_curves(judgments * on_main, self._plain(curves, missing))
+        counts = np.where(missing[:, :, None], 0.0, unjudgeable_counts)
+        unjudgeable = counts / counts.sum(axis=1, keepdims=True)
+        return np.ascontiguousarray(np.concatenate([likelihood, unjudgeable], axis=2))
 
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
-        """The log likelihood per judgment, relevance integrated out; of the joint estimate, the log posterior."""
+        """Return the mean log likelihood per judgment, or the mean log posterior for joint estimation."""
         if self.estimation == "marginal":
             return float(statistics["log_likelihood"][0]) / n
-        counts, at = statistics["counts"], statistics["nodes"]
-        gain = (counts * np.log(np.maximum(theta["likelihood"], 1e-300))).sum()
-        off = theta["curves"] - theta["mean"][theta["scale_of"]]
-        penalty = 0.5 * (off**2 / np.diagonal(theta["covariance"], axis1=1, axis2=2)[theta["scale_of"]]).sum()
-        return float(gain + at @ np.log(theta["shares"]) - penalty) / n
+        log_likelihood = (statistics["counts"] * np.log(np.maximum(theta["likelihood"], 1e-300))).sum()
+        away = theta["curves"] - theta["mean"][theta["scale_of"]]
+        penalty = 0.5 * (away**2 / np.diagonal(theta["covariance"], axis1=1, axis2=2)[theta["scale_of"]]).sum()
+        return float(log_likelihood + statistics["nodes"] @ np.log(theta["shares"]) - penalty) / n
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        """Relevance and its spread on the latent line; grades as a typical careful assessor would give them."""
+        """Return relevance with its posterior spread, and the grades of a typical careful assessor."""
         posterior = self._line_posterior(local)
         typical = theta["typical"][: shard.n_grades]
         rows = rows_on_nodes(posterior, typical / typical.sum(axis=0), self.interval)
@@ -344,72 +314,69 @@ class GDA(Aggregator):
             rows["difficulty"] = shares @ self._difficulties() / np.maximum(shares.sum(axis=1), 1e-300)
         return rows
 
-    def _split(self, local: Arrays) -> NDArray[np.float64]:
-        """The posterior by difficulty and node: (n_items, n_difficulties, n_nodes)."""
+    def _split(self, local: Arrays) -> Floats:
+        """Return the posterior by difficulty and node, (n_items, n_difficulties, n_nodes)."""
         n_difficulties = len(self._difficulties())
         on_line = local["posterior"][:, : n_difficulties * N_NODES]
         return on_line.reshape(len(on_line), n_difficulties, N_NODES)
 
-    def _line_posterior(self, local: Arrays) -> NDArray[np.float64]:
-        """Over all difficulties; what cannot be judged counts as the least relevant there is."""
-        posterior: NDArray[np.float64] = self._split(local).sum(axis=1)
+    def _line_posterior(self, local: Arrays) -> Floats:
+        """Return P(node) of each item; documents that cannot be judged have the lowest relevance."""
+        posterior: Floats = self._split(local).sum(axis=1)
         if self._models_unjudgeable:
             posterior[:, 0] += local["posterior"][:, -1]
         return posterior
 
-    def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Points of the latent line (for documents of middling difficulty), and the state of what cannot be judged."""
+    def _states(self, theta: Arrays) -> States:
+        """Return P(state) and P(answer | state) for difficulty 1."""
         if not self.difficulty:
             return theta["shares"], theta["likelihood"]
-        plain = self._plain(theta["curves"], theta["missing"][theta["scale_of"]])
+        plain = self._curves.probabilities(theta["curves"], theta["missing"][theta["scale_of"]], plain=True)
         if not self._models_unjudgeable:
             return PRIOR, plain
         share = theta["shares"][-1]
         return np.append(PRIOR * (1 - share), share), np.concatenate([plain, theta["likelihood"][:, :, -1:]], axis=2)
 
-    def _all_states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Points of the latent line for every difficulty."""
+    def _all_states(self, theta: Arrays) -> States:
+        """Return P(state) and P(answer | state) for all difficulties."""
         return theta["shares"], theta["likelihood"]
 
-    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """How the answers rise with relevance, and how many grades above a careful assessor they lie."""
-        n_answers = theta["missing"].shape[1]
-        n_grades = n_answers - self._models_unjudgeable
+    def _gaussians(self, theta: Arrays) -> Gaussians:
+        """Return mu, w and alpha of each assessor and grade."""
         missing = theta["missing"][theta["scale_of"]]
-        highest = (~missing[:, :n_grades]).sum(axis=1) - 1
+        n_grades = missing.shape[1] - self._models_unjudgeable
+        not_grades = missing | (np.arange(missing.shape[1]) >= n_grades)
+        mu, width, alpha = self._curves.gaussians(theta["curves"], not_grades)
+        return mu[:, :n_grades], width[:, :n_grades], alpha[:, :n_grades]
+
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+        """Return the slope of log P(highest grade) / P(lowest grade), and the mean distance from typical grades."""
+        missing = theta["missing"][theta["scale_of"]]
+        n_grades = missing.shape[1] - self._models_unjudgeable
+        highest = self._n_grades(missing) - 1
         slopes = theta["curves"][:, :n_grades]
-        curves = self._plain(theta["curves"], missing)[:, :n_grades]
+        curves = self._curves.probabilities(theta["curves"], missing, plain=True)[:, :n_grades]
         expected = np.einsum("g,agm->am", np.arange(n_grades), curves) / curves.sum(axis=1)
         typical = theta["typical"][:n_grades]
-        usual = np.arange(n_grades) @ typical / typical.sum(axis=0)
-        # On another scale a grade is another step: there the bias is in steps of the assessor's own.
-        steps = np.maximum(highest, 1) / max(n_grades - 1, 1)
+        expected_typical = np.arange(n_grades) @ typical / typical.sum(axis=0)
+        # For assessors on a shorter scale, the bias is in grades of that scale.
+        relative_length = np.maximum(highest, 1) / max(n_grades - 1, 1)
         return {
             "slope": slopes[np.arange(len(slopes)), highest] - slopes[:, 0],
-            "bias": (expected - usual * steps[:, None]) @ PRIOR,
+            "bias": (expected - expected_typical * relative_length[:, None]) @ PRIOR,
         }
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
-        """Check that scales are in range and covariances positive definite, too."""
+        """Check also that scales are in range and covariances positive definite."""
         super()._check_theta(theta, example, n_assessors)
         require_range("scale_of", theta["scale_of"], 0, len(theta["mean"]) - 1)
         np.linalg.cholesky(theta["covariance"])  # raises LinAlgError
 
-    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
-        """What the prior says."""
+    def _new_assessors(self, theta: Arrays, name: str, scale_of: Grades) -> NDArray[Any]:
+        """Return rows of theta[name] at the prior mean."""
         if name == "scale_of":
             return scale_of
-        curves = theta["mean"][scale_of]
+        params = theta["mean"][scale_of]
         if name == "curves":
-            return curves
-        return self._likelihood(curves, theta["missing"][scale_of], theta["broken"], None)
-
-
-def _in_families(table: Table, assessors: pa.Array, family: NDArray[np.int32]) -> Table:
-    """The judgments with the families (n_assessors,) of those `assessors`; others, and who is alone, have none."""
-    place = ids.match(assessors, table.assessors)
-    shared = np.bincount(family)[family] > 1
-    number = np.where(shared, np.cumsum(np.bincount(family) > 1)[family] - 1, -1)
-    of = np.where(place < 0, -1, number[np.maximum(place, 0)]).astype(np.int32)
-    names = pa.array([f"family {one + 1}" for one in range(int(number.max(initial=-1)) + 1)], pa.string())
-    return table.with_families(names, of)
+            return params
+        return self._likelihood(params, theta["missing"][scale_of], theta["unjudgeable_counts"])

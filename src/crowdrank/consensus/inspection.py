@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.latent import NODES
@@ -41,17 +42,55 @@ def grade_curves(model: Aggregator, assessor: Any = None) -> pa.Table:
     states = model._states(model.theta_)
     if states is None:
         raise UsageError(f"{type(model).__name__} has no grade curves: it has no model of answers", kind="no-curves")
-    names, scale = model.consensus_.assessor_table["assessor"].combine_chunks(), model.consensus_.scale
-    rows = np.arange(len(names))
-    if assessor is not None:
-        rows = ids.match(names, pa.array([assessor]).cast(names.type))
-        if rows[0] < 0:
-            raise InputError(
-                f"there is no assessor {shown(assessor)}", fix="name one that judged", kind="unknown-assessor"
-            )
+    names, rows = _select_assessors(model, assessor)
+    scale = model.consensus_.scale
     on_nodes = model.on_a_line and states[1].shape[2] >= len(NODES)
     relevance = NODES if on_nodes else np.array(scale.values)
     n_grades, n_states = len(scale), len(relevance)
     curves = states[1][rows][:, :n_grades, :n_states].transpose(0, 2, 1).reshape(-1, n_grades)
     columns = {"assessor": names.take(pa.array(np.repeat(rows, n_states))), "relevance": np.tile(relevance, len(rows))}
     return pa.table(columns | dict(zip(share_names(scale), curves.T, strict=True)))
+
+
+def grade_gaussians(model: Aggregator, assessor: Any = None) -> pa.Table:
+    """Return one row per assessor and grade with mu, width and alpha.
+
+    Raises:
+        UsageError: grades are not Gaussians over relevance in this model.
+        InputError: there is no such assessor.
+
+    """
+    names, rows = _select_assessors(model, assessor)
+    theta = {name: array[rows] if name in model.assessor_arrays else array for name, array in model.theta_.items()}
+    gaussians = model._gaussians(theta)
+    if gaussians is None:
+        problem = f"{type(model).__name__} does not model grades as Gaussians"
+        raise UsageError(problem, kind="no-gaussians", fix="use GDA or GDAPairwise (gda, gda-pairwise)")
+    row, grade = np.nonzero(~np.isnan(gaussians[0]))
+    prepared = model._prepare(model.judgments_)
+    labels = [
+        model.consensus_.labels if scale == model.consensus_.scale else scale.values if scale.numeric else scale.names
+        for scale in prepared.scales
+    ]
+    given = [labels[scale][code] for scale, code in zip(prepared.assessor_scale[rows[row]], grade, strict=True)]
+    mu, width, alpha = (values[row, grade] for values in gaussians)
+    columns = {"assessor": names.take(pa.array(rows[row])), "grade": _as_column(given)}
+    return pa.table({**columns, "mu": mu, "width": width, "alpha": alpha})
+
+
+def _select_assessors(model: Aggregator, assessor: Any) -> tuple[pa.Array, NDArray[np.int64]]:
+    """Return the ids of all assessors, and the rows of one assessor or of all."""
+    names = model.consensus_.assessor_table["assessor"].combine_chunks()
+    if assessor is None:
+        return names, np.arange(len(names))
+    rows = ids.match(names, pa.array([assessor]).cast(names.type))
+    if rows[0] < 0:
+        raise InputError(f"there is no assessor {shown(assessor)}", fix="name one that judged", kind="unknown-assessor")
+    return names, rows
+
+
+def _as_column(grades: list[Any]) -> pa.Array:
+    """Return grades of several scales as one column: numbers, or text if some have names."""
+    if all(isinstance(grade, int | float) for grade in grades):
+        return pa.array(grades)
+    return pa.array([str(grade) for grade in grades])
