@@ -384,10 +384,7 @@ def locate(
 def move_documents(
     slope: Floats, curve: Floats, own_slope: Floats, own_curve: Floats, scale: float, place: Floats
 ) -> float:
-    """Take a Newton step of each document, then of all together; return the longest step, relative to `scale`.
-
-    Pairs depend on differences only: prior and expert grades, in `own_slope`, determine the level of a query.
-    """
+    """Take a Newton step of each document and update `own_slope`; return the longest step, relative to `scale`."""
     longest = 0.0
     for d in range(len(place)):
         step = (slope[d] + own_slope[d]) / (curve[d] + own_curve[d])
@@ -395,7 +392,6 @@ def move_documents(
         place[d] += step
         own_slope[d] -= own_curve[d] * step
         longest = max(longest, abs(step) / scale)
-    place += own_slope.sum() / own_curve.sum()
     return longest
 
 
@@ -403,26 +399,26 @@ def move_documents(
 def update_modes(
     first: Integers, partner: Codes, doc: Codes, assessor: Codes, grade: Grades, gold: Grades, curves: Floats,
     expert: Floats, log_eps_precision: float, n_steps: int, by_judgment: Floats, sums: Floats, mode: Floats,
-    log_eps: Floats, variance: Floats, slope: Floats, curve: Floats,
-) -> float:  # fmt: skip
+    log_eps: Floats, variance: Floats, no_slope: Floats, no_curve: Floats,
+) -> None:  # fmt: skip
     """Take Newton steps of relevance (and log difficulty) to the mode of the posterior of all pairs (eq. 8).
 
-    Returns the log likelihood of the pairs before the last step, if derivatives by assessors are computed.
+    Only the diagonal of the curvature is used, enlarged because both documents of a pair move. Pairs depend on
+    differences only: prior and expert grades determine the level of the query.
     """
     # by position (n,): first (n + 1,), doc, assessor, grade; of this query (n_items,): gold, mode, log_eps, variance
     n_items, with_eps = len(mode), log_eps_precision > 0.0
     pull, bend, own_slope, own_bend = np.empty(n_items), np.empty(n_items), np.empty(n_items), np.empty(n_items)
-    eps_slope, eps_bend, value = np.empty(n_items), np.empty(n_items), 0.0
-    with_widths = with_eps or len(slope) > 0
+    eps_slope, eps_bend = np.empty(n_items), np.empty(n_items)
     for _ in range(n_steps):
         locate(doc, assessor, grade, curves, mode, log_eps, variance, by_judgment)
-        value = pair_terms(
-            first, partner, doc, assessor, grade, curves, by_judgment, mode, log_eps, with_widths, sums, slope, curve
+        pair_terms(
+            first, partner, doc, assessor, grade, curves, by_judgment, mode, log_eps, with_eps, sums, no_slope, no_curve
         )
         pull[:], bend[:] = 0.0, 0.0
         eps_slope[:], eps_bend[:] = -log_eps_precision * log_eps, log_eps_precision
         for i in range(len(doc)):
-            d, joint = doc[i], 1.0 + 1.0 / max(first[i + 1] - first[i], 1)  # both documents of a pair move
+            d, joint = doc[i], 1.0 + 1.0 / max(first[i + 1] - first[i], 1)
             pull[d] += sums[i, SLOPE] + sums[i, PARTNER + SLOPE]
             bend[d] += joint * (sums[i, CURVE] + sums[i, PARTNER + CURVE])
             eps_slope[d] += sums[i, WIDTH_SLOPE] + sums[i, PARTNER + WIDTH_SLOPE]
@@ -431,6 +427,7 @@ def update_modes(
         add_expert_terms(gold, mode, expert, own_slope, own_bend)
         variance[:] = 1.0 / (own_bend + bend)
         longest = move_documents(pull, bend, own_slope, own_bend, 1.0, mode)
+        mode += own_slope.sum() / own_bend.sum()
         if with_eps:
             for d in range(n_items):
                 step = min(max(eps_slope[d] / eps_bend[d], -MAX_STEP), MAX_STEP)
@@ -438,34 +435,36 @@ def update_modes(
                 longest = max(longest, abs(step))
         if longest < SHORT_STEP:
             break
-    return value
 
 
 @njit(cache=True, nogil=True)
 def update_relevance(
     first: Integers, partner: Codes, doc: Codes, assessor: Codes, grade: Grades, gold: Grades, curves: Floats,
     expert: Floats, unit: float, n_steps: int, by_judgment: Floats, sums: Floats, log_eps: Floats, relevance: Floats,
-    information: Floats, slope: Floats, curve: Floats,
+    information: Floats, precision: Floats, no_slope: Floats, no_curve: Floats,
 ) -> None:  # fmt: skip
     """Take Newton steps of each document's relevance given its own judgments, explained by their partners.
 
-    Partners keep their marks, so that a judgment counts once.
+    Partners keep their marks, so that every judgment counts once, and documents are independent of each other.
     """
     n_items = len(relevance)
     pull, own_slope, own_bend = np.empty(n_items), np.empty(n_items), np.empty(n_items)
     for _ in range(n_steps):
         pair_terms(
-            first, partner, doc, assessor, grade, curves, by_judgment, relevance, log_eps, False, sums, slope[:0],
-            curve[:0],
+            first, partner, doc, assessor, grade, curves, by_judgment, relevance, log_eps, False, sums, no_slope,
+            no_curve,
         )  # fmt: skip
         pull[:], information[:] = 0.0, 0.0
         for i in range(len(doc)):
             pull[doc[i]] += sums[i, SLOPE]
             information[doc[i]] += sums[i, CURVE]
         own_slope[:], own_bend[:] = -relevance / unit**2, 1.0 / unit**2
-        add_expert_terms(gold, relevance, expert / unit, own_slope, own_bend)
+        add_expert_terms(gold, relevance, np.stack((expert[0] / unit, expert[1])), own_slope, own_bend)
+        precision[:] = own_bend
         if move_documents(pull, information, own_slope, own_bend, unit, relevance) < SHORT_STEP:
             break
+    if n_steps > 0:
+        relevance += own_slope.sum() / own_bend.sum()  # the level of the query
 
 
 @njit(cache=True, nogil=True)
@@ -474,7 +473,7 @@ def sweep(
     query_number: Integers, assessor: Codes, grade: Grades, weight: Floats, gold: Grades, params: Floats,
     expert: Floats, unit: float, log_eps_precision: float, partners: int, seed: int, mode_steps: int,
     relevance_steps: int, mode: Floats, log_eps: Floats, variance: Floats, relevance: Floats, information: Floats,
-    slope: Floats, curve: Floats,
+    precision: Floats, slope: Floats, curve: Floats,
 ) -> float:  # fmt: skip
     """Update the documents of every query, then add slope and curvature by the assessors' parameters unless empty.
 
@@ -502,6 +501,7 @@ def sweep(
         variance: variance at the mode, (n_items,), changed.
         relevance: relevance given a document's own judgments, (n_items,), changed.
         information: expected curvature of the log likelihood at `relevance`, (n_items,), written.
+        precision: curvature of prior and expert grades there, (n_items,), written.
         slope: as `params`, added to unless empty.
         curve: (n_assessors, 3 n_grades, 3 n_grades), lower triangle, added to.
 
@@ -513,7 +513,11 @@ def sweep(
     for query in range(len(query_items) - 1):
         largest = max(largest, groups[query_groups[query + 1]] - groups[query_groups[query]])
     partner = np.empty(max_pairs(groups, query_groups, partners), np.int32)
-    first, all_docs, all_sums = np.empty(largest + 1, np.int64), np.empty(largest, np.int32), np.empty((largest, N_SUMS))
+    first, all_docs, all_sums = (
+        np.empty(largest + 1, np.int64),
+        np.empty(largest, np.int32),
+        np.empty((largest, N_SUMS)),
+    )
     assessors, grades, all_judgments = np.empty(largest, np.int32), np.empty(largest, np.int8), np.empty((largest, 4))
     n_grades = params.shape[1] // 3
     curves = np.empty((len(params), 3, n_grades))
@@ -531,13 +535,17 @@ def sweep(
             by_judgment[i, 2] = weight[judgment]
         draw_partners(doc, bounds, partners, seed, query_number[query], first, partner)
         here, known, eps = mode[start:stop], gold[start:stop], log_eps[start:stop]
-        value += update_modes(
+        update_modes(
             first, partner, doc, who, given, known, curves, expert, log_eps_precision, mode_steps, by_judgment, sums,
-            here, eps, variance[start:stop], slope, curve,
+            here, eps, variance[start:stop], slope[:0], curve[:0],
         )  # fmt: skip
         locate(doc, who, given, curves, here, eps, variance[start:stop], by_judgment)
         update_relevance(
             first, partner, doc, who, given, known, curves, expert, unit, relevance_steps, by_judgment, sums, eps,
-            relevance[start:stop], information[start:stop], slope, curve,
+            relevance[start:stop], information[start:stop], precision[start:stop], slope[:0], curve[:0],
         )  # fmt: skip
+        if len(slope) > 0:
+            value += pair_terms(
+                first, partner, doc, who, given, curves, by_judgment, here, eps, True, sums, slope, curve
+            )
     return value
