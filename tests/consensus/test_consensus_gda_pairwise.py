@@ -93,7 +93,7 @@ def pair_terms(data: dict[str, Any]) -> tuple[float, Floats, Floats, Floats]:
     )
     value = pairwise_kernels.pair_terms(
         data["first"], data["partner"], doc, data["assessor"], data["grade"], curves, by_judgment, data["relevance"],
-        data["log_eps"], True, sums, slope, curve,
+        data["log_eps"], True, True, sums, slope, curve,
     )  # fmt: skip
     return value, sums, slope, curve
 
@@ -101,8 +101,7 @@ def pair_terms(data: dict[str, Any]) -> tuple[float, Floats, Floats, Floats]:
 def by_document(data: dict[str, Any], sums: Floats, column: int) -> Floats:
     """Return the sum over judgments of a document, explained and as partners."""
     both = sums[:, column] + sums[:, pairwise_kernels.PARTNER + column]
-    total: Floats = np.bincount(data["doc"], both, len(data["relevance"]))
-    return total
+    return np.bincount(data["doc"], both, len(data["relevance"])).astype(np.float64)
 
 
 @settings(max_examples=5)
@@ -229,7 +228,7 @@ def test_intervals_cover(options: dict[str, Any]) -> None:
     steep = rng.uniform(0.5, 2.5, assessors)[assessor][:, None] * np.linspace(-1, 1, N_GRADES)
     grade = (steep * truth[item][:, None] + rng.gumbel(size=steep.shape)).argmax(axis=1)
     frame = pd.DataFrame({"query": item % queries, "document": item, "assessor": assessor, "grade": grade})
-    for level, least, most in ((0.5, 0.45, 0.55), (0.95, 0.93, 0.97)):
+    for level, least, most in ((0.5, 0.45, 0.55), (0.95, 0.93, 0.975)):
         table = GDAPairwise(interval=level, **options).fit(frame).consensus_.documents.set_index("document")
         inside = (table["lower"] <= truth[table.index]) & (truth[table.index] <= table["upper"])
         assert least < inside.mean() < most

@@ -1,4 +1,4 @@
-"""GDA-PW: grades as Gaussians over relevance, fitted to pairs of documents (Metrikov, Pavlu, Aslam 2015, section 3.2)."""
+"""GDA-PW: grades as Gaussians over relevance, fitted to pairs of documents (Metrikov, Pavlu, Aslam 2015, eq. 8)."""
 
 from __future__ import annotations
 
@@ -377,7 +377,7 @@ def moments(shard: Shard, local: Arrays) -> Floats:
     sums = [
         np.bincount(cell, part, shard.n_assessors * shard.n_grades) for part in (relevance**0, relevance, relevance**2)
     ]
-    return np.stack(sums).reshape(3, shard.n_assessors, shard.n_grades)
+    return np.stack(sums).astype(np.float64).reshape(3, shard.n_assessors, shard.n_grades)
 
 
 def initial_params(sums: Floats, own_grades: Integers) -> Floats:

@@ -17,10 +17,10 @@ from crowdrank._typing import Codes, Floats, Grades, Integers
 ALL_PAIRS = 10
 """A group of up to this many times `partners` judgments has all its pairs."""
 STRIDE = 4
-"""Every fourth pair contributes to the curvature by an assessor's parameters, which only guides the steps."""
+"""If partners are drawn, every fourth pair contributes to the curvature by assessors' parameters, to guide steps."""
 MAX_STEP = 1.0
 """Maximum change of relevance and log difficulty in one Newton step."""
-SHORT_STEP = 1e-4
+SHORT_STEP = 1e-6
 """Newton steps end when no document moves further than this."""
 GOLDEN = 0.6180339887498949
 """The fractional parts of its multiples are evenly spread over [0, 1)."""
@@ -32,8 +32,8 @@ MARK, FACTOR, WEIGHT, TOTAL, RISE, BEND, WIDER, BEND_WIDER, BEND_BOTH, SCRATCH =
 difference in relevance and by log width. Then, for each grade, the slope of its exponent, the exponent, and P(grade)."""
 N_ROWS = 10
 SLOPE, CURVE, WIDTH_SLOPE, WIDTH_CURVE, PARTNER = 0, 1, 2, 3, 4
-"""Columns of the sums by judgment: slope and expected curvature by relevance, the same by log width; from PARTNER on the
-same four as a partner of other judgments, and last the mixed curvature by both."""
+"""Columns of the sums by judgment: slope and expected curvature by relevance, the same by log width; from PARTNER on
+the same four as a partner of other judgments, and last the mixed curvature by both."""
 N_SUMS = 9
 LOG2_E = 1.0 / math.log(2.0)
 LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
@@ -134,16 +134,24 @@ def exp_in_place(values: Floats, n: int, spare: Floats) -> None:
 
 @njit(cache=True, nogil=True)
 def gather(
-    partner: Codes, start: int, end: int, by_judgment: Floats, own_variance: float, scale: float, rows: Floats
+    partner: Codes,
+    start: int,
+    end: int,
+    by_judgment: Floats,
+    own_variance: float,
+    scale: float,
+    all_pairs: bool,
+    rows: Floats,
 ) -> int:
     """Write mark, precision factor and weight of up to LANES pairs; return the number of partners.
 
     With `own_variance` >= 0, relevance is uncertain, and the difference is taken one standard deviation above and below
-    its mean: both for few partners, in turns for many. This gives expectations to the second order.
+    its mean: both if a group has all its pairs, in turns if partners are drawn. This gives expectations to the second
+    order.
     """
     # by_judgment (n, 4): mark, precision factor, weight, variance of relevance
-    n = min(end - start, LANES)
-    both = own_variance >= 0.0 and 2 * n <= LANES
+    both = own_variance >= 0.0 and all_pairs
+    n = min(end - start, LANES // 2 if both else LANES)
     for copy in range(2 if both else 1):
         for k in range(copy * n, copy * n + n):
             j = partner[start + k - copy * n]
@@ -247,10 +255,10 @@ def add_sums(
 
 
 @njit(cache=True, nogil=True, fastmath=FUSED)
-def add_assessor_terms(given: int, n_grades: int, rows: Floats, slope: Floats, curve: Floats) -> None:
+def add_assessor_terms(given: int, n_grades: int, stride: int, rows: Floats, slope: Floats, curve: Floats) -> None:
     """Add slope and expected curvature by the parameters of the assessor of the judgment that is explained.
 
-    The curvature comes from every `STRIDE`th pair; its lower triangle of blocks is written.
+    The curvature comes from every `stride`th pair; its lower triangle of blocks is written.
     """
     # slope (3 n_grades,), curve (3 n_grades, 3 n_grades): means, log weights, log widths
     tilt, half, share = N_ROWS * LANES, (N_ROWS + n_grades) * LANES, (N_ROWS + 2 * n_grades) * LANES
@@ -265,11 +273,11 @@ def add_assessor_terms(given: int, n_grades: int, rows: Floats, slope: Floats, c
         slope[h] += by_mu
         slope[n_grades + h] += by_alpha
         slope[2 * n_grades + h] += by_width
-    for k in range(0, LANES, STRIDE):
+    for k in range(0, LANES, stride):
         if rows[WEIGHT * LANES + k] == 0.0:
             break
         weight = 0.0
-        for other in range(k, k + STRIDE):
+        for other in range(k, k + stride):
             weight += rows[WEIGHT * LANES + other]
         for h in range(n_grades):
             mu_h, width_h = rows[tilt + h * LANES + k], 0.5 * rows[half + h * LANES + k] - 0.25
@@ -301,7 +309,7 @@ def log_likelihood(share: int, rows: Floats) -> float:
 @njit(cache=True, nogil=True)
 def pair_terms(
     first: Integers, partner: Codes, doc: Codes, assessor: Codes, grade: Grades, curves: Floats, by_judgment: Floats,
-    place: Floats, log_eps: Floats, with_widths: bool, sums: Floats, slope: Floats, curve: Floats,
+    place: Floats, log_eps: Floats, with_widths: bool, all_pairs: bool, sums: Floats, slope: Floats, curve: Floats,
 ) -> float:  # fmt: skip
     """Write the derivatives of the log likelihood of a query's pairs, each judgment in its weight (eq. 8).
 
@@ -316,6 +324,7 @@ def pair_terms(
         place: relevance of each document that explains its judgments, (n_items,).
         log_eps: log difficulty of each document, (n_items,).
         with_widths: compute derivatives by log width.
+        all_pairs: whether judgments have all their partners, whose order then does not matter.
         sums: (n, N_SUMS), written.
         slope: slope by the assessors' parameters, (n_assessors, 3 n_grades), added to unless empty. The relevance of
             documents is then taken as uncertain.
@@ -335,12 +344,12 @@ def pair_terms(
         easier = math.exp(-0.5 * log_eps[d])
         while start < end:
             scale, variance = by_judgment[i, 2] / total, by_judgment[i, 3] if by_assessor else -1.0
-            n = gather(partner, start, end, by_judgment, variance, scale, rows)
+            n = gather(partner, start, end, by_judgment, variance, scale, all_pairs, rows)
             compare(place[d], curves[a, 0], curves[a, 1], curves[a, 2], easier, given, rows, spare)
             add_sums(partner, start, n, i, given, n_grades, with_widths, rows, sums)
             if by_assessor:
                 value += log_likelihood((N_ROWS + 2 * n_grades + given) * LANES, rows)
-                add_assessor_terms(given, n_grades, rows, slope[a], curve[a])
+                add_assessor_terms(given, n_grades, 1 if all_pairs else STRIDE, rows, slope[a], curve[a])
             start += n
     if by_assessor:
         for j in range(len(doc)):
@@ -413,8 +422,9 @@ def update_modes(
     for _ in range(n_steps):
         locate(doc, assessor, grade, curves, mode, log_eps, variance, by_judgment)
         pair_terms(
-            first, partner, doc, assessor, grade, curves, by_judgment, mode, log_eps, with_eps, sums, no_slope, no_curve
-        )
+            first, partner, doc, assessor, grade, curves, by_judgment, mode, log_eps, with_eps, True, sums, no_slope,
+            no_curve,
+        )  # fmt: skip
         pull[:], bend[:] = 0.0, 0.0
         eps_slope[:], eps_bend[:] = -log_eps_precision * log_eps, log_eps_precision
         for i in range(len(doc)):
@@ -451,7 +461,7 @@ def update_relevance(
     pull, own_slope, own_bend = np.empty(n_items), np.empty(n_items), np.empty(n_items)
     for _ in range(n_steps):
         pair_terms(
-            first, partner, doc, assessor, grade, curves, by_judgment, relevance, log_eps, False, sums, no_slope,
+            first, partner, doc, assessor, grade, curves, by_judgment, relevance, log_eps, False, True, sums, no_slope,
             no_curve,
         )  # fmt: skip
         pull[:], information[:] = 0.0, 0.0
@@ -545,7 +555,8 @@ def sweep(
             relevance[start:stop], information[start:stop], precision[start:stop], slope[:0], curve[:0],
         )  # fmt: skip
         if len(slope) > 0:
+            all_pairs = np.diff(bounds).max() <= ALL_PAIRS * partners
             value += pair_terms(
-                first, partner, doc, who, given, curves, by_judgment, here, eps, True, sums, slope, curve
+                first, partner, doc, who, given, curves, by_judgment, here, eps, True, all_pairs, sums, slope, curve
             )
     return value
