@@ -112,7 +112,7 @@ class GDAPairwise(FamilyAggregator):
     def __init__(
         self,
         n_iter: int = 200,
-        tol: float = 2e-4,
+        tol: float = 7e-5,
         *,
         partners: int = 20,
         pairs: str = "all",

@@ -28,8 +28,8 @@ GOLDEN = 0.6180339887498949
 LANES = 20
 """Number of pairs computed together, in rows of constant length that the compiler can vectorize."""
 MARK, FACTOR, WEIGHT, TOTAL, RISE, BEND, WIDER, BEND_WIDER, BEND_BOTH, SCRATCH = range(10)
-"""Rows of the work array: mark, precision factor and weight of the partner; derivatives of the log likelihood by the
-difference in relevance and by log width. Then, for each grade, the slope of its exponent, the exponent, and P(grade)."""
+"""Rows of the work array: mark, precision factor and weight of the partner; derivatives of the log likelihood by
+the difference in relevance and by log width. Then, for each grade, slope of its exponent, exponent, and P(grade)."""
 N_ROWS = 10
 SLOPE, CURVE, WIDTH_SLOPE, WIDTH_CURVE, PARTNER = 0, 1, 2, 3, 4
 """Columns of the sums by judgment: slope and expected curvature by relevance, the same by log width; from PARTNER on
