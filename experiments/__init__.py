@@ -16,6 +16,7 @@ EXPERIMENTS = {
     "web5": "consensus on five grades of web pages",
     "dl20": "consensus of LLM judges against NIST's grades (TREC DL20), with fewer judges too",
     "auto": "what is lost by choosing the method without gold, on all three sets and elsewhere",
+    "grades": "error of the consensus grade by median, mode and mean of P(grade)",
     "expert-scale": "binary expert grades for a crowd on five grades: whether they help or harm",
     "calibration": "whether intervals and probabilities hold on data drawn from the model",
     "difficulty": "difficulty of documents and order of grades in GDA, on simulated crowds",

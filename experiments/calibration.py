@@ -53,7 +53,7 @@ def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = S
     tell("gda on RF10")
     source = GDA().fit(crowd)
     fits = fit_all(chosen, crowd, on="RF10", tell=tell)
-    latent = {run: chosen[run] for run, model in fits.models.items() if model.on_a_line and not model.in_grades}
+    latent = {run: chosen[run] for run, model in fits.models.items() if not model.in_grades}
     return Experiment(
         "calibration",
         (

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from crowdrank.collection.requests import Budget as Budget
     from crowdrank.consensus import get_aggregator as get_aggregator
     from crowdrank.consensus._base import Aggregator as Aggregator
+    from crowdrank.consensus._base import EMAggregator as EMAggregator
     from crowdrank.consensus.auto import Auto as Auto
     from crowdrank.consensus.bwa import BWA as BWA
     from crowdrank.consensus.dawid_skene import DawidSkene as DawidSkene
@@ -79,6 +80,7 @@ __version__ = "0.1.0"
 # Public names are loaded on first use, so that `import crowdrank` is fast and does not load numba.
 _LOCATIONS = {
     "Aggregator": "consensus._base",
+    "EMAggregator": "consensus._base",
     "Auto": "consensus.auto",
     "Average": "consensus.votes",
     "BWA": "consensus.bwa",

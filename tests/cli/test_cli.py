@@ -79,10 +79,10 @@ def test_aggregate_then_evaluate(world: Path, run: Run, tmp_path: Path, method: 
 def test_aggregate_speaks_json(world: Path, run: Run) -> None:
     done = run("aggregate", world / "judgments.csv", "--json", "-s", "n_iter=3")
     summary = json.loads(done.stdout)
-    assert summary["method"] == "dawid-skene"
+    assert summary["method"] == "gda"
     assert summary["iterations"] == 3
     assert not summary["converged"]
-    assert without_columns(done.stderr).startswith("Warning: DawidSkene stopped after 3 iterations")
+    assert without_columns(done.stderr).startswith("Warning: GDA stopped after 3 iterations")
 
 
 def test_aggregate_saves_a_model_and_takes_gold(world: Path, run: Run, tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ BAD_CALLS = [
         "good.csv, row 2 (line 3), column 'grade': the grade 2 is off the scale 0,1",
     ),
     (["aggregate", "good.csv", "--threads", "0"], "--threads must be a whole number of at least 1, not 0"),
-    (["aggregate", "good.csv", "-s", "depth=2"], "DawidSkene has no parameter 'depth'"),
+    (["aggregate", "good.csv", "-s", "depth=2"], "GDA has no parameter 'depth'"),
     (["aggregate", "semicolon.csv", "--separator", ","], "it looks separated by semicolon: use --separator ';'"),
     (["aggregate", "good.dat"], "neither its name nor its content shows the format"),
     (["aggregate", "cut.csv.gz"], "cut.csv.gz: it cannot be read"),

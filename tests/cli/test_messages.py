@@ -23,7 +23,7 @@ from tools.command_line import commands
 PACKAGE = Path(crowdrank.__file__).parent
 COMMANDS = dict(commands(typer.main.get_command(app)))
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-NAMES_OPTIONS = {"consensus", "reports"}
+NAMES_OPTIONS = {"reports"}
 """Packages whose messages may still name options; remove a package when its messages are objects, add none."""
 
 

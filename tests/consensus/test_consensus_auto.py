@@ -1,4 +1,4 @@
-"""Auto: what it chooses, on what grounds, and what it says."""
+"""Auto: its choice, its reasons, and its chosen models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from crowdrank import GDA, Auto, DawidSkene, Judgments, read_judgments, simulate
 from crowdrank.consensus import scoring
-from crowdrank.consensus.auto import CANDIDATES, LEAST, Trial, comparable
+from crowdrank.consensus.auto import CANDIDATES, ChoiceReason
+from crowdrank.consensus.held_out import HeldOutFolds, count_comparable_pairs
+from crowdrank.consensus.posterior_check import check
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.evaluate import evaluate
 from experiments.auto import Outcome, Setting, outcome, regret_table, scores_table
@@ -26,7 +28,7 @@ FAST = ("majority", "average", "bwa", "dawid-skene", "gda")
 
 
 def chosen(model: Auto) -> dict[str, str]:
-    return {row["method"]: row["chosen_for"] for row in model.choice_table.to_pylist() if row["chosen_for"]}
+    return {row["method"]: row["chosen_for"] for row in model.choice_table_.to_pylist() if row["chosen_for"]}
 
 
 def copies(seed: int, copied: int = 12) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -56,8 +58,8 @@ def test_copies_do_not_vote_for_themselves(seed: int) -> None:
     frame, gold = copies(seed)
     model = Auto(candidates=("majority", "average", "family-mean", "dawid-skene")).fit(frame)
     assert chosen(model)["family-mean"].startswith("ranking")
-    assert "4 folds of whole families" in model.reason_
-    # Were families not told, the copies would hold each other up.
+    assert (model.reason_.n_folds, model.reason_.unit) == (4, "family")
+    # Without families the copies predict each other.
     blind = Auto(candidates=("majority", "average", "dawid-skene")).fit(frame.drop(columns="family"))
     outvoted = DawidSkene().fit(frame)
     tau, *worse = (evaluate(one.consensus_.documents, gold, ["Tau"]).means["Tau"] for one in (model, blind, outvoted))
@@ -98,15 +100,43 @@ def test_order_and_names_do_not_matter(seed: int) -> None:
         assert one.choice_[column].to_numpy() == pytest.approx(other.choice_[column].to_numpy(), abs=1e-6)
 
 
-def test_results_are_those_of_the_winners() -> None:
+def test_results_are_those_of_the_chosen_models() -> None:
     world = simulate(queries=30, documents=10, random_state=5)
     model = Auto(candidates=FAST, interval=0.5).fit(world.judgments)
     documents = model.consensus_.documents
-    by_rank, by_grade = model.ranking_.consensus_.documents, model.grades_.consensus_.documents
+    by_rank, by_grade = (one.consensus_.documents for one in (model.ranking_estimator_, model.grade_estimator_))
     assert documents[["relevance", "sd", "lower", "upper"]].equals(by_rank[["relevance", "sd", "lower", "upper"]])
     assert documents[["grade", "p0", "p4"]].equals(by_grade[["grade", "p0", "p4"]])
-    assert model.ranking_.interval == 0.5
-    assert model.reason_.endswith(").")
+    assert model.ranking_estimator_.interval == 0.5
+    assert model.posterior().equals(model.ranking_estimator_.posterior())
+    curves = model.assessor_estimator_.grade_curves()
+    assert model.grade_curves().equals(curves)
+    assert model.answer_states() is not None
+    assert check(model, model.judgments_).log_score == check(model.assessor_estimator_, model.judgments_).log_score
+
+
+@pytest.mark.parametrize("rounds", [0, 3])
+def test_added_judgments_update_the_chosen_models_without_a_new_choice(rounds: int) -> None:
+    frame = simulate(queries=20, documents=10, random_state=5).judgments[["query", "document", "assessor", "grade"]]
+    old = frame["query"].isin(frame["query"].unique()[:15])
+    model = Auto(candidates=FAST).fit(frame[old])
+    table, estimators = model.choice_table_, (type(model.ranking_estimator_), type(model.grade_estimator_))
+    alone = type(model.ranking_estimator_)().fit(frame[old]).add(frame[~old], rounds=rounds)
+    model.add(frame[~old], rounds=rounds)
+    assert model.choice_table_ is table
+    assert (type(model.ranking_estimator_), type(model.grade_estimator_)) == estimators
+    documents = model.consensus_.documents
+    assert documents["relevance"].equals(alone.consensus_.documents["relevance"])
+    assert len(documents) == len(frame.drop_duplicates(["query", "document"]))
+    assert len(model.judgments_) == len(model.grade_estimator_.judgments_) == len(frame)
+    assert set(model.infer(frame).documents["document"]) == set(documents["document"])
+
+
+def test_fit_starts_from_the_models_of_another_auto() -> None:
+    frame = simulate(queries=10, random_state=1).judgments
+    first = Auto(candidates=("dawid-skene",)).fit(frame)
+    again = Auto(candidates=("dawid-skene",)).fit(frame, init=first)
+    assert again.ranking_estimator_.n_iter_ < first.ranking_estimator_.n_iter_
 
 
 def test_the_table_has_every_candidate_and_says_who_was_left_out() -> None:
@@ -133,8 +163,9 @@ def test_a_candidate_that_cannot_take_the_judgments_is_left_out() -> None:
         True,
         False,
     ]
-    with pytest.raises(InputError, match=r"no candidate can be fitted to these judgments \(average: left out"):
+    with pytest.raises(InputError) as caught:
         Auto(candidates=("average",), unjudgeable_as="model").fit(judgments)
+    assert (caught.value.kind, caught.value.fix.parameter) == ("no-candidate", "candidates")  # type: ignore[union-attr]
     both = Auto(candidates=("gda", "gda-unjudgeable")).fit(judgments)
     assert both.choice_["ranking"].notna().all()
     dropped = Auto(candidates=("gda", "gda-unjudgeable"), unjudgeable_as="drop").fit(judgments)
@@ -151,13 +182,14 @@ def test_a_candidate_that_cannot_take_the_judgments_is_left_out() -> None:
         pytest.param(lambda frame: frame.assign(family="one"), id="one family"),
     ],
 )
-def test_too_little_to_choose_by_is_said(keep: Any) -> None:
+def test_the_default_is_used_if_there_are_too_few_judgments(keep: Any) -> None:
     frame = keep(simulate(queries=10, random_state=2).judgments[["query", "document", "assessor", "grade"]])
     model = Auto().fit(frame)
-    assert chosen(model) == {"dawid-skene": "ranking and grades"}
-    assert model.reason_.startswith(f"dawid-skene by default: to choose, {LEAST} judgments are needed")
+    assert chosen(model) == {"gda": "ranking and grades"}
+    assert (model.reason_.ranking, model.reason_.n_candidates) == ("gda", 0)
+    assert str(model.reason_).startswith("gda is the default for these judgments. ")
     assert model.choice_["ranking"].isna().all()
-    assert model.consensus_.documents.equals(DawidSkene().fit(frame).consensus_.documents)
+    assert model.consensus_.documents.equals(GDA().fit(frame).consensus_.documents)
     assert chosen(Auto(candidates=("bwa", "average")).fit(frame)) == {"bwa": "ranking and grades"}
 
 
@@ -168,74 +200,78 @@ def test_too_little_to_choose_by_is_said(keep: Any) -> None:
         pytest.param(lambda frame: frame[frame["assessor"] == frame["assessor"].iloc[0]], id="one assessor"),
     ],
 )
-def test_where_no_document_was_judged_twice_no_model_is_taken(keep: Any) -> None:
+def test_the_average_is_used_if_no_document_was_judged_twice(keep: Any) -> None:
     frame = keep(simulate(queries=10, random_state=2).judgments[["query", "document", "assessor", "grade"]])
     model = Auto().fit(frame)
     assert chosen(model) == {"average": "ranking and grades"}
-    assert "that another assessor judged too, and there are 0 such judgments" in model.reason_
+    assert model.reason_ == ChoiceReason("average", "average")
 
 
-def test_documents_that_cannot_be_compared_are_ranked_by_the_grades_winner() -> None:
+def test_without_pairs_of_documents_grades_decide() -> None:
     frame = simulate(queries=20, documents=10, random_state=3).judgments[["document", "assessor", "grade"]]
     alone = frame.assign(query=frame["document"])  # every document is a query of its own
     model = Auto(candidates=("average", "dawid-skene")).fit(alone)
     assert list(chosen(model).values()) == ["ranking and grades"]
-    assert "by rank none: there are no two to compare" in model.reason_
+    assert not model.reason_.ranked
+    assert model.choice_["ranking"].isna().all()
+    assert "too few queries or pairs of documents to compare rankings" in str(model.reason_)
 
 
-def test_where_an_assessor_has_one_document_a_query_assessors_are_compared() -> None:
+def test_folds_are_compared_if_assessors_have_one_document_per_query() -> None:
     frame = simulate(queries=60, documents=10, labels=4, assessors=80, random_state=4).judgments
     once = frame.drop_duplicates(["query", "assessor"])
-    trial = Trial.of(read_judgments(once), 5)
-    assert trial.ranks
-    query = trial.judgments.item_query[trial.item]
-    assert (trial.group == trial.fold * trial.judgments.n_queries + query).all()
+    folds = HeldOutFolds.split(read_judgments(once), 5)
+    assert folds.has_pairs
+    query = folds.judgments.item_query[folds.item]
+    assert (folds.group == folds.fold * folds.judgments.n_queries + query).all()
     model = Auto(candidates=("majority", "gda")).fit(once)
     assert model.choice_["ranking"].between(np.log(0.3), -0.1).all()
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "parameter", "kind"),
     [
-        ({"candidates": "gda"}, "candidates must be a list of names such as .*, not 'gda'"),
-        ({"candidates": ()}, "candidates must be a list of names"),
-        ({"candidates": ("gda", "auto")}, "There is no candidate 'auto'; take one of: majority"),
-        ({"folds": 1}, "folds must be a whole number of at least 2, not 1"),
-        ({"folds": True}, "folds must be a whole number of at least 2, not True"),
+        ({"candidates": "gda"}, "candidates", "usage"),
+        ({"candidates": ()}, "candidates", "usage"),
+        ({"candidates": ("gda", "auto")}, None, "unknown-name"),
+        ({"folds": 1}, "folds", "invalid-parameter"),
+        ({"folds": True}, "folds", "invalid-parameter"),
     ],
 )
-def test_wrong_settings_are_one_sentence(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_invalid_parameters(options: dict[str, Any], parameter: str | None, kind: str) -> None:
+    with pytest.raises(UsageError) as caught:
         Auto(**options).fit(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]}))
+    assert (caught.value.parameter, caught.value.kind) == (parameter, kind)
 
 
 def test_a_checkpoint_is_refused(tmp_path: Path) -> None:
     frame = pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]})
-    with pytest.raises(UsageError, match="Auto keeps no checkpoint"):
-        Auto().fit(frame, checkpoint=tmp_path / "kept")
+    with pytest.raises(UsageError) as caught:
+        Auto().fit(frame, checkpoint=tmp_path / "state")
+    assert caught.value.parameter == "checkpoint"
 
 
-def test_what_was_chosen_is_saved(tmp_path: Path) -> None:
+def test_the_choice_is_saved(tmp_path: Path) -> None:
     model = Auto(candidates=FAST).fit(simulate(queries=10, random_state=1).judgments)
     model.save(tmp_path / "model")
     loaded = Auto.load(tmp_path / "model")
     assert loaded.choice_.equals(model.choice_)
     assert loaded.reason_ == model.reason_
-    assert type(loaded.grades_) is type(model.grades_)
+    assert type(loaded.grade_estimator_) is type(model.grade_estimator_)
 
 
-def test_the_command_line_tells_the_choice(tmp_path: Path) -> None:
+def test_the_command_line_shows_the_choice(tmp_path: Path) -> None:
     simulate(queries=10, random_state=1).judgments.to_csv(tmp_path / "labels.csv", index=False)
     words = ["aggregate", "labels.csv", "-m", "auto", "-s", 'candidates=["average", "gda"]']
-    told = crowdrank(*words, cwd=tmp_path).stdout
-    assert "Log score of held-out judgments" in told
-    assert "predicts held-out judgments best" in told
-    found = json.loads(crowdrank(*words, "--json", cwd=tmp_path).stdout)
-    assert [row["method"] for row in found["choice"]] == ["average", "gda"]
-    assert found["reason"] in told
+    text = crowdrank(*words, cwd=tmp_path).stdout
+    assert "Log score of held-out judgments" in text
+    result = json.loads(crowdrank(*words, "--json", cwd=tmp_path).stdout)
+    assert [row["method"] for row in result["choice"]] == ["average", "gda"]
+    assert result["reason"]["n_candidates"] == 2
+    assert str(ChoiceReason(**result["reason"])) in text
 
 
-# The yardstick, against slow and obvious references.
+# Scores, against slow references.
 
 
 def test_whole_families_are_held_out_in_folds_of_about_one_size() -> None:
@@ -280,7 +316,7 @@ def test_pairs_are_counted_as_one_by_one(seed: int, n: int) -> None:
         high, low = (i, j) if answer[i] > answer[j] else (j, i)
         expected[group[i], place[high] - place[low] + 2] += 1 / max((group == group[i]).sum() - 1, 1)
     assert found == pytest.approx(expected)
-    assert comparable(group, item, answer.astype(np.int8)) == len(counted)
+    assert count_comparable_pairs(group, item, answer.astype(np.int8)) == len(counted)
 
 
 def test_pairs_are_scored_by_the_other_folds() -> None:
@@ -289,7 +325,9 @@ def test_pairs_are_scored_by_the_other_folds() -> None:
     right = [(2 * 4 + 9 + 0.5) / (2 * 7 + 9 + 1), (5 + 0.5) / (6 + 1)]  # learned from fold 1, from fold 0
     gained = 5 * np.log(right[0]) + np.log(1 - right[0]) + 2 * np.log(0.5)
     gained += (2 * 4 + 9) * np.log(right[1]) + 2 * 3 * np.log(1 - right[1]) + (2 * 1 + 1) * np.log(0.5)
-    assert scoring.score_pairs(pairs, fold, weight) == pytest.approx(gained / (8 + 2 * 8 + 10))
+    score, by_fold = scoring.score_pairs(pairs, fold, weight)
+    assert score == pytest.approx(gained / (8 + 2 * 8 + 10))
+    assert by_fold @ [8, 2 * 8 + 10] == pytest.approx(gained)
 
 
 def test_grades_are_taken_by_their_word() -> None:
@@ -298,7 +336,9 @@ def test_grades_are_taken_by_their_word() -> None:
     answer = np.where(rng.random(2000) < 0.7, truth, rng.integers(0, 4, 2000))
     shifted, noisy = np.minimum(truth + 1, 3), np.where(rng.random(2000) < 0.2, rng.integers(0, 4, 2000), truth)
     score = {
-        name: scoring.score_grades(scoring.answer_counts(assessor, answer, grade, 20, 4), np.ones(20))
+        name: scoring.score_grades(
+            scoring.answer_counts(assessor, answer, grade, 20, 4), np.arange(20) % 2, np.ones(20)
+        )[0]
         for name, grade in {"true": truth, "noisy": noisy, "a step too high": shifted, "none": 0 * truth}.items()
     }
     assert score["true"] > score["noisy"] > score["a step too high"]

@@ -214,7 +214,7 @@ def test_a_dashboard_is_served_only_on_request(cluster: DaskEngine) -> None:
 
 def test_results_of_an_earlier_fit_are_not_sent(cluster: DaskEngine, labels: Judgments) -> None:
     model = fit("glad", labels, LocalEngine())
-    sent = cluster.open(model, labels).model
+    sent = cluster.open(model.assessor_estimator_, labels).model
     assert isinstance(sent, GLAD)
     assert {name for name in vars(sent) if name.endswith("_")} == set()
     assert sent.get_params() == model.get_params()

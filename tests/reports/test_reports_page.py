@@ -514,9 +514,9 @@ def test_the_scale_of_relevance_is_that_of_the_numbers(method: str) -> None:
         model.fit(crowdrank.read_judgments(frame, grades="10,11,12,13,14"))
     relevance = model.consensus_.documents["relevance"]
     assert model.in_grades == (relevance.mean() > 5), "grades begin with 10, a line has 0 in the middle"
-    if model._states(model.theta_) is not None:
+    if model.answer_states() is not None:
         curves = model.grade_curves(frame["assessor"].iloc[0])
-        assert len(curves) == (len(NODES) if model.assessing.on_a_line else 5)
+        assert len(curves) == (len(NODES) if model.assessor_estimator_.on_a_line else 5)
         assert (curves.filter(regex=r"^p\d").sum(axis=1) > 0.9).all()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import softmax
 
 from crowdrank._typing import Booleans, Floats, Grades, Integers
-from crowdrank.consensus.result import modal_grades
+from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
 States = tuple[Floats, Floats]
@@ -86,7 +86,7 @@ def leave_one_out_consensus(judgments: Judgments, states: States | None = None) 
             evidence, n_others = _sum_of_others(judgments, first, last, log_likelihood)
             shares = softmax(log_prior + evidence, axis=1) @ typical.T
         expected[rows] = np.where(n_others > 0, shares @ np.arange(n_grades), np.nan)
-        grade[rows] = np.where(n_others > 0, modal_grades(shares), UNJUDGEABLE)
+        grade[rows] = np.where(n_others > 0, choose_grades(shares, "mode"), UNJUDGEABLE)
     return LeaveOneOutConsensus(expected, grade)
 
 

@@ -174,7 +174,7 @@ def _to_arrow(column: Any) -> pa.Array:
 
 def _states_of(model: Aggregator, table: Judgments) -> States | None:
     """Return the model's states for the assessors of the table; new assessors get the mean of all."""
-    states = model._states(model.theta_)
+    states = model.answer_states()
     if states is None:
         return None
     prior, likelihood = states

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from crowdrank._base import require_integer
+from crowdrank._files import locked
 from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
@@ -17,25 +19,19 @@ from crowdrank.cli.console import (
     print_table,
     print_unjudged_gold,
 )
-from crowdrank.cli.from_settings import FieldsOf
+from crowdrank.cli.from_settings import CommandLineOptions, FieldsOf
 from crowdrank.cli.partitioned import read_folder, require_unset
+from crowdrank.consensus import METHODS
 from crowdrank.errors import Fix, UsageError
-from crowdrank.judgments.read_options import ReadOptions
+from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.consensus._base import Aggregator
     from crowdrank.judgments.sharded import ShardedJudgments
-    from crowdrank.judgments.table import Judgments
+    from crowdrank.judgments.table import Judgments, ReadReport
 
 SHOWN_COLUMNS = ["query", "document", "relevance", "sd", "lower", "upper", "grade", "judgments"]
 """Columns of the consensus table that the terminal shows."""
-
-
-@dataclass(frozen=True)
-class AggregateModel(o.ModelOptions):
-    """Options for the consensus model of `aggregate`; the default method is fast."""
-
-    method: str = o.method_option("dawid-skene")
 
 
 @dataclass(frozen=True)
@@ -44,6 +40,26 @@ class FitOptions(o.EngineOptions):
 
     checkpoint: Path | None = option(None, "Folder for the state of a fit; the same command resumes from it.")
     work: Path | None = option(None, "New folder for the shards of a folder of judgments.", show_default="temporary")
+
+
+@dataclass(frozen=True)
+class UpdateOptions:
+    """Options for updating a saved model with new judgments."""
+
+    update: Path | None = option(
+        None,
+        "Saved model to add the judgments to, instead of fitting a new one. The updated model replaces it, or is "
+        "written to --save.",
+    )
+    rounds: int | None = option(
+        None,
+        "Number of iterations after the judgments are added; 0 keeps the parameters of assessors.",
+        show_default="10",
+    )
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None:
+            require_integer("rounds", self.rounds, 0)
 
 
 @dataclass(frozen=True)
@@ -78,12 +94,31 @@ class Outputs:
                 model.save(self.save)
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """Input files of `aggregate`, and how to read them."""
+
+    files: list[Path]
+    gold: Path | None
+    reading: ReadOptions
+    gold_reading: GoldReadOptions
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the judgments are a folder of Parquet files, which is processed on disk."""
+        from crowdrank.judgments.addresses import is_parquet_folder
+
+        return len(self.files) == 1 and is_parquet_folder(self.files[0])
+
+
 def aggregate(
     judgments: o.JudgmentFilesOrFolder,
-    model_options: Annotated[AggregateModel, FieldsOf(AggregateModel, o.MODEL)],
+    model_options: o.Model,
+    typed_options: Annotated[CommandLineOptions, FieldsOf(o.ModelOptions, o.MODEL)],
     outputs: Annotated[Outputs, FieldsOf(Outputs, o.OUTPUT)],
     gold: o.MaybeGoldFile = None,
     *,
+    updating: Annotated[UpdateOptions, FieldsOf(UpdateOptions, "Updating a saved model")],
     computation: Annotated[FitOptions, FieldsOf(FitOptions, o.COMPUTATION)],
     reading: o.Reading,
     gold_reading: o.MappedGoldReading,
@@ -93,47 +128,96 @@ def aggregate(
     """Estimate the relevance of documents and the reliability of assessors.
 
     Examples:
-        crowdrank aggregate labels.csv -m gda -o consensus.csv
+        crowdrank aggregate labels.csv -o consensus.csv --save model
         crowdrank aggregate labels.csv --grades 0-4 -s n_iter=200 --assessors assessors.csv
         crowdrank aggregate monday.csv tuesday.csv --gold experts.qrels -o consensus.parquet
+        crowdrank aggregate --update model new-labels.csv -o consensus.csv
     """
+    inputs = Inputs(judgments, gold, reading, gold_reading)
+    if updating.update is not None:
+        fixed = {**typed_options, "gold": gold, "checkpoint": computation.checkpoint, "work": computation.work}
+        _check_update_options(inputs, fixed)
+        outputs = outputs if outputs.save is not None else replace(outputs, save=updating.update)
+        with locked(updating.update):  # from reading to writing, so that no concurrent update is lost
+            model, summary = _update_model(updating, inputs, outputs, computation)
+            outputs.write(model, csv_safe=csv_safe)
+    else:
+        if updating.rounds is not None:
+            fix = Fix("name the model with {}", "update")
+            raise UsageError("is for the update of a saved model", parameter="rounds", fix=fix)
+        model = model_options.build()
+        report = _fit_model(model, inputs, outputs, computation)
+        summary = _summary(model_options.method, model, report, outputs)
+        (replace(outputs, output=None) if inputs.on_disk else outputs).write(model, csv_safe=csv_safe)
+    _print_result(summary, model, json)
+
+
+def _fit_model(model: Aggregator, inputs: Inputs, outputs: Outputs, computation: FitOptions) -> ReadReport:
+    """Check options, read the inputs and fit the model; return the report on the judgments."""
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus.checkpoints import CHECKPOINT
-    from crowdrank.judgments.addresses import is_parquet_folder
-    from crowdrank.judgments.table import Judgments
     from crowdrank.judgments.write import check_qrels, is_qrels
 
-    model = model_options.build()
     if computation.checkpoint is not None:
         check_output_folder(computation.checkpoint, CHECKPOINT)
-    on_disk = len(judgments) == 1 and is_parquet_folder(judgments[0])
-    if on_disk:
-        _check_folder_options(judgments[0], gold, outputs, reading)
+    if inputs.on_disk:
+        _check_folder_options(inputs, outputs)
     else:
-        _check_file_options(judgments, gold, outputs, reading, computation.work)
-    table: Judgments | ShardedJudgments | None = None if on_disk else o.read_judgment_files(judgments, reading)
-    if isinstance(table, Judgments) and is_qrels(outputs.output):
+        _check_file_options(inputs, outputs, computation.work)
+    table: Any = None if inputs.on_disk else o.read_judgment_files(inputs.files, inputs.reading)
+    if not inputs.on_disk and is_qrels(outputs.output):
         check_qrels(table)
-    grades = None if gold is None else o.read_gold_file(gold, gold_reading)
+    grades = None if inputs.gold is None else o.read_gold_file(inputs.gold, inputs.gold_reading)
     with computation.open() as engine:
-        if table is None:
-            table = read_folder(judgments[0], computation.work, engine, reading)
-            print_read_report(table.report, judgments)
-        folder: dict[str, Any] = {"output": outputs.output} if on_disk else {}
+        if inputs.on_disk:
+            table = read_folder(inputs.files[0], computation.work, engine, inputs.reading)
+            print_read_report(table.report, inputs.files)
+        folder: dict[str, Any] = {"output": outputs.output} if inputs.on_disk else {}
         model.fit(table, gold=grades, engine=engine, progress=True, checkpoint=computation.checkpoint, **folder)
-    (replace(outputs, output=None) if on_disk else outputs).write(model, csv_safe=csv_safe)
-    _print_result(_summary(model_options.method, model, table, outputs), model, table, json)
+    return table.report  # type: ignore[no-any-return]
 
 
-def _check_folder_options(
-    judgment_folder: Path, gold_file: Path | None, outputs: Outputs, reading: ReadOptions
-) -> None:
+def _check_update_options(inputs: Inputs, fixed_options: dict[str, Any]) -> None:
+    """Raise UsageError if options do not apply to the update of a saved model."""
+    for name, value in fixed_options.items():
+        if value is not None:
+            fix = Fix("leave it out, or fit a new model without {}", "update")
+            raise UsageError("cannot be used when a saved model is updated", parameter=name, fix=fix)
+    if inputs.on_disk:
+        problem = f"A saved model is updated in memory, and {inputs.files[0]} is a folder of Parquet files"
+        raise UsageError(problem, fix="name the files")
+
+
+def _update_model(
+    updating: UpdateOptions, inputs: Inputs, outputs: Outputs, computation: FitOptions
+) -> tuple[Aggregator, dict[str, Any]]:
+    """Add judgments to a saved model; return the model and a summary."""
+    from crowdrank.consensus._base import ROUNDS, Aggregator
+    from crowdrank.consensus._coerce import scale_options
+    from crowdrank.judgments.write import check_qrels, is_qrels
+
+    assert updating.update is not None
+    model: Aggregator = Aggregator.load(updating.update)
+    _check_file_options(inputs, outputs)
+    scale = scale_options(model.judgments_)
+    unset = {name: value for name, value in scale.items() if getattr(inputs.reading, name) is None}
+    table = o.read_judgment_files(inputs.files, replace(inputs.reading, **unset))
+    with computation.open() as engine:
+        model.add(table, rounds=ROUNDS if updating.rounds is None else updating.rounds, engine=engine, progress=True)
+    if is_qrels(outputs.output):
+        check_qrels(model.judgments_)
+    method = next(name for name, path in METHODS.items() if path.endswith(f".{type(model).__name__}"))
+    return model, {**_summary(method, model, table.report, outputs), "added": len(table)}
+
+
+def _check_folder_options(inputs: Inputs, outputs: Outputs) -> None:
     """Raise an error if options are invalid for a folder of judgments, or its consensus cannot be written."""
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus.on_disk import CONSENSUS
     from crowdrank.judgments.addresses import is_within, to_address
     from crowdrank.judgments.write import check_outputs
 
+    folder, reading = inputs.files[0], inputs.reading
     require_unset(
         posterior=outputs.posterior,
         save=outputs.save,
@@ -142,35 +226,30 @@ def _check_folder_options(
         assessor_name=reading.assessor_name,
     )
     if outputs.output is None:
-        raise UsageError(
-            f"{judgment_folder} is a folder", fix=Fix("name a folder for its consensus too, with {}", "output")
-        )
-    if is_within(outputs.output, to_address(judgment_folder)):
+        raise UsageError(f"{folder} is a folder", fix=Fix("name a folder for its consensus too, with {}", "output"))
+    if is_within(outputs.output, to_address(folder)):
         raise UsageError(f"is {outputs.output}, which is read", parameter="output", fix="choose another name")
-    check_outputs({"assessors": outputs.assessors}, [gold_file])
+    check_outputs({"assessors": outputs.assessors}, [inputs.gold])
     check_output_folder(outputs.output, CONSENSUS)
 
 
-def _check_file_options(
-    judgment_files: list[Path], gold_file: Path | None, outputs: Outputs, reading: ReadOptions, work_folder: Path | None
-) -> None:
+def _check_file_options(inputs: Inputs, outputs: Outputs, work_folder: Path | None = None) -> None:
     """Raise an error if options are invalid for files of judgments, or their consensus cannot be written."""
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus._base import MODEL
     from crowdrank.judgments.write import check_outputs
 
     if work_folder is not None:
-        problem = f"is for a folder of Parquet files, and {judgment_files[0]} is not one"
+        problem = f"is for a folder of Parquet files, and {inputs.files[0]} is not one"
         raise UsageError(problem, parameter="work", fix="leave it out")
     tables = {"output": outputs.output, "assessors": outputs.assessors, "posterior": outputs.posterior}
-    check_outputs(tables, o.input_files(judgment_files, reading, gold_file), qrels_parameters=("output",))
+    read_files = o.input_files(inputs.files, inputs.reading, inputs.gold)
+    check_outputs(tables, read_files, qrels_parameters=("output",))
     if outputs.save is not None:
         check_output_folder(outputs.save, MODEL)
 
 
-def _print_result(
-    summary: dict[str, Any], model: Aggregator, judgments: Judgments | ShardedJudgments, as_json: bool
-) -> None:
+def _print_result(summary: dict[str, Any], model: Aggregator, as_json: bool) -> None:
     print_unjudged_gold(summary["gold_unjudged"])
     if as_json:
         print_json(summary)
@@ -179,13 +258,12 @@ def _print_result(
     print_table(first.select(SHOWN_COLUMNS), total_rows=model.consensus_.n_documents)
     if "choice" in summary:
         _print_model_choice(summary)
-    print_line(_summary_sentence(summary, judgments))
+        print_line(str(model.reason_))  # type: ignore[attr-defined]
+    print_line(_summary_sentence(summary, model.judgments_))
 
 
-def _summary(
-    method: str, model: Aggregator, judgments: Judgments | ShardedJudgments, outputs: Outputs
-) -> dict[str, Any]:
-    report = judgments.report
+def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Outputs) -> dict[str, Any]:
+    judgments: Judgments | ShardedJudgments = model.judgments_
     paths = {name: None if path is None else str(path) for name, path in asdict(outputs).items()}
     return {
         "method": method,
@@ -215,7 +293,9 @@ def _model_choice(model: Aggregator) -> dict[str, Any]:
     """Return the models that `auto` compared, their scores and the reason for its choice; {} for other models."""
     from crowdrank.consensus.auto import Auto
 
-    return {"choice": model.choice_table.to_pylist(), "reason": model.reason_} if isinstance(model, Auto) else {}
+    return (
+        {"choice": model.choice_table_.to_pylist(), "reason": asdict(model.reason_)} if isinstance(model, Auto) else {}
+    )
 
 
 def _print_model_choice(summary: dict[str, Any]) -> None:
@@ -225,7 +305,6 @@ def _print_model_choice(summary: dict[str, Any]) -> None:
         for row in summary["choice"]
     ]
     print_cells(names, cells, [True, False, False, True, True], "Log score of held-out judgments")
-    print_line(summary["reason"])
 
 
 def _format_score(score: float | None) -> str:
@@ -243,6 +322,8 @@ def _family_sizes(model: Aggregator) -> dict[str, Any]:
 
 def _summary_sentence(summary: dict[str, Any], judgments: Judgments | ShardedJudgments) -> str:
     parts = [f"{summary['method']} on {repr(judgments).strip('<>').partition(': ')[2]}"]
+    if "added" in summary:
+        parts.append(f"{counted(summary['added'], 'judgment')} added")
     parts += [f"{counted(n, 'row')} skipped ({reason})" for reason, n in summary["skipped"].items()]
     if summary["repeats"]:
         parts.append(counted(summary["repeats"], "repeated judgment"))

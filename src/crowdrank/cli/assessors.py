@@ -59,7 +59,7 @@ def assessors(
     grades = None if gold is None else o.read_gold_file(gold, gold_reading)
     with computation.open() as engine:
         report = assess(estimator.fit(table, gold=grades, engine=engine, progress=True))
-    gaussian_table = None if gaussians is None else grade_gaussians(estimator.assessing)
+    gaussian_table = None if gaussians is None else grade_gaussians(estimator.assessor_estimator_)
     alpha, pair_table = krippendorff_alpha(table), agreement_table(table)
     unjudged = 0 if grades is None else grades.n_unjudged(table)
     print_unjudged_gold(unjudged)

@@ -15,7 +15,7 @@ from crowdrank._options import option
 from crowdrank.cli.console import print_note, print_read_report, print_status
 from crowdrank.cli.from_settings import FieldsOf, complete_from
 from crowdrank.cli.model_settings import parse_settings
-from crowdrank.consensus import METHODS, get_aggregator
+from crowdrank.consensus import DEFAULT_METHOD, METHODS, get_aggregator
 from crowdrank.errors import parameter_prefix
 from crowdrank.judgments.read_options import FeatureReadOptions, GoldReadOptions, ReadOptions
 
@@ -114,7 +114,7 @@ def setting_option(model_description: str, example: str) -> Any:
 class ModelOptions:
     """Options for a consensus model and its parameters."""
 
-    method: str = method_option("gda")
+    method: str = method_option(DEFAULT_METHOD)
     setting: list[str] = setting_option("consensus model", "-s n_iter=10")
     unjudgeable_as: Literal["lowest", "drop", "model"] = option(
         "lowest", "Use 'cannot judge' answers as the lowest grade, drop them, or model them (gda only)."

@@ -18,7 +18,7 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.collection import kernels
 from crowdrank.collection.pool import Roster, find_pairs
 from crowdrank.collection.state import PoolState
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._base import Aggregator, EMAggregator
 from crowdrank.consensus.experts import expert_curves, first_cuts
 from crowdrank.consensus.information import entropy
 from crowdrank.consensus.latent import N_NODES, NODES, standard_nodes
@@ -51,12 +51,14 @@ def describes_answers(model: Aggregator) -> bool:
     >>> describes_answers(crowdrank.DawidSkene().fit(votes)), describes_answers(crowdrank.MajorityVote().fit(votes))
     (True, False)
     """
-    states = model._states(model.theta_)
-    return states is not None and (_is_latent(model) or states[1].shape[2] == len(model.consensus_.scale))
+    states = model.answer_states()
+    return states is not None and (
+        _is_latent(model.assessor_estimator_) or states[1].shape[2] == len(model.consensus_.scale)
+    )
 
 
-def _is_latent(model: Aggregator) -> bool:
-    states = model._states(model.theta_)
+def _is_latent(model: EMAggregator) -> bool:
+    states = model.answer_states()
     return bool(model.on_a_line) and states is not None and states[1].shape[2] >= N_NODES
 
 
@@ -75,7 +77,7 @@ class Belief:
     """
 
     state: PoolState
-    model: Aggregator
+    model: EMAggregator
     row: Integers  # (n_pairs,) row in the consensus table, or -1
     prior: Floats  # (n_states,)
     likelihood: Floats  # (n_assessors, n_answers, n_states) for the assessors of the model
@@ -85,12 +87,13 @@ class Belief:
     @classmethod
     def of(cls, state: PoolState, model: Aggregator) -> Belief:
         """Return the belief of a fitted model; raise UsageError if it does not describe answers."""
-        states = model._states(model.theta_)
+        estimator = model.assessor_estimator_
+        states = estimator.answer_states()
         if states is None or not describes_answers(model):
             problem = f"The policy needs a model of how assessors answer, which {type(model).__name__} is not"
             fix = Fix(f"set {{}} (or {', '.join(MODELS[1:])})", "method", MODELS[0])
             raise UsageError(problem, kind="no-answer-model", fix=fix)
-        return cls(state, model, _consensus_rows(state, model), states[0], states[1], _is_latent(model))
+        return cls(state, estimator, _consensus_rows(state, estimator), states[0], states[1], _is_latent(estimator))
 
     @property
     def _has_unjudgeable_state(self) -> bool:

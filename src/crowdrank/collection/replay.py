@@ -147,17 +147,17 @@ def refit(model: Callable[[], Aggregator], judgments: Judgments, previous: Aggre
     if previous is not None and previous.judgments_ is judgments:
         return previous
     new = model()
-    if previous is None or previous._prepare(previous.judgments_).scales != new._prepare(judgments).scales:
+    if previous is None or previous.judgments_.scales != judgments.scales:
         return new.fit(judgments)
-    if "n_iter" in new.get_params():
-        new.set_params(n_iter=min(int(new.n_iter), MAX_ITER))
+    if "n_iter" in (parameters := new.get_params()):
+        new.set_params(n_iter=min(int(parameters["n_iter"]), MAX_ITER))
     return new.fit(judgments, init=previous)
 
 
 def model_ranking(model: Aggregator, pool: Pool) -> pd.DataFrame:
     """Return query, document and score of every pair; pairs without a judgment have an average score."""
     relevance = model.consensus_.document_table["relevance"].to_numpy()
-    average = 0.0 if model.on_a_line else float(relevance.mean())
+    average = float(relevance.mean()) if model.in_grades else 0.0
     return _ranking(model.judgments_, relevance, average, pool)
 
 

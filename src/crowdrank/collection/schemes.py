@@ -13,7 +13,7 @@ from crowdrank.collection.requests import RankedRequests
 from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus._coerce import as_judgments
-from crowdrank.consensus.result import modal_grades
+from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.table import Judgments
@@ -210,7 +210,7 @@ def _majority(table: Judgments) -> Any:
     """Return the code of the majority grade of each item (OVERLAP 4.1.2)."""
     votes = np.zeros((table.n_items, len(table.scale)))
     np.add.at(votes, (np.repeat(np.arange(table.n_items), np.diff(table.offsets)), table.grade), 1.0)
-    return modal_grades(votes / votes.sum(axis=1, keepdims=True))
+    return choose_grades(votes / votes.sum(axis=1, keepdims=True), "mode")
 
 
 def is_good(judgments: Judgments, good: float) -> Booleans:

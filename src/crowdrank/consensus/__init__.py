@@ -1,4 +1,4 @@
-"""Consensus models, one file each; `base.py` has their contract and the EM loop."""
+"""Consensus models, one file each; `_base.py` has their contract and the hooks of the EM loop."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ METHODS = {
     "auto": "auto.Auto",
 }
 """Location of each model by its name on the command line, simplest first; modules are loaded when needed."""
+DEFAULT_METHOD = "gda"
 
 
 def get_aggregator(name: str, **parameters: Any) -> Aggregator:

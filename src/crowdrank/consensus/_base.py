@@ -1,4 +1,4 @@
-"""The contract of every aggregator (judgments in, consensus out) and the EM loop that they share."""
+"""Contract of all aggregators (judgments in, consensus out), and the base class of models that are fitted by EM."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from crowdrank._base import load_class
 from crowdrank._folders import FolderKind, check_output_folder
 from crowdrank._model_io import FittedEstimator
 from crowdrank._notebook import heading, panel, paragraph
-from crowdrank._progress import ProgressBar, Report, reporting
+from crowdrank._progress import Report
 from crowdrank._saved import Fields
 from crowdrank._text import counted
 from crowdrank._typing import Arrays
-from crowdrank.consensus import METHODS, assembly, inspection, model_files
-from crowdrank.consensus._coerce import as_gold, as_judgments, gold_of
-from crowdrank.consensus.checkpoints import Checkpoint, State, fingerprint
+from crowdrank.consensus import METHODS, inspection, model_files
+from crowdrank.consensus._coerce import as_gold, as_judgments
+from crowdrank.consensus.assembly import Assembly
+from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.consensus.crowdkit import CrowdKitMethods
+from crowdrank.consensus.em_loop import FitOptions, estimate
+from crowdrank.consensus.grade_rules import DEFAULT_RULE, GRADE_RULES
 from crowdrank.consensus.on_disk import CONSENSUS
 from crowdrank.consensus.result import Consensus
 from crowdrank.consensus.warm_start import aligned_parameters
 from crowdrank.constraints import Constraints, Number, OneOf, check_parameter
 from crowdrank.engine.base import Engine, Passes
-from crowdrank.engine.blas import single_blas_thread
 from crowdrank.engine.local import LocalEngine, LocalPasses
-from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, Shard, shards_of
-from crowdrank.errors import ClusterError, ConvergenceWarning, Fix, InputError, UsageError, find_interrupt
+from crowdrank.engine.shards import Shard
+from crowdrank.errors import ConvergenceWarning, Fix, InputError, UsageError
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grade_map import GradeMapLike
@@ -53,145 +55,43 @@ Gaussians = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
 class Aggregator(CrowdKitMethods, FittedEstimator):
-    """Base of all models that turn judgments into a consensus.
+    """Contract of all models that turn judgments into a consensus.
 
-    A subclass implements `_start`, `_accumulate`, `_maximize` and `_finish`. The EM loop, convergence, progress,
-    checkpoints, expert grades, warm starts and storage are shared.
+    To write a model, derive from :class:`EMAggregator`.
 
     Attributes:
         consensus_: the :class:`Consensus`.
-        theta_: the parameters of the model as named arrays.
-        history_: the objective after each iteration (mean log posterior per judgment).
+        judgments_: the judgments of the fit.
+        gold_: the expert grades of the fit, if any.
+        history_: the objective after each iteration.
         n_iter_: number of iterations.
-        converged_: whether the change of the objective fell below `tol`.
+        converged_: whether the fit converged.
 
     """
 
-    locality: ClassVar[str] = "item"
-    """What a shard keeps together: the judgments of an `item`, or the items of a `query`."""
     shrinks: ClassVar[bool] = False
     """Whether the model shrinks assessors towards a prior that cannot be switched off."""
-    on_a_line: ClassVar[bool] = False
-    """Whether relevance is a latent trait on a line."""
-    on_nodes: ClassVar[bool] = False
-    """Whether local state has the posterior of relevance on the nodes of `latent.py`."""
     takes_scales: ClassVar[bool] = False
     """Whether assessors may use different scales; otherwise each scale needs a map to a common one."""
-    assessor_arrays: ClassVar[tuple[str, ...]] = ()
-    """Names of the arrays of theta whose first axis is the assessors."""
-    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
-    """Smallest and largest valid values of arrays of theta; other arrays have finite values."""
-    carries: ClassVar[tuple[str, ...] | None] = None
-    """Names of the arrays of local state that a pass reads from the previous one; None: all of them.
-
-    If local state is on disk, only these are stored; `_restart` or another pass makes the others.
-    """
 
     _folder: ClassVar[FolderKind] = MODEL
     _file: ClassVar[str] = "model"
     _parameter_constraints: ClassVar[Constraints] = {
-        "n_iter": [Number(1, integer=True)],
-        "tol": [Number(0, finite=False)],
         "unjudgeable_as": [OneOf("lowest", "drop")],
         "interval": [Number(0, 1, above=True, below=True)],
+        "grade_by": [OneOf(*GRADE_RULES)],
     }
 
-    n_iter: int
-    tol: float
     unjudgeable_as: str
     interval: float
+    grade_by: str = DEFAULT_RULE
 
     consensus_: Consensus
-    theta_: Arrays
+    judgments_: Judgments  # or ShardedJudgments
+    gold_: Gold | None
     history_: list[float]
     n_iter_: int
     converged_: bool
-    judgments_: Judgments  # or ShardedJudgments
-    gold_: Gold | None
-
-    # Hooks of a model.
-
-    @abstractmethod
-    def _start(self, shard: Shard) -> Arrays:
-        """Return the local state of a shard before the first pass."""
-
-    @abstractmethod
-    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """Return the new local state and the statistics of a shard (E-step); statistics of shards are summed.
-
-        If theta is None, the local state is that of `_start`.
-        """
-
-    @abstractmethod
-    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
-        """Return new parameters from the summed statistics (M-step)."""
-
-    @abstractmethod
-    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        """Return the rows of the items of a shard.
-
-        Returns:
-            Arrays `relevance`, `sd`, `lower`, `upper`, `grade` (a code) of shape (n_items,), `p` of shape (n_items,
-            n_grades), and optionally `difficulty` and `unjudgeable`.
-
-        """
-
-    def _restart(self, shard: Shard) -> Arrays:
-        """Return local state for a pass with a theta, without the arrays that are carried over."""
-        return self._start(shard)
-
-    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
-        """Return the mean log posterior per judgment; NaN if the model has none and needs one iteration."""
-        return float("nan")
-
-    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """Return the parameters to show for each assessor, (n_assessors,) each."""
-        return {}
-
-    def _states(self, theta: Arrays) -> States | None:
-        """Return P(state) and P(answer | state), or None if the model has no such states.
-
-        A state is a true grade or a node of the latent scale. The informativeness of assessors follows from these.
-        """
-        return None
-
-    def _all_states(self, theta: Arrays) -> States | None:
-        """Return `_states` with the difficulty of documents as part of a state, if the model has one."""
-        return self._states(theta)
-
-    def _gaussians(self, theta: Arrays) -> Gaussians | None:
-        """Return mu, w and alpha of each assessor and grade, or None if grades are not Gaussians over relevance.
-
-        The rows of `assessor_arrays` may be those of some assessors only.
-        """
-        return None
-
-    def _judgment_weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
-        """Return the weight of each judgment, (n,), or None if all are 1."""
-        return None
-
-    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
-        """Return rows of theta[name] for new assessors with these scales: by default the mean of all assessors."""
-        return np.repeat(theta[name].mean(axis=0, keepdims=True), len(scale_of), axis=0)
-
-    def _line_posterior(self, local: Arrays) -> NDArray[np.float64]:
-        """Return P(node) of each item, (n_items, n_nodes), for a model on nodes."""
-        return local["posterior"]
-
-    def _prepare(self, table: Table) -> Table:
-        """Return the judgments as the model uses them: on its scales, with 'cannot judge' answers replaced."""
-        keeps_scales = self.takes_scales and not table.maps_to_one_scale
-        return (table if keeps_scales else table.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
-
-    def _adopt(self, init: Aggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
-        """Return the parameters of a fitted model for these judgments and experts, or None if the grades differ."""
-        return aligned_parameters(self, init, table, gold)
-
-    def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
-        """Raise ValueError unless saved parameters have the names, types and shapes of an example and valid values."""
-        model_files.check_theta(self, theta, example, n_assessors)
-
-    # Fit.
 
     def fit(
         self,
@@ -226,9 +126,12 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         table: Any = judgments if isinstance(judgments, ShardedJudgments) else as_judgments(judgments)
         if output is not None:
             table = _with_output(table, Path(output))
-        known = as_gold(gold, table, gold_map)
-        theta = None if init is None else self._adopt(init, table, known)
-        return self._fit(table, known, theta, engine, progress, checkpoint)
+        if init is not None:
+            if type(init) is not type(self):
+                problem = f"must be a fitted {type(self).__name__}, not {type(init).__name__}"
+                raise UsageError(problem, parameter="init", kind="other-model")
+            init._require_fitted()
+        return self._fit(table, as_gold(gold, table, gold_map), init, FitOptions(engine, progress, checkpoint))
 
     def add(
         self,
@@ -253,119 +156,48 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         self._require_fitted()
         check_parameter("rounds", rounds, [Number(0, integer=True), None])
         table = combine(as_judgments(self.judgments_), as_judgments(judgments, self.judgments_))
-        theta = self._adopt(self, table, self.gold_)
-        return self._fit(table, self.gold_, theta, engine, progress, None, None if theta is None else rounds)
-
-    def _fit(
-        self,
-        table: Any,
-        gold: Gold | None,
-        theta: Arrays | None,
-        engine: Engine | None,
-        progress: bool | Report,
-        checkpoint: str | Path | Checkpoint | None,
-        rounds: int | None = None,
-    ) -> Self:
-        prepared: Any = self._prepare(table)
-        gold_codes: Any = None if gold is None else gold_of(gold, prepared, self.takes_scales)
-        passes = (engine or LocalEngine()).open(self, prepared, gold_codes)
-        saved = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
-        resumed = None
-        if saved is not None:
-            saved.bind(fingerprint(self, prepared, gold_codes, theta, len(passes.shards)))
-            shard_size = getattr(engine, "shard_size", JUDGMENTS_PER_SHARD)
-            resumed = saved.load(self, prepared, shards_of(prepared, gold_codes, self.locality, shard_size))
-        with single_blas_thread(), reporting(progress, type(self).__name__) as report:
-            n_iter = self.n_iter if rounds is None else rounds
-            if isinstance(report, ProgressBar):
-                report.stage(type(self).__name__, n_iter)
-                passes.set_progress_callback(report.within)
-            theta, statistics = self._iterate(passes, theta, len(prepared), saved, resumed, report, n_iter)
-            if isinstance(report, ProgressBar):
-                report.stage(f"{type(self).__name__}: writing", 1)
-            consensus, data_warnings = assembly.conclude(self, prepared, passes, theta, statistics, gold_codes)
-        self.theta_, self.judgments_, self.gold_, self.consensus_ = theta, table, gold, consensus
-        if saved is not None:
-            saved.remove()
-        for warning in data_warnings:
-            warnings.warn(warning, stacklevel=3)
-        if not self.converged_ and rounds is None:
-            problem = f"{type(self).__name__} stopped after {self.n_iter_} iterations and had not converged"
-            raise_either = [Fix("raise {}", "n_iter"), Fix("raise {}", "tol")]
-            warnings.warn(ConvergenceWarning(problem, fix=raise_either), stacklevel=3)
-        return self
-
-    def _iterate(
-        self,
-        passes: Passes,
-        theta: Arrays | None,
-        n: int,
-        saved: Checkpoint | None,
-        resumed: State | None,
-        report: Report,
-        n_iter: int,
-    ) -> tuple[Arrays, Arrays]:
-        """Run EM: maximize, then a pass, so that local state always belongs to the last theta."""
-        self.history_, self.n_iter_, self.converged_ = [], 0, False
-        if resumed is None:
-            statistics = passes.accumulate(theta)
-        else:
-            theta, statistics = resumed.theta, resumed.statistics
-            self.history_, self.n_iter_ = resumed.history, len(resumed.history)
-            passes.restore(resumed.local)
-        try:
-            while self.n_iter_ < n_iter and not self.converged_:
-                new_theta = self._maximize(theta, statistics, passes.n_jobs)
-                statistics = passes.accumulate(new_theta)
-                theta = new_theta
-                self.history_.append(self._objective(theta, statistics, n))
-                self.n_iter_ += 1
-                self.converged_ = self._has_converged()
-                report(self.n_iter_, n_iter, self.history_[-1])
-                if saved is not None:
-                    saved.offer(theta, statistics, passes.local_state, self.history_)
-        except (KeyboardInterrupt, SystemError) as problem:
-            if (interrupt := find_interrupt(problem)) is None:
-                raise
-            if saved is not None and theta is not None and self.history_:
-                saved.save(theta, statistics, passes.local_state(), self.history_)
-                interrupt.add_note(f"The fit is kept in {saved.path}: the same command goes on from there.")
-            raise interrupt from None
-        except ClusterError as problem:
-            if saved is None or not saved.path.exists():
-                raise
-            fix = Fix("continue the fit with {}", "checkpoint", str(saved.path))
-            raise ClusterError(replace(problem.message, fixes=(*problem.fixes, fix))) from problem
-        assert theta is not None
-        return theta, statistics
-
-    def _has_converged(self) -> bool:
-        if np.isnan(self.history_[-1]):
-            return True
-        return len(self.history_) > 1 and abs(self.history_[-1] - self.history_[-2]) < self.tol
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "consensus_")
-
-    # Results.
+        return self._add(table, rounds, FitOptions(engine, progress))
 
     def infer(self, judgments: Any = None) -> Consensus:
         """Return the consensus of other judgments with the fitted parameters; by default that of the fit."""
         self._require_fitted()
-        if judgments is None:
-            return self.consensus_
-        prepared, theta, passes = self._open_passes(as_judgments(judgments, self.judgments_))
-        statistics = passes.accumulate(theta)
-        return assembly.build_consensus(self, prepared, passes.finish(theta), theta, statistics, None)
+        return self.consensus_ if judgments is None else self._infer(as_judgments(judgments, self.judgments_))
 
-    def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
-        """Return judgments, parameters for their assessors, and passes over them."""
-        prepared, theta = self._prepare(table), self._adopt(self, table, self.gold_)
-        if theta is None:
-            grades, fitted = (" / ".join(map(str, one.scales)) for one in (prepared, self._prepare(self.judgments_)))
-            raise InputError(f"the grades {grades} are not those fitted ({fitted})", kind="other-grades")
-        gold = None if self.gold_ is None else self.gold_.for_items(prepared)
-        return prepared, theta, LocalEngine().open(self, prepared, gold)
+    @abstractmethod
+    def _fit(
+        self, judgments: Judgments | ShardedJudgments, gold: Gold | None, init: Self | None, options: FitOptions
+    ) -> Self:
+        """Fit the model to judgments in their internal form."""
+
+    @abstractmethod
+    def _add(self, judgments: Judgments, rounds: int | None, options: FitOptions) -> Self:
+        """Update the fitted model to all judgments, old and new."""
+
+    @abstractmethod
+    def _infer(self, judgments: Judgments) -> Consensus:
+        """Return the consensus of other judgments."""
+
+    @abstractmethod
+    def posterior_table(self, judgments: Any = None) -> pa.Table:
+        """Return :meth:`posterior` as an Arrow table."""
+
+    @property
+    @abstractmethod
+    def assessor_estimator_(self) -> EMAggregator:
+        """The fitted model that the parameters of assessors belong to."""
+
+    @property
+    @abstractmethod
+    def in_grades(self) -> bool:
+        """Whether relevance is in grades; otherwise it is in standard deviations from the mean document."""
+
+    def answer_states(self) -> States | None:
+        """Return P(state) and P(answer | state) of each assessor, or None if the model has no such states.
+
+        A state is a true grade or a node of the latent scale. The informativeness of assessors follows from these.
+        """
+        self._require_fitted()
+        return self.assessor_estimator_._states(self.assessor_estimator_.theta_)
 
     def posterior(self, judgments: Any = None) -> Any:
         """Return the posterior of each document: P(node) on the latent scale, or P(grade).
@@ -386,10 +218,6 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         """
         self._require_fitted()
         return frames.from_arrow(self.posterior_table(judgments), self.consensus_.backend)
-
-    def posterior_table(self, judgments: Any = None) -> pa.Table:
-        """Return :meth:`posterior` as an Arrow table."""
-        return inspection.posterior_table(self, judgments)
 
     def grade_curves(self, assessor: Any = None) -> Any:
         """Return the probability of each grade that assessors give, by the relevance of the document (GDA, Figure 3).
@@ -412,7 +240,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
 
         """
         self._require_fitted()
-        return frames.from_arrow(inspection.grade_curves(self, assessor), self.consensus_.backend)
+        return frames.from_arrow(inspection.grade_curves(self.assessor_estimator_, assessor), self.consensus_.backend)
 
     def grade_gaussians(self, assessor: Any = None) -> Any:
         """Return the Gaussian over relevance of each assessor and grade: P(g | r) ~ alpha_g N(r; mu_g, w_g).
@@ -439,17 +267,11 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
 
         """
         self._require_fitted()
-        return frames.from_arrow(inspection.grade_gaussians(self, assessor), self.consensus_.backend)
+        table = inspection.grade_gaussians(self.assessor_estimator_, assessor)
+        return frames.from_arrow(table, self.consensus_.backend)
 
-    @property
-    def in_grades(self) -> bool:
-        """Whether relevance is in grades; otherwise it is in standard deviations from the mean document."""
-        return not self.on_a_line
-
-    @property
-    def assessing(self) -> Aggregator:
-        """The model that the parameters of assessors come from: itself, unless it chose among others."""
-        return self
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "consensus_")
 
     def _repr_html_(self) -> str:
         if not self.__sklearn_is_fitted__():
@@ -457,11 +279,187 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         ended = f"{counted(self.n_iter_, 'iteration')}, {'converged' if self.converged_ else 'not converged'}"
         return panel(heading(repr(self)), paragraph(ended), self.consensus_._repr_html_())
 
-    # Storage.
-
     @classmethod
     def _registered_classes(cls) -> Iterable[type[Any]]:
         return (load_class("consensus", location) for location in METHODS.values())
+
+
+class EMAggregator(Aggregator):
+    """Base of models that are fitted in passes over shards: EM, or one pass.
+
+    A subclass implements `_start`, `_accumulate`, `_maximize` and `_finish`. Iterations, convergence, progress,
+    checkpoints, expert grades, warm starts and storage are shared.
+
+    Attributes:
+        theta_: the parameters of the model as named arrays.
+
+    """
+
+    locality: ClassVar[str] = "item"
+    """What a shard keeps together: the judgments of an `item`, or the items of a `query`."""
+    on_a_line: ClassVar[bool] = False
+    """Whether relevance is a latent trait on a line."""
+    on_nodes: ClassVar[bool] = False
+    """Whether local state has the posterior of relevance on the nodes of `latent.py`."""
+    assessor_arrays: ClassVar[tuple[str, ...]] = ()
+    """Names of the arrays of theta whose first axis is the assessors."""
+    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    """Smallest and largest valid values of arrays of theta; other arrays have finite values."""
+    carries: ClassVar[tuple[str, ...] | None] = None
+    """Names of the arrays of local state that a pass reads from the previous one; None: all of them.
+
+    If local state is on disk, only these are stored; `_restart` or another pass makes the others.
+    """
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        "n_iter": [Number(1, integer=True)],
+        "tol": [Number(0, finite=False)],
+    }
+
+    n_iter: int
+    tol: float
+    theta_: Arrays
+
+    # Hooks of a model.
+
+    @abstractmethod
+    def _start(self, shard: Shard) -> Arrays:
+        """Return the local state of a shard before the first pass."""
+
+    @abstractmethod
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+        """Return the new local state and the statistics of a shard (E-step); statistics of shards are summed.
+
+        If theta is None, the local state is that of `_start`.
+        """
+
+    @abstractmethod
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
+        """Return new parameters from the summed statistics (M-step)."""
+
+    @abstractmethod
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+        """Return the rows of the items of a shard.
+
+        Returns:
+            Arrays `relevance`, `sd`, `lower`, `upper` of shape (n_items,), `p` (the probability of each grade) of
+            shape (n_items, n_grades), and optionally `difficulty` and `unjudgeable`.
+
+        """
+
+    def _restart(self, shard: Shard) -> Arrays:
+        """Return local state for a pass with a theta, without the arrays that are carried over."""
+        return self._start(shard)
+
+    def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
+        """Return the final parameters and statistics; a model may estimate further parameters after the last M-step."""
+        return theta, statistics
+
+    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+        """Return the mean log posterior per judgment; NaN if the model has none and needs one iteration."""
+        return float("nan")
+
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+        """Return the parameters to show for each assessor, (n_assessors,) each."""
+        return {}
+
+    def _states(self, theta: Arrays) -> States | None:
+        """Return P(state) and P(answer | state) by these parameters, as in :meth:`answer_states`."""
+        return None
+
+    def _all_states(self, theta: Arrays) -> States | None:
+        """Return `_states` with the difficulty of documents as part of a state, if the model has one."""
+        return self._states(theta)
+
+    def _gaussians(self, theta: Arrays) -> Gaussians | None:
+        """Return mu, w and alpha of each assessor and grade, or None if grades are not Gaussians over relevance.
+
+        The rows of `assessor_arrays` may be those of some assessors only.
+        """
+        return None
+
+    def _judgment_weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
+        """Return the weight of each judgment, (n,), or None if all are 1."""
+        return None
+
+    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
+        """Return rows of theta[name] for new assessors with these scales: by default the mean of all assessors."""
+        return np.repeat(theta[name].mean(axis=0, keepdims=True), len(scale_of), axis=0)
+
+    def _line_posterior(self, local: Arrays) -> NDArray[np.float64]:
+        """Return P(node) of each item, (n_items, n_nodes), for a model on nodes."""
+        return local["posterior"]
+
+    def _annotate(self, table: Table) -> Table:
+        """Return the judgments with properties that are estimated from them before a fit, such as families."""
+        return table
+
+    def _prepare(self, table: Table) -> Table:
+        """Return the judgments as the model uses them: on its scales, with 'cannot judge' answers replaced."""
+        keeps_scales = self.takes_scales and not table.maps_to_one_scale
+        return (table if keeps_scales else table.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
+
+    def _adopt(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+        """Return the parameters of a fitted model for these judgments and experts, or None if the grades differ."""
+        return aligned_parameters(self, init, table, gold)
+
+    def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
+        """Raise ValueError unless saved parameters have the names, types and shapes of an example and valid values."""
+        model_files.check_theta(self, theta, example, n_assessors)
+
+    # Contract.
+
+    def _fit(self, judgments: Any, gold: Gold | None, init: Self | None, options: FitOptions) -> Self:
+        theta = None if init is None else self._adopt(init, judgments, gold)
+        return self._estimate(judgments, gold, theta, options)
+
+    def _add(self, judgments: Judgments, rounds: int | None, options: FitOptions) -> Self:
+        theta = self._adopt(self, judgments, self.gold_)
+        return self._estimate(judgments, self.gold_, theta, options, None if theta is None else rounds)
+
+    def _estimate(
+        self, judgments: Any, gold: Gold | None, theta: Arrays | None, options: FitOptions, rounds: int | None = None
+    ) -> Self:
+        """Run EM from theta, or from the start, for `rounds` iterations, or until convergence."""
+        table = self._annotate(judgments)
+        state, consensus, data_warnings = estimate(self, table, gold, theta, options, rounds)
+        self.theta_, self.judgments_, self.gold_, self.consensus_ = state.theta, table, gold, consensus
+        self.history_, self.n_iter_, self.converged_ = state.history, len(state.history), state.converged
+        for warning in data_warnings:
+            warnings.warn(warning, stacklevel=4)
+        if not self.converged_ and rounds is None:
+            problem = f"{type(self).__name__} stopped after {self.n_iter_} iterations and had not converged"
+            raise_either = [Fix("raise {}", "n_iter"), Fix("raise {}", "tol")]
+            warnings.warn(ConvergenceWarning(problem, fix=raise_either), stacklevel=4)
+        return self
+
+    def _infer(self, judgments: Judgments) -> Consensus:
+        prepared, theta, passes = self._open_passes(judgments)
+        statistics = passes.accumulate(theta)
+        return Assembly(self, prepared, theta, statistics).consensus(passes.finish(theta))
+
+    def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
+        """Return judgments, parameters for their assessors, and passes over them."""
+        prepared, theta = self._prepare(table), self._adopt(self, table, self.gold_)
+        if theta is None:
+            grades, fitted = (" / ".join(map(str, one.scales)) for one in (prepared, self._prepare(self.judgments_)))
+            raise InputError(f"the grades {grades} are not those fitted ({fitted})", kind="other-grades")
+        gold = None if self.gold_ is None else self.gold_.for_items(prepared)
+        return prepared, theta, LocalEngine().open(self, prepared, gold)
+
+    def posterior_table(self, judgments: Any = None) -> pa.Table:
+        """Return :meth:`posterior` as an Arrow table."""
+        return inspection.posterior_table(self, judgments)
+
+    @property
+    def assessor_estimator_(self) -> EMAggregator:
+        """The model itself."""
+        return self
+
+    @property
+    def in_grades(self) -> bool:
+        """Whether relevance is in grades; otherwise it is in standard deviations from the mean document."""
+        return not self.on_a_line
 
     def _write_state(self, folder: Path) -> dict[str, Any]:
         model_files.write_model(self, folder)

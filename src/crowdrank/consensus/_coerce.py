@@ -22,14 +22,21 @@ def as_judgments(judgments: Any, known: Judgments | None = None) -> Judgments:
     if isinstance(judgments, Judgments):
         return judgments
     if isinstance(judgments, ShardedJudgments):
-        raise UsageError("These judgments are on disk, in shards; this needs judgments in memory: see read_judgments.")
+        problem = "These judgments are on disk, and this needs judgments in memory"
+        raise UsageError(problem, fix="read them with read_judgments", kind="on-disk")
     if crowdkit.is_task_frame(judgments):
         return crowdkit.read_tasks(judgments, known)
-    if known is None or len(known.scales) > 1:
-        return read_judgments(judgments)
-    # Names have no order of their own; whole numbers may grow the scale.
-    grades = None if known.scale.numeric else known.scale.names
-    return read_judgments(judgments, grades=grades, unjudgeable=known.unjudgeable or None)
+    return read_judgments(judgments, **({} if known is None else scale_options(known)))
+
+
+def scale_options(known: Judgments) -> dict[str, Any]:
+    """Return options of `read_judgments` for further judgments on the scale of known ones.
+
+    Named grades keep their order; a scale of whole numbers may grow.
+    """
+    if len(known.scales) > 1:
+        return {}
+    return {"grades": None if known.scale.numeric else known.scale.names, "unjudgeable": known.unjudgeable or None}
 
 
 def as_gold(gold: Any, judgments: Judgments, gold_map: GradeMapLike | None = None) -> Gold | None:
@@ -62,7 +69,9 @@ def gold_of(gold: Gold, judgments: Judgments | ShardedJudgments, own_scale: bool
     known = gold.for_shards(judgments) if isinstance(judgments, ShardedJudgments) else gold.for_items(judgments)
     if not len(known):
         raise InputError(
-            "no expert grade is of a judged document", fix="check that both name queries and documents alike"
+            "no judged document has an expert grade",
+            fix="check that both use the same ids of queries and documents",
+            kind="no-expert-grades",
         )
     if known.sets is None and not own_scale:
         raise scales_differ(gold.scale, judgments.main_scale)

@@ -1,7 +1,8 @@
-"""Build a consensus from the rows that a model made of documents, in memory or shard by shard on disk."""
+"""Build a consensus from the rows that a model computes for documents, in memory or shard by shard on disk."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,139 +10,136 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from crowdrank._folders import write_folder
 from crowdrank._typing import Arrays
 from crowdrank.consensus import diagnostics
 from crowdrank.consensus.diagnostics import Evidence
 from crowdrank.consensus.gold_accuracy import Agreements, count_agreements, gold_accuracy
 from crowdrank.consensus.information import information
-from crowdrank.consensus.on_disk import (
-    ASSESSORS,
-    CONSENSUS,
-    DOCUMENTS,
-    ShardWriter,
-    StoredConsensus,
-    output_of,
-    summed,
-    write_about,
-)
+from crowdrank.consensus.on_disk import ShardWriter, StoredConsensus, add_shard_sums, writing_consensus
 from crowdrank.consensus.result import Consensus, document_table, grade_labels
 from crowdrank.engine.base import Passes
 from crowdrank.errors import DataWarning
-from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
-    from crowdrank.consensus._base import Aggregator
+    from crowdrank.consensus._base import EMAggregator
 
 
-def conclude(
-    model: Aggregator,
-    prepared: Judgments | ShardedJudgments,
-    passes: Passes,
-    theta: Arrays,
-    statistics: Arrays,
-    gold: Any,
-) -> tuple[Consensus, list[DataWarning]]:
-    """Return the consensus of a fit and its data warnings.
+@dataclass(frozen=True, eq=False)
+class Assembly:
+    """A model, its judgments and its estimates, from which a consensus is built.
 
-    Args:
+    Attributes:
         model: the model.
-        prepared: judgments as the model uses them.
-        passes: passes over them after the last iteration.
+        judgments: judgments as the model uses them.
         theta: parameters.
         statistics: summed statistics.
         gold: codes of the expert grades, if any.
 
     """
-    if isinstance(prepared, ShardedJudgments):
-        return _conclude_on_disk(model, prepared, passes, theta, statistics, gold)
-    rows = passes.finish(theta)
-    evidence = Evidence(
-        prepared.assessors,
-        overlapping=lambda: bool((np.diff(prepared.offsets) > 1).any()),
-        groups=lambda: diagnostics.groups_of(prepared, None if gold is None else gold.code),
-        by_relevance=lambda: diagnostics.moments(diagnostics.mean_grades(prepared), rows["relevance"]),
-        by_experts=None if gold is None else lambda: diagnostics.by_experts(prepared, gold.code),
-    )
-    consensus = build_consensus(model, prepared, rows, theta, statistics, gold)
-    return consensus, diagnostics.data_warnings(evidence, model.assessor_arrays, model.on_a_line)
+
+    model: EMAggregator
+    judgments: Judgments | ShardedJudgments
+    theta: Arrays
+    statistics: Arrays
+    gold: Any = None
+
+    def conclude(self, passes: Passes) -> tuple[Consensus, list[DataWarning]]:
+        """Return the consensus and the data warnings after the last pass."""
+        on_disk = isinstance(self.judgments, ShardedJudgments)
+        consensus, evidence = self._write(passes) if on_disk else self._collect(passes)
+        return consensus, diagnostics.data_warnings(evidence, self.model.assessor_arrays, self.model.on_a_line)
+
+    def _collect(self, passes: Passes) -> tuple[Consensus, Evidence]:
+        judgments, gold, rows = self.judgments, self.gold, passes.finish(self.theta)
+        assert isinstance(judgments, Judgments)
+        evidence = Evidence(
+            judgments.assessors,
+            overlapping=lambda: bool((np.diff(judgments.offsets) > 1).any()),
+            groups=lambda: diagnostics.groups_of(judgments, None if gold is None else gold.code),
+            by_relevance=lambda: diagnostics.moments(diagnostics.mean_grades(judgments), rows["relevance"]),
+            by_experts=None if gold is None else lambda: diagnostics.by_experts(judgments, gold.code),
+        )
+        return self.consensus(rows), evidence
+
+    def _write(self, passes: Passes) -> tuple[Consensus, Evidence]:
+        """Write the consensus into its folder, shard by shard."""
+        judgments, gold = self.judgments, self.gold
+        assert isinstance(judgments, ShardedJudgments)
+        method, scale, labels = type(self.model).__name__, judgments.main_scale, grade_labels(judgments)
+        with writing_consensus(judgments, method, scale, labels) as output:
+            writer = ShardWriter(judgments, gold, str(output.documents), self.model.grade_by)
+            total = add_shard_sums(passes.finish_into(self.theta, writer))
+            agreements = None if gold is None else Agreements(total["agreed"], total["asked"])
+            pq.write_table(self.assessor_table(judgments.counts[:, 0], agreements), output.assessors)
+            output.n_documents = int(total["documents"][0])
+        evidence = Evidence(
+            judgments.assessors,
+            overlapping=lambda: bool(total["overlapping"][0]),
+            groups=lambda: total["groups"],
+            by_relevance=lambda: total["by_relevance"],
+            by_experts=None if gold is None else lambda: total["by_experts"],
+        )
+        return StoredConsensus(output.path), evidence
+
+    def consensus(self, rows: Arrays) -> Consensus:
+        """Return the consensus of judgments in memory from the rows of their items."""
+        judgments = self.judgments
+        assert isinstance(judgments, Judgments)
+        counts = np.bincount(judgments.assessor, minlength=judgments.n_assessors)
+        agreements = None if self.gold is None else count_agreements(judgments, self.gold)
+        return Consensus(
+            type(self.model).__name__,
+            document_table(judgments, rows, self.model.grade_by),
+            self.assessor_table(counts, agreements),
+            judgments.main_scale,
+            grade_labels(judgments),
+            judgments.backend,
+        )
+
+    def assessor_table(self, counts: NDArray[np.int64], agreements: Agreements | None) -> pa.Table:
+        """Return one row per assessor: number of judgments, parameters, informativeness, accuracy on expert grades."""
+        states = self.model._states(self.theta)
+        columns: dict[str, Any] = {
+            "assessor": self.judgments.assessors,
+            **_family_column(self.judgments),
+            "judgments": counts,
+            **self.model._assessor_columns(self.theta, self.statistics),
+            **({} if states is None else {"informativeness": information(*states)[0]}),
+            **({} if agreements is None else gold_accuracy(self.judgments, agreements)),
+        }
+        return pa.table(columns)
 
 
-def _conclude_on_disk(
-    model: Aggregator,
-    prepared: ShardedJudgments,
-    passes: Passes,
-    theta: Arrays,
-    statistics: Arrays,
-    gold: ShardGold | None,
-) -> tuple[Consensus, list[DataWarning]]:
-    """Write the consensus shard by shard into its folder."""
-    output, method = output_of(prepared), type(model).__name__
-    with write_folder(output, CONSENSUS) as folder:
-        (folder / DOCUMENTS).mkdir()
-        total = summed(passes.finish_into(theta, ShardWriter(prepared, gold, str(folder / DOCUMENTS))))
-        agreements = None if gold is None else Agreements(total["agreed"], total["asked"])
-        table = assessor_table(model, prepared, prepared.counts[:, 0], theta, statistics, agreements)
-        pq.write_table(table, folder / ASSESSORS)
-        labels, n_documents = grade_labels(prepared), int(total["documents"][0])
-        write_about(folder, method, len(prepared), prepared.main_scale, labels, n_documents)
-    evidence = Evidence(
-        prepared.assessors,
-        overlapping=lambda: bool(total["overlapping"][0]),
-        groups=lambda: total["groups"],
-        by_relevance=lambda: total["by_relevance"],
-        by_experts=None if gold is None else lambda: total["by_experts"],
-    )
-    return StoredConsensus(output), diagnostics.data_warnings(evidence, model.assessor_arrays, model.on_a_line)
-
-
-def build_consensus(
-    model: Aggregator,
-    judgments: Judgments,
-    rows: Arrays,
-    theta: Arrays,
-    statistics: Arrays,
-    gold: ItemGold | None,
-) -> Consensus:
-    """Return the consensus of judgments in memory."""
-    counts = np.bincount(judgments.assessor, minlength=judgments.n_assessors)
-    agreements = None if gold is None else count_agreements(judgments, gold)
-    return Consensus(
-        type(model).__name__,
-        document_table(judgments, rows),
-        assessor_table(model, judgments, counts, theta, statistics, agreements),
-        judgments.main_scale,
-        grade_labels(judgments),
-        judgments.backend,
-    )
-
-
-def assessor_table(
-    model: Aggregator,
-    judgments: Judgments | ShardedJudgments,
-    counts: NDArray[np.int64],
-    theta: Arrays,
-    statistics: Arrays,
-    agreements: Agreements | None,
-) -> pa.Table:
-    """Return one row per assessor: number of judgments, parameters, informativeness, accuracy on expert grades."""
-    states = model._states(theta)
-    columns: dict[str, Any] = {
-        "assessor": judgments.assessors,
-        **_family_names(judgments),
-        "judgments": counts,
-        **model._assessor_columns(theta, statistics),
-        **({} if states is None else {"informativeness": information(*states)[0]}),
-        **({} if agreements is None else gold_accuracy(judgments, agreements)),
-    }
-    return pa.table(columns)
-
-
-def _family_names(judgments: Judgments | ShardedJudgments) -> dict[str, pa.Array]:
+def _family_column(judgments: Judgments | ShardedJudgments) -> dict[str, pa.Array]:
     """Return the column with the family of each assessor, if there are families."""
     if judgments.families is None or judgments.assessor_family is None or not len(judgments.families):
         return {}
     family = judgments.assessor_family
     return {"family": judgments.families.take(pa.array(np.maximum(family, 0), mask=family < 0))}
+
+
+def join_consensus(ranking: Consensus, grades: Consensus, judgments: Judgments | ShardedJudgments) -> Consensus:
+    """Return the relevance of one consensus with the grades of another, in memory or on disk as they are.
+
+    Assessors come from the first one that has their informativeness.
+    """
+    informed = "informativeness" in ranking.assessor_table.column_names
+    assessors = (ranking if informed else grades).assessor_table
+    parts = zip(ranking.document_parts(), grades.document_parts(), strict=True)
+    documents = (_join_documents(one, other, grades.share_names) for one, other in parts)
+    if not isinstance(ranking, StoredConsensus):
+        return Consensus("Auto", next(documents), assessors, grades.scale, grades.labels, grades.backend)
+    assert isinstance(judgments, ShardedJudgments)
+    with writing_consensus(judgments, "Auto", grades.scale, grades.labels) as output:
+        for path, table in zip(ranking.document_files(), documents, strict=True):
+            pq.write_table(table, output.documents / path.name)
+        pq.write_table(assessors, output.assessors)
+        output.n_documents = grades.n_documents
+    return StoredConsensus(output.path)
+
+
+def _join_documents(ranking: pa.Table, grades: pa.Table, share_names: list[str]) -> pa.Table:
+    graded = {"grade", *share_names}
+    return pa.table({name: (grades if name in graded else ranking)[name] for name in ranking.column_names})

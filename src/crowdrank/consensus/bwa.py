@@ -13,9 +13,10 @@ from scipy.special import digamma, gammaln, ndtr, ndtri, polygamma
 from crowdrank._numba import njit
 from crowdrank._saved import LARGEST, POSITIVE
 from crowdrank._typing import Arrays
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._base import EMAggregator
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import NODES, PRIOR
-from crowdrank.consensus.result import modal_grades, restrict_to_gold
+from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag
 from crowdrank.engine.shards import Shard
 
@@ -29,7 +30,7 @@ ROUNDING = 1 / 12
 """Variance of a number within its grade; it also bounds the precision of assessors who never disagree."""
 
 
-class BWA(Aggregator):
+class BWA(EMAggregator):
     """Grade = relevance + bias of the assessor + normal noise with the precision of the assessor, rounded.
 
     Relevance is the mean of the grades minus biases, weighted by precision and shrunk to the mean of all documents.
@@ -44,6 +45,7 @@ class BWA(Aggregator):
         bias: whether assessors have a bias. It helps if some are much stricter than others.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: level of the interval from `lower` to `upper`.
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "a", "b", "b", "b"], "assessor": ["x", "y", "z"] * 2,
@@ -73,12 +75,14 @@ class BWA(Aggregator):
         bias: bool = False,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
+        grade_by: str = DEFAULT_RULE,
     ) -> None:
         self.n_iter = n_iter
         self.tol = tol
         self.bias = bias
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
+        self.grade_by = grade_by
 
     def _start(self, shard: Shard) -> Arrays:
         return {"mean": np.empty(shard.n_items), "variance": np.empty(shard.n_items)}
@@ -173,7 +177,6 @@ class BWA(Aggregator):
             "sd": step * sd,
             "lower": relevance - reach,
             "upper": relevance + reach,
-            "grade": modal_grades(shares),
             "p": shares,
         }
 

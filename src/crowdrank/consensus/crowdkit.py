@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crowdrank.consensus.result import grade_column
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
@@ -32,6 +33,9 @@ COLUMNS = ("task", "worker", "label")
 class CrowdKitMethods:
     """Methods and attributes of crowd-kit's aggregators."""
 
+    _label_rule: ClassVar[str] = "mode"
+    """Rule for labels; that of crowd-kit is the most probable label, whatever the rule for grades."""
+
     if TYPE_CHECKING:
         consensus_: Consensus
         history_: list[float]
@@ -42,7 +46,7 @@ class CrowdKitMethods:
 
     def predict(self, judgments: Any = None) -> pd.Series[Any]:
         """Return the label of each document with the fitted parameters of assessors."""
-        return label_series(self.infer(judgments))
+        return label_series(self.infer(judgments), self._label_rule)
 
     def predict_proba(self, judgments: Any = None) -> pd.DataFrame:
         """Return the probability of each label per document with the fitted parameters of assessors."""
@@ -133,12 +137,13 @@ def read_true_labels(series: Any, judgments: Judgments) -> Gold:
     return read_gold(table, grades=judgments.scale.names)
 
 
-def label_series(consensus: Consensus) -> pd.Series[Any]:
-    """Return the label of each task."""
+def label_series(consensus: Consensus, rule: str) -> pd.Series[Any]:
+    """Return the label that a rule chooses for each task."""
     import pandas as pd
 
-    grade = consensus.document_table["grade"].to_pandas().to_numpy()
-    return pd.Series(grade, index=_index(consensus), name="agg_label")
+    shares = np.column_stack([consensus.document_table[name] for name in consensus.share_names])
+    labels = grade_column(shares, consensus.labels, rule).to_pandas().to_numpy()
+    return pd.Series(labels, index=_index(consensus), name="agg_label")
 
 
 def label_shares(consensus: Consensus) -> pd.DataFrame:

@@ -12,7 +12,8 @@ from crowdrank._numba import njit
 from crowdrank._saved import LARGEST, PROBABILITY
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._base import EMAggregator
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.result import discrete_rows, restrict_to_gold
 from crowdrank.consensus.votes import count_votes, count_weighted_votes
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
@@ -82,7 +83,7 @@ def _dirichlet_sums(
     return total["seen"], total["asked"]
 
 
-class DawidSkene(Aggregator):
+class DawidSkene(EMAggregator):
     """Dawid-Skene: every assessor has a confusion matrix, estimated together with the true grades by EM.
 
     Args:
@@ -95,6 +96,7 @@ class DawidSkene(Aggregator):
             the rows of each assessor normalized over the grades that the assessor used, as in crowd-kit.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: level of the interval from `lower` to `upper`.
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"task": ["a", "a", "a", "b", "b", "b"], "worker": ["x", "y", "z"] * 2,
@@ -123,12 +125,14 @@ class DawidSkene(Aggregator):
         prior: str | float | tuple[float, float] = "learned",
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
+        grade_by: str = DEFAULT_RULE,
     ) -> None:
         self.n_iter = n_iter
         self.tol = tol
         self.prior = prior
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
+        self.grade_by = grade_by
 
     def _shard_weights(self, shard: Shard) -> Arrays:
         """Return local state with the `weight` of each judgment; it is empty if all are 1."""

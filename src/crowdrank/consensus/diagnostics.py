@@ -166,7 +166,7 @@ def is_negative(sums: NDArray[np.float64]) -> bool:
 def connect(
     offsets: NDArray[np.int64], assessor: NDArray[np.int32], gold: NDArray[np.int8], n_assessors: int
 ) -> NDArray[np.int64]:
-    """The group of each assessor, by its lowest member, where a common item joins two; all expert grades are one's."""
+    """Return the group of each assessor, named by its lowest member; assessors with a common item are in one group."""
     # gold (n_items,), -1 where there is none -> (n_assessors + 1,), the last being the expert
     parent = np.arange(n_assessors + 1)
     for item in range(len(offsets) - 1):

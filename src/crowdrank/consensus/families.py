@@ -9,7 +9,7 @@ within a family and lower between families. This needs no consensus, which would
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,8 @@ import scipy.sparse
 from scipy.sparse.csgraph import connected_components
 
 from crowdrank._numba import njit
-from crowdrank._typing import Booleans, Codes, Floats, Integers
-from crowdrank.consensus._base import Aggregator, Table
+from crowdrank._typing import Arrays, Booleans, Codes, Floats, Integers
+from crowdrank.consensus._base import EMAggregator, Table
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments import ids
@@ -39,7 +39,7 @@ MIN_CORRELATION = 0.05
 """Minimum correlation in a triad."""
 
 
-class FamilyAggregator(Aggregator):
+class FamilyAggregator(EMAggregator):
     """Base of models in which the judgments of a family count less than independent ones.
 
     The n judgments of a family on a document have the total weight n / (1 + (n - 1) family_correlation).
@@ -53,13 +53,14 @@ class FamilyAggregator(Aggregator):
     families: str
     family_correlation: float
 
-    def _fit(self, table: Any, *args: Any) -> Self:
-        if self.families == "auto":
-            # Judgments on disk: a sample of whole queries.
-            sample = table.sample() if isinstance(table, ShardedJudgments) else table
-            family = find_families(self._prepare(sample.with_families(None, None)))
-            table = _assign_families(table, sample.assessors, family)
-        return super()._fit(table, *args)
+    def _annotate(self, table: Table) -> Table:
+        """Return the judgments with families found in them, if `families` is `auto`."""
+        if self.families != "auto":
+            return table
+        # Judgments on disk: a sample of whole queries.
+        sample = table.sample() if isinstance(table, ShardedJudgments) else table
+        family = find_families(self._prepare(sample.with_families(None, None)))
+        return _assign_families(table, sample.assessors, family)
 
     def _prepare(self, table: Table) -> Table:
         """Return the judgments with the families of the column, those found in the fit, or none."""
@@ -77,8 +78,8 @@ class FamilyAggregator(Aggregator):
         weights: Floats = family_weights(offsets, assessor, family, self.family_correlation)
         return weights
 
-    def _shard_weights(self, shard: Shard) -> dict[str, Floats]:
-        """Return local state with the weight of each judgment, or without it if all are 1."""
+    def _shard_weights(self, shard: Shard) -> Arrays:
+        """Return local state with the `weight` of each judgment; it is empty if all are 1."""
         weight = self._weights(shard.offsets, shard.assessor, shard.family)
         return {} if weight is None else {"weight": weight}
 

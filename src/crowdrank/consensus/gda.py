@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from crowdrank._saved import LARGEST, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
 from crowdrank.consensus import experts, kernels
-from crowdrank.consensus._base import Aggregator, Gaussians, States, Table
+from crowdrank.consensus._base import EMAggregator, Gaussians, States, Table
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, learn_prior
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
 from crowdrank.consensus.families import FamilyAggregator
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import (
     DIFFICULTIES,
     N_NODES,
@@ -31,7 +32,7 @@ from crowdrank.consensus.latent import (
     rows_on_nodes,
     states_prior,
 )
-from crowdrank.consensus.result import modal_grades, restrict_to_gold
+from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments.gold import Gold
@@ -73,6 +74,7 @@ class GDA(FamilyAggregator):
         unjudgeable_as: how to use 'cannot judge' answers: as the `lowest` grade, not at all (`drop`), or as one more
             answer (`model`). With `model`, a document either has a relevance or cannot be judged and ranks low.
         interval: level of the interval from `lower` to `upper`.
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "a", "b", "b", "b"], "assessor": ["x", "y", "z"] * 2,
@@ -115,6 +117,7 @@ class GDA(FamilyAggregator):
         family_correlation: float = 1.0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
+        grade_by: str = DEFAULT_RULE,
     ) -> None:
         self.n_iter = n_iter
         self.tol = tol
@@ -126,6 +129,7 @@ class GDA(FamilyAggregator):
         self.family_correlation = family_correlation
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
+        self.grade_by = grade_by
 
     def _prepare(self, table: Table) -> Table:
         """Return the judgments as the model uses them; a modeled 'cannot judge' is the answer after the grades."""
@@ -142,7 +146,7 @@ class GDA(FamilyAggregator):
     def _curves(self, theta: Arrays) -> GaussianCurves:
         return GaussianCurves(self._difficulties(), self.tied_variance, theta["nodes"])
 
-    def _adopt(self, init: Aggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+    def _adopt(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """Return the parameters of a fitted model, or None if its grades or the kind of its parameters differ."""
         if isinstance(init, GDA) and init._kind != self._kind:
             return None
@@ -322,7 +326,6 @@ class GDA(FamilyAggregator):
             rows["lower"] = np.minimum(rows["lower"], rows["relevance"])
             rows["upper"] = np.maximum(rows["upper"], rows["relevance"])
         restrict_to_gold(rows["p"], shard)
-        rows["grade"] = modal_grades(rows["p"])
         if self._models_unjudgeable:
             rows["unjudgeable"] = local["posterior"][:, -1]
         if self.difficulty:

@@ -11,12 +11,13 @@ from scipy.special import ndtri
 from crowdrank._saved import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
 from crowdrank.consensus import experts, pairwise_kernels
-from crowdrank.consensus._base import Aggregator, Gaussians, States
+from crowdrank.consensus._base import EMAggregator, Gaussians, States
 from crowdrank.consensus.curves import careful_curves, project
 from crowdrank.consensus.families import FamilyAggregator
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.information import pair_information
 from crowdrank.consensus.latent import NODES, PRIOR, count_answers, softmax
-from crowdrank.consensus.result import modal_grades, restrict_to_gold
+from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import MAX_INTEGER, Constraints, Flag, Number, OneOf
 from crowdrank.engine.base import Passes
 from crowdrank.engine.shards import Shard
@@ -125,6 +126,7 @@ class GDAPairwise(FamilyAggregator):
         random_state: int = 0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
+        grade_by: str = DEFAULT_RULE,
     ) -> None:
         self.n_iter = n_iter
         self.tol = tol
@@ -138,6 +140,7 @@ class GDAPairwise(FamilyAggregator):
         self.random_state = random_state
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
+        self.grade_by = grade_by
 
     def _start(self, shard: Shard) -> Arrays:
         """Return relevance from the mean grades within queries, and the groups of judgments to be paired."""
@@ -276,11 +279,8 @@ class GDAPairwise(FamilyAggregator):
         off = (theta["params"] - prior_mean(theta["n_grades"], n_grades)) @ np.linalg.pinv(basis).T
         return (float(statistics["value"][0]) - 0.5 * float((precision * off**2).sum())) / n
 
-    def _iterate(self, passes: Passes, *args: Any) -> tuple[Arrays, Arrays]:
-        """Run the loop, then learn the unit of relevance."""
-        theta, statistics = super()._iterate(passes, *args)
-        if self.n_iter_ == 0:  # the parameters of a fitted model are kept
-            return theta, statistics
+    def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
+        """Estimate the unit of relevance."""
         theta = {**theta, "learn_unit": np.ones(1)}
         for _ in range(UNIT_PASSES):
             statistics = passes.accumulate(theta)
@@ -308,9 +308,8 @@ class GDAPairwise(FamilyAggregator):
             for node, weight in zip(nodes, weights / weights.sum(), strict=True)
         )
         restrict_to_gold(shares, shard)
-        grade = modal_grades(shares)
         rows = {"relevance": relevance, "sd": sd, "lower": relevance - reach, "upper": relevance + reach}
-        rows |= {"grade": grade, "p": shares}
+        rows["p"] = shares
         return {**rows, "difficulty": np.exp(local["log_eps"])} if self.difficulty else rows
 
     def _states(self, theta: Arrays) -> States:
@@ -354,7 +353,7 @@ class GDAPairwise(FamilyAggregator):
         n_grades = theta["of_scale"][scale_of]
         return n_grades if name == "n_grades" else prior_mean(n_grades, theta["params"].shape[1] // 3)
 
-    def _adopt(self, init: Aggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+    def _adopt(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """Return the parameters of a fitted model, ready for iterations."""
         theta = super()._adopt(init, table, gold)
         return None if theta is None else {**theta, "learn_unit": np.zeros(1)}

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._base import EMAggregator
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.result import discrete_rows
 from crowdrank.constraints import Constraints, Number
 from crowdrank.engine.shards import Shard
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class GLAD(Aggregator):
+class GLAD(EMAggregator):
     """P(right answer) = sigma(ability * exp(beta)); all wrong answers are equally likely.
 
     Abilities and betas have normal priors with mean 1. The M-step maximizes a quadratic lower bound of the logistic
@@ -31,6 +32,7 @@ class GLAD(Aggregator):
         ability_sd: prior standard deviation of abilities; infinite for no prior.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: level of the interval from `lower` to `upper`.
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"task": ["a", "a", "a", "b", "b", "b"], "worker": ["x", "y", "z"] * 2,
@@ -52,12 +54,14 @@ class GLAD(Aggregator):
         ability_sd: float = 1.0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
+        grade_by: str = DEFAULT_RULE,
     ) -> None:
         self.n_iter = n_iter
         self.tol = tol
         self.ability_sd = ability_sd
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
+        self.grade_by = grade_by
 
     def _start(self, shard: Shard) -> Arrays:
         return {}

@@ -1,4 +1,4 @@
-"""Tables that show what a fitted model believes: posteriors of documents, and answers of assessors by relevance."""
+"""Tables of a fitted model: posteriors of documents, and probabilities of assessors' grades by relevance."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
 
 if TYPE_CHECKING:
-    from crowdrank.consensus._base import Aggregator
+    from crowdrank.consensus._base import EMAggregator
 
 
-def posterior_table(model: Aggregator, judgments: Any = None) -> pa.Table:
+def posterior_table(model: EMAggregator, judgments: Any = None) -> pa.Table:
     """Return one row per document with P(node) on the latent scale, or P(grade)."""
     if not model.on_nodes:
         consensus = model.infer(judgments)
@@ -50,7 +50,7 @@ def _node_columns(nodes: Floats, posterior: Floats) -> dict[str, Floats]:
     return {f"{node + 0.0:.2f}": values for node, values in zip(nodes, posterior.T, strict=True)}
 
 
-def grade_curves(model: Aggregator, assessor: Any = None) -> pa.Table:
+def grade_curves(model: EMAggregator, assessor: Any = None) -> pa.Table:
     """Return one row per assessor and state of a document, with the probability of each grade.
 
     Raises:
@@ -72,7 +72,7 @@ def grade_curves(model: Aggregator, assessor: Any = None) -> pa.Table:
     return pa.table(columns | dict(zip(share_names(scale), curves.T, strict=True)))
 
 
-def grade_gaussians(model: Aggregator, assessor: Any = None) -> pa.Table:
+def grade_gaussians(model: EMAggregator, assessor: Any = None) -> pa.Table:
     """Return one row per assessor and grade with mu, width and alpha.
 
     Raises:
@@ -98,7 +98,7 @@ def grade_gaussians(model: Aggregator, assessor: Any = None) -> pa.Table:
     return pa.table({**columns, "mu": mu, "width": width, "alpha": alpha})
 
 
-def _select_assessors(model: Aggregator, assessor: Any) -> tuple[pa.Array, NDArray[np.int64]]:
+def _select_assessors(model: EMAggregator, assessor: Any) -> tuple[pa.Array, NDArray[np.int64]]:
     """Return the ids of all assessors, and the rows of one assessor or of all."""
     names = model.consensus_.assessor_table["assessor"].combine_chunks()
     if assessor is None:

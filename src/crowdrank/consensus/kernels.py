@@ -157,36 +157,27 @@ def expect_weighted(
 
 @njit(cache=True, nogil=True)
 def summarize(
-    posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tie: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]]:
-    """Mean, standard deviation, lower and upper quantile and modal grade of each item's posterior."""
+    posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tolerance: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean, standard deviation, lower and upper quantile of each item's posterior."""
     # posterior (n_items, n_grades), values (n_grades,) -> (n_items,) each
     n_items, n_grades = posterior.shape
     mean, sd = np.empty(n_items), np.empty(n_items)
     lower, upper = np.empty(n_items), np.empty(n_items)
-    mode = np.empty(n_items, np.int8)
     for item in range(n_items):
-        m, highest = 0.0, 0.0
+        m = 0.0
         for c in range(n_grades):
             m += posterior[item, c] * values[c]
-            highest = max(highest, posterior[item, c])
-        spread, below, n_tied = 0.0, 0.0, 0
+        variance, below = 0.0, 0.0
         low, high = n_grades - 1, n_grades - 1
         for c in range(n_grades):
-            spread += posterior[item, c] * (values[c] - m) ** 2
-            if below <= tail + tie and below + posterior[item, c] > tail + tie:
+            variance += posterior[item, c] * (values[c] - m) ** 2
+            if below <= tail + tolerance and below + posterior[item, c] > tail + tolerance:
                 low = c
-            if below < 1.0 - tail - tie and below + posterior[item, c] >= 1.0 - tail - tie:
+            if below < 1.0 - tail - tolerance and below + posterior[item, c] >= 1.0 - tail - tolerance:
                 high = c
             below += posterior[item, c]
-            n_tied += posterior[item, c] >= highest - tie
-        # Of m tied grades, from most to least relevant, the one at ceil(m / 2).
-        to_pass = (n_tied + 1) // 2
-        chosen = n_grades
-        while to_pass > 0:
-            chosen -= 1
-            to_pass -= posterior[item, chosen] >= highest - tie
-        mean[item], sd[item], mode[item] = m, np.sqrt(spread), chosen
-        # The mean of a grade that is all but certain lies just outside it: the interval holds both.
+        mean[item], sd[item] = m, np.sqrt(variance)
+        # Rounding can put the mean of a nearly certain grade just outside of it; the interval contains both.
         lower[item], upper[item] = min(values[low], m), max(values[high], m)
-    return mean, sd, lower, upper, mode
+    return mean, sd, lower, upper

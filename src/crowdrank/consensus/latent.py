@@ -13,7 +13,6 @@ from scipy.special import ndtri
 from crowdrank._saved import require
 from crowdrank._typing import Arrays, Floats
 from crowdrank.consensus import kernels
-from crowdrank.consensus.result import modal_grades
 from crowdrank.engine.shards import Shard
 
 N_NODES = 21
@@ -229,7 +228,6 @@ def rows_on_nodes(posterior: Floats, typical: Floats, interval: float) -> Arrays
         "sd": np.sqrt(variance),
         "lower": np.minimum(lower, relevance),
         "upper": np.maximum(upper, relevance),
-        "grade": modal_grades(shares),
         "p": shares,
     }
 

@@ -24,13 +24,13 @@ from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
-    from crowdrank.consensus._base import Aggregator
+    from crowdrank.consensus._base import EMAggregator
 
 EXAMPLE_ASSESSORS = 509
 """Number of assessors of the example that saved parameters are compared with; no other axis is as long."""
 
 
-def write_model(model: Aggregator, folder: Path) -> None:
+def write_model(model: EMAggregator, folder: Path) -> None:
     """Write the parameters, results and data of a fitted model; judgments on disk are refused."""
     judgments = as_judgments(model.judgments_)
     pq.write_table(model.consensus_.document_table, folder / "documents.parquet")
@@ -41,14 +41,14 @@ def write_model(model: Aggregator, folder: Path) -> None:
         storage.save(model.gold_.as_judgments(), folder / "gold.parquet")
 
 
-def saved_fields(model: Aggregator) -> dict[str, Any]:
+def saved_fields(model: EMAggregator) -> dict[str, Any]:
     """Return the fields of `model.json` that :func:`read_data` reads."""
     grade_map = None if model.gold_ is None else model.gold_.grade_map
     fields: dict[str, Any] = {"history": model.history_, "converged": model.converged_}
     return fields if grade_map is None else {**fields, "gold_map": str(grade_map)}
 
 
-def read_data(model: Aggregator, folder: Path, fields: Fields, files: Iterable[str]) -> None:
+def read_data(model: EMAggregator, folder: Path, fields: Fields, files: Iterable[str]) -> None:
     """Read the history, the judgments and the expert grades of a saved model."""
     model.history_, model.converged_ = fields.numbers("history"), fields.flag("converged")
     model.n_iter_ = len(model.history_)
@@ -63,7 +63,7 @@ def _read_gold(path: Path, fields: Fields) -> Gold:
     return replace(gold, grade_map=GradeMap.parse(fields.text("gold_map"))) if "gold_map" in fields else gold
 
 
-def read_results(model: Aggregator, folder: Path) -> None:
+def read_results(model: EMAggregator, folder: Path) -> None:
     """Read the parameters and the consensus of a saved model, and check them against its judgments."""
     prepared = model._prepare(model.judgments_)
     n_expert_grades = 0 if model.gold_ is None else len(model.gold_.scale)
@@ -80,7 +80,7 @@ def read_results(model: Aggregator, folder: Path) -> None:
     require(not missing, f"assessors.parquet has no column {min(missing, default='')}")
 
 
-def check_theta(model: Aggregator, theta: Arrays, made: Arrays, n_assessors: int) -> None:
+def check_theta(model: EMAggregator, theta: Arrays, made: Arrays, n_assessors: int) -> None:
     """Raise ValueError unless parameters have the names, types and shapes of an example and values in range."""
     require(set(theta) == set(made), "the parameters are not those of the model")
     for name, known in made.items():
@@ -89,7 +89,7 @@ def check_theta(model: Aggregator, theta: Arrays, made: Arrays, n_assessors: int
         require_range(name, theta[name], *model.theta_ranges.get(name, (-LARGEST, LARGEST)))
 
 
-def example(model: Aggregator, scales: tuple[Scale, ...], n_expert_grades: int) -> tuple[Arrays, Arrays]:
+def example(model: EMAggregator, scales: tuple[Scale, ...], n_expert_grades: int) -> tuple[Arrays, Arrays]:
     """Return parameters and statistics of a model on a few synthetic judgments with these scales.
 
     The number of assessors differs from every other size, so that shapes show which axes are the assessors.

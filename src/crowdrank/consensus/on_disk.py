@@ -1,10 +1,11 @@
-"""The consensus of judgments on disk: one Parquet file of documents a shard, one table of assessors, in a folder."""
+"""The consensus of judgments on disk: a folder with a Parquet file of documents per shard and a table of assessors."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 import crowdrank
 from crowdrank._disk import ScratchFolder
-from crowdrank._folders import FolderKind, open_folder
+from crowdrank._folders import FolderKind, open_folder, write_folder
 from crowdrank._saved import Fields, is_scalar, loading, read_parquet, require
 from crowdrank._text import counted
 from crowdrank._typing import Arrays
@@ -41,8 +42,8 @@ _PART = re.compile(rf"{DOCUMENTS}/part-\d+\.parquet")
 class StoredConsensus(Consensus):
     """A consensus in a folder: `documents/part-00000.parquet` and so on, and `assessors.parquet`.
 
-    The table of assessors is in memory; that of documents is read when it is asked for, whole by `document_table` or
-    `documents`, a file at a time by :meth:`document_parts`.
+    The table of assessors is in memory. Documents are read on request: all of them by `document_table` or
+    `documents`, one file at a time by :meth:`document_parts`.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -106,71 +107,99 @@ class StoredConsensus(Consensus):
 
 @dataclass(frozen=True, eq=False)
 class ShardWriter:
-    """Writes what a model says of the documents of a shard; returns sums for what is said of them all."""
+    """Function that writes the rows of a shard's documents and returns the sums that are needed of all shards.
 
-    judgments: ShardedJudgments  # as the model takes them
+    Attributes:
+        judgments: judgments as the model uses them.
+        gold: codes of the expert grades, if any.
+        folder: folder for the files.
+        grade_by: rule for the grades.
+
+    """
+
+    judgments: ShardedJudgments
     gold: ShardGold | None
     folder: str
+    grade_by: str
 
     def __call__(self, place: int, rows: Arrays) -> Arrays:
         """Write the rows of the shard at a place."""
         table = self.judgments.load(place)
         gold = None if self.gold is None else self.gold.shard(place, table.n_items)
         path = numbered_path(self.folder, "part", self.judgments.shards[place].number, ".parquet")
-        pq.write_table(document_table(table, rows), path, use_dictionary=["query", "grade", "judgments"])
-        return {**sums(table, rows["relevance"], gold), "documents": np.array([table.n_items])}
+        documents = document_table(table, rows, self.grade_by)
+        pq.write_table(documents, path, use_dictionary=["query", "grade", "judgments"])
+        return {**shard_sums(table, rows["relevance"], gold), "documents": np.array([table.n_items])}
 
 
-def sums(judgments: Judgments, relevance: NDArray[np.float64], gold: ItemGold | None) -> Arrays:
-    """What cautions and the accuracy on gold need of a shard."""
-    mean = diagnostics.mean_grades(judgments)
-    found = {
+def shard_sums(judgments: Judgments, relevance: NDArray[np.float64], gold: ItemGold | None) -> Arrays:
+    """Return what data warnings and the accuracy on expert grades need of a shard."""
+    sums = {
         "overlapping": np.array([int((np.diff(judgments.offsets) > 1).sum())]),
         "groups": diagnostics.groups_of(judgments, None if gold is None else gold.code),
-        "by_relevance": diagnostics.moments(mean, relevance),
+        "by_relevance": diagnostics.moments(diagnostics.mean_grades(judgments), relevance),
     }
     if gold is None:
-        return found
+        return sums
     agreements = count_agreements(judgments, gold)._asdict()
-    return {**found, "by_experts": diagnostics.by_experts(judgments, gold.code), **agreements}
+    return {**sums, "by_experts": diagnostics.by_experts(judgments, gold.code), **agreements}
 
 
-def summed(shards: Iterable[Arrays]) -> Arrays:
-    """The sums of all shards; groups of assessors grow together."""
+def add_shard_sums(shards: Iterable[Arrays]) -> Arrays:
+    """Return the sums over all shards; groups of assessors are merged."""
     total: Arrays = {}
     for one in shards:
         for name, values in one.items():
-            if name not in total:
-                total[name] = values
-            elif name == "groups":
-                total[name] = diagnostics.groups_of_both(total[name], values)
-            else:
-                total[name] = total[name] + values
+            add = diagnostics.groups_of_both if name == "groups" else np.add
+            total[name] = add(total[name], values) if name in total else values
     return total
 
 
 _scratch: list[ScratchFolder] = []
-"""Folders of consensus results that nobody named; they exist until Python ends."""
+"""Temporary folders of results for which no folder was given; they exist until Python ends."""
 
 
-def output_of(judgments: ShardedJudgments) -> Path:
-    """Return the folder for the consensus: the one given, or a temporary one beside the shards."""
-    if judgments.output is not None:
-        return judgments.output
-    _scratch.append(ScratchFolder(judgments.folder))
-    return _scratch[-1].path / "consensus"
+@dataclass
+class ConsensusFolder:
+    """A folder that is being written: paths in its draft, and its final path."""
+
+    path: Path
+    draft: Path
+    n_documents: int = 0
+
+    @property
+    def documents(self) -> Path:
+        """Folder for the files of documents."""
+        return self.draft / DOCUMENTS
+
+    @property
+    def assessors(self) -> Path:
+        """File for the table of assessors."""
+        return self.draft / ASSESSORS
 
 
-def write_about(
-    folder: Path, method: str, n_judgments: int, scale: Scale, labels: tuple[Any, ...], n_documents: int
-) -> None:
-    """Write what makes the folder known as a consensus."""
-    about = {
-        "crowdrank": crowdrank.__version__,
-        "method": method,
-        "documents": n_documents,
-        "judgments": n_judgments,
-        "scale": scale_to_json(scale),
-        "labels": list(labels),
-    }
-    (folder / CONSENSUS_FILE).write_text(json.dumps(about, indent=2))
+@contextmanager
+def writing_consensus(
+    judgments: ShardedJudgments, method: str, scale: Scale, labels: tuple[Any, ...]
+) -> Iterator[ConsensusFolder]:
+    """Write a consensus into the given folder, or a temporary one beside the shards.
+
+    The block writes the tables and sets `n_documents`.
+    """
+    path = judgments.output
+    if path is None:
+        _scratch.append(ScratchFolder(judgments.folder))
+        path = _scratch[-1].path / "consensus"
+    with write_folder(path, CONSENSUS) as draft:
+        output = ConsensusFolder(path, draft)
+        output.documents.mkdir()
+        yield output
+        about = {
+            "crowdrank": crowdrank.__version__,
+            "method": method,
+            "documents": output.n_documents,
+            "judgments": len(judgments),
+            "scale": scale_to_json(scale),
+            "labels": list(labels),
+        }
+        (draft / CONSENSUS_FILE).write_text(json.dumps(about, indent=2))

@@ -61,6 +61,7 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
     True
 
     """
+    model = model.assessor_estimator_
     if model._states(model.theta_) is None:
         problem = f"{type(model).__name__} has no probabilities of single judgments, so that it cannot be checked"
         raise UsageError(problem, kind="no-likelihood", fix="check another model, such as GDA")

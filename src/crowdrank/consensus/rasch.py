@@ -10,8 +10,9 @@ import numpy as np
 from crowdrank._saved import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.consensus import experts
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._base import EMAggregator
 from crowdrank.consensus.curves import blocks, careful_curves, learn_prior
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import (
     DIFFICULTIES,
     NODES,
@@ -27,7 +28,7 @@ from crowdrank.consensus.latent import (
     softmax,
     states_prior,
 )
-from crowdrank.consensus.result import modal_grades, restrict_to_gold
+from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments.gold import Gold
@@ -41,7 +42,7 @@ UNREACHED = 1e3
 """Threshold of a grade that the scale of an assessor does not have."""
 
 
-class Rasch(Aggregator):
+class Rasch(EMAggregator):
     """Polytomous Rasch model with thresholds per assessor.
 
     P(grade g | relevance r) is proportional to exp(sum of (r - threshold_h) over h = 1..g). All slopes are 1, so
@@ -57,6 +58,7 @@ class Rasch(Aggregator):
             column `difficulty` is its posterior mean, and higher is harder.
         unjudgeable_as: count 'cannot judge' answers as the lowest grade (`lowest`) or leave them out (`drop`).
         interval: level of the credible interval from `lower` to `upper`.
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "a", "b", "b", "b"], "assessor": ["x", "y", "z"] * 2,
@@ -90,12 +92,14 @@ class Rasch(Aggregator):
         difficulty: bool = False,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
+        grade_by: str = DEFAULT_RULE,
     ) -> None:
         self.n_iter = n_iter
         self.tol = tol
         self.difficulty = difficulty
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
+        self.grade_by = grade_by
 
     def _difficulties(self) -> Floats:
         return DIFFICULTIES if self.difficulty else np.ones(1)
@@ -183,7 +187,6 @@ class Rasch(Aggregator):
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         rows = rows_on_nodes(self._line_posterior(local), theta["typical"], self.interval)
         restrict_to_gold(rows["p"], shard)
-        rows["grade"] = modal_grades(rows["p"])
         if self.difficulty:
             rows["difficulty"] = self._split(local).sum(axis=2) @ DIFFICULTIES
         return rows
@@ -218,7 +221,7 @@ class Rasch(Aggregator):
         """Return the prior mean."""
         return scale_of if name == "scale_of" else theta["mean"][scale_of]
 
-    def _adopt(self, init: Aggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+    def _adopt(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """Return the parameters with new curves, because the other model may have been without difficulties."""
         theta = super()._adopt(init, table, gold)
         if theta is None:

@@ -44,7 +44,7 @@ def trace(model: Aggregator, judgments: Judgments, document: Any, query: Any = N
     rows = np.arange(judgments.offsets[item], judgments.offsets[item + 1])
     if "time" in judgments.extras:
         rows = rows[np.argsort(judgments.extras["time"][rows], kind="stable")]
-    others = _other_judgments(judgments, item) if model.locality == "query" else rows[:0]
+    others = _other_judgments(judgments, item) if model.assessor_estimator_.locality == "query" else rows[:0]
     steps = [_estimate(model, judgments, item, np.append(others, rows[: n + 1])) for n in range(len(rows))]
     own = _select(judgments, rows).to_arrow()
     place = pa.array(np.argsort(np.argsort(rows)))  # `own` has the rows in the order of the table

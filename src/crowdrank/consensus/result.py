@@ -1,4 +1,4 @@
-"""What a model concludes: a table of documents and a table of assessors."""
+"""The result of a model: a table of documents and a table of assessors."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from crowdrank._saved import require
 from crowdrank._text import counted
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
+from crowdrank.consensus.grade_rules import TOLERANCE, choose_grades
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments import frames
 from crowdrank.judgments.codes import check_ids
@@ -24,21 +25,26 @@ from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 
-TIE = 1e-9
-"""Shares closer than this are tied: rounding must not choose a grade."""
-
-SHOWN_ROWS = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable")
-"""What a model may say of a document besides its grade, in the order of the columns."""
-SHOWN_OF_DOCUMENTS = ("query", "document", "relevance", "lower", "upper", "grade", "judgments")
-SHOWN_OF_ASSESSORS = ("assessor", "family", "judgments", "informativeness", "accuracy", "ability", "precision")
-"""What a notebook shows of them."""
+DOCUMENT_ESTIMATES = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable")
+"""Estimates that a model may have of a document besides its grade, in the order of the columns."""
+NOTEBOOK_DOCUMENTS = ("query", "document", "relevance", "lower", "upper", "grade", "judgments")
+NOTEBOOK_ASSESSORS = ("assessor", "family", "judgments", "informativeness", "accuracy", "ability", "precision")
+"""Columns that a notebook shows."""
 
 
 @dataclass(frozen=True, eq=False)
 class Consensus:
-    """Per document: relevance, how sure, grade; per assessor: how many judgments and the parameters.
+    """Estimates of a model: relevance, its uncertainty and the grade per document; parameters per assessor.
 
     `documents` and `assessors` are DataFrames of the library that the judgments came in.
+
+    Attributes:
+        method: name of the model's class.
+        document_table: `documents` as an Arrow table.
+        assessor_table: `assessors` as an Arrow table.
+        scale: scale of the grades.
+        labels: label of each grade: as in the DataFrame of the judgments, or its number or name.
+        backend: DataFrame library of `documents` and `assessors`.
 
     >>> import pandas as pd
     >>> from crowdrank import MajorityVote
@@ -53,7 +59,7 @@ class Consensus:
     document_table: pa.Table
     assessor_table: pa.Table
     scale: Scale
-    labels: tuple[Any, ...]  # what each grade is called
+    labels: tuple[Any, ...]
     backend: str = "pandas"
 
     def __repr__(self) -> str:
@@ -62,9 +68,9 @@ class Consensus:
 
     def _repr_html_(self) -> str:
         parts = [heading(repr(self).strip("<>"))]
-        for table, names in ((self.document_table, SHOWN_OF_DOCUMENTS), (self.assessor_table, SHOWN_OF_ASSESSORS)):
-            there = [name for name in names if name in table.column_names]
-            parts.append(html_table(table.select(there).slice(0, MAX_TABLE_ROWS).to_pylist(), there, len(table)))
+        for table, names in ((self.document_table, NOTEBOOK_DOCUMENTS), (self.assessor_table, NOTEBOOK_ASSESSORS)):
+            columns = [name for name in names if name in table.column_names]
+            parts.append(html_table(table.select(columns).slice(0, MAX_TABLE_ROWS).to_pylist(), columns, len(table)))
         return panel(*parts)
 
     @property
@@ -73,12 +79,12 @@ class Consensus:
         return len(self.document_table)
 
     def document_parts(self) -> Iterator[pa.Table]:
-        """The rows of the documents in parts; here, in one."""
+        """Yield the rows of the documents in parts; in memory there is one part."""
         yield self.document_table
 
     @property
     def share_names(self) -> list[str]:
-        """The columns with the probability of each grade: p0, p1, ..."""
+        """Names of the columns with the probability of each grade: p0, p1, ..."""
         return share_names(self.scale)
 
     @cached_property
@@ -93,28 +99,33 @@ class Consensus:
 
 
 def item_ids(judgments: Judgments) -> dict[str, pa.Array]:
-    """The query and the document of each item."""
+    """Return columns with the query and the document of each item."""
     return {
         "query": judgments.queries.take(pa.array(judgments.item_query)),
         "document": judgments.documents.take(pa.array(judgments.item_document)),
     }
 
 
-def document_table(judgments: Judgments, rows: Arrays) -> pa.Table:
-    """One row per item of the judgments, from the rows that a model made of them."""
-    labels = grade_labels(judgments)
+def document_table(judgments: Judgments, rows: Arrays, grade_by: str) -> pa.Table:
+    """Return one row per item of the judgments: the estimates of a model, and the grade by a rule."""
     documents: dict[str, Any] = {
         **item_ids(judgments),
-        **{name: rows[name] for name in SHOWN_ROWS if name in rows},
-        "grade": pa.array(labels).take(pa.array(np.minimum(rows["grade"], len(labels) - 1))),
+        **{name: rows[name] for name in DOCUMENT_ESTIMATES if name in rows},
+        "grade": grade_column(rows["p"], grade_labels(judgments), grade_by),
         **dict(zip(share_names(judgments.main_scale), rows["p"].T, strict=True)),
         "judgments": np.diff(judgments.offsets),
     }
     return pa.table(documents)
 
 
+def grade_column(shares: NDArray[np.float64], labels: tuple[Any, ...], rule: str) -> pa.Array:
+    """Return the label of the grade that a rule chooses for each row of P(grade)."""
+    codes = choose_grades(shares, rule)
+    return pa.array(labels).take(pa.array(np.minimum(codes, len(labels) - 1)))  # a scale has at least two grades
+
+
 def share_names(scale: Scale) -> list[str]:
-    """The names of the columns with the probability of each grade.
+    """Return the names of the columns with the probability of each grade.
 
     >>> share_names(Scale.parse("1-3"))
     ['p1', 'p2', 'p3']
@@ -123,7 +134,7 @@ def share_names(scale: Scale) -> list[str]:
 
 
 def grade_labels(judgments: Judgments | ShardedJudgments) -> tuple[Any, ...]:
-    """What each grade is called: as in the frame it came from, or its number, or its name."""
+    """Return the label of each grade: as in the DataFrame of the judgments, or its number or name."""
     if isinstance(judgments, Judgments) and judgments.labels is not None:
         return judgments.labels
     scale = judgments.main_scale
@@ -132,8 +143,8 @@ def grade_labels(judgments: Judgments | ShardedJudgments) -> tuple[Any, ...]:
 
 def discrete_rows(posterior: NDArray[np.float64], values: NDArray[np.float64], interval: float) -> Arrays:
     """Return the rows of items whose truth is one of the grades, from P(grade), (n_items, n_grades)."""
-    relevance, sd, lower, upper, grade = kernels.summarize(posterior, values, (1 - interval) / 2, TIE)
-    return {"relevance": relevance, "sd": sd, "lower": lower, "upper": upper, "grade": grade, "p": posterior}
+    relevance, sd, lower, upper = kernels.summarize(posterior, values, (1 - interval) / 2, TOLERANCE)
+    return {"relevance": relevance, "sd": sd, "lower": lower, "upper": upper, "p": posterior}
 
 
 def restrict_to_gold(shares: NDArray[np.float64], shard: Shard) -> None:
@@ -147,22 +158,6 @@ def restrict_to_gold(shares: NDArray[np.float64], shard: Shard) -> None:
     none = rest.sum(axis=1) == 0
     rest[none] = allowed[none]
     shares[known] = rest / rest.sum(axis=1, keepdims=True)
-
-
-def modal_grades(shares: NDArray[np.float64]) -> NDArray[np.int8]:
-    """The most frequent grade of each row; of m tied ones, from most to least relevant, the one at ceil(m / 2).
-
-    So of two tied grades the higher (OVERLAP 4.1).
-
-    >>> modal_grades(np.array([[0.5, 0.5, 0.0], [1/3, 1/3, 1/3]])).tolist()
-    [1, 1]
-    """
-    # (n, n_grades) -> (n,)
-    tied = shares >= shares.max(axis=1, keepdims=True) - TIE
-    rank_from_top = np.cumsum(tied[:, ::-1], axis=1)[:, ::-1]
-    chosen = tied & (rank_from_top == (tied.sum(axis=1, keepdims=True) + 1) // 2)
-    grades: NDArray[np.int8] = chosen.argmax(axis=1).astype(np.int8)
-    return grades
 
 
 def check_consensus(consensus: Consensus, judgments: Judgments) -> None:
@@ -182,14 +177,14 @@ def check_documents(table: pa.Table, scale: Scale, labels: tuple[Any, ...]) -> N
     names = set(table.column_names)
     required = {"query", "document", "relevance", "grade", *share_names(scale), "judgments"}
     require(required <= names, f"there is no column {min(required - names, default='')}")
-    shown = [name for name in SHOWN_ROWS if name in names]
-    order = ["query", "document", *shown, "grade", *share_names(scale), "judgments"]
+    estimates = [name for name in DOCUMENT_ESTIMATES if name in names]
+    order = ["query", "document", *estimates, "grade", *share_names(scale), "judgments"]
     require(table.column_names == order, "there is an unknown column, or the columns are in another order")
     for name in names:
         require(not table[name].null_count, f"the column {name} has blanks")
     for name in ("query", "document"):
         require(table[name].type in (pa.string(), pa.int64()), f"the column {name} has another type")
-    for name in names & {*SHOWN_ROWS, *share_names(scale)}:
+    for name in names & {*DOCUMENT_ESTIMATES, *share_names(scale)}:
         require(table[name].type == pa.float64(), f"the column {name} has another type")
     require(table["judgments"].type == pa.int64(), "the column judgments has another type")
     known = pa.array(labels)

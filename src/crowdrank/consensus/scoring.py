@@ -1,8 +1,8 @@
-"""Score a consensus by how well it predicts held-out judgments, in the same way for every kind of model.
+"""Scores of a consensus by the judgments of held-out assessors, the same for every kind of model.
 
-Votes have no likelihood, and the likelihood of a model on its own training data is too high. Therefore two small models
-predict held-out judgments from any consensus: one predicts which of two documents gets the higher grade, the other the
-grade itself. Neither corrects the consensus: a reversed ranking or grades that are one step too high score badly.
+Votes have no likelihood, and models differ in theirs. So every consensus is scored by the same small models of held-out
+assessors: they prefer the document that is ranked higher, and their answers are near the grade of the document. A
+reversed ranking and grades that are a step too high score badly.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from numpy.typing import NDArray
 
 from crowdrank.judgments.table import Judgments
 
-BINS = 10
-"""Number of equal bins of a query's ranking."""
-KAPPA = 5.0
-"""Weight of the prior that an assessor answers like all assessors, in judgments."""
-STEEP = (0.5, 1.0, 1.5, 2.0, 3.0, 6.0)
-"""Candidate decay rates: an answer d steps from the grade has a probability proportional to exp(-rate d)."""
-TIED = 9
-"""Number of decimals of relevance that count; documents that are equal in them are tied."""
-PASSES = 30
-"""Number of EM iterations, more than are needed for convergence."""
+N_BINS = 10
+"""Number of equal parts of the ranking of a query."""
+PRIOR_ANSWERS = 5.0
+"""Weight of the crowd's mean in the parameters of a held-out assessor, as a number of answers."""
+DECAYS = (0.5, 1.0, 1.5, 2.0, 3.0, 6.0)
+"""Candidates for the exponential decay of the probability of an answer with its distance from the grade."""
+TIE_DECIMALS = 9
+"""Number of decimals from which relevance is tied, so that rounding errors do not rank."""
+N_PASSES = 30
+"""Number of EM passes, enough to converge."""
 
 Codes = NDArray[np.integer]
 Numbers = NDArray[np.float64]
 
 
-def folds(judgments: Judgments, most: int) -> NDArray[np.int64]:
-    """Return the fold of each judgment; all judgments of a family (or of an assessor without one) share a fold.
+def folds(judgments: Judgments, max_folds: int) -> NDArray[np.int64]:
+    """Return the fold of each judgment: whole families (or single assessors) in at most `max_folds` folds.
 
-    Families are assigned by size, so that the at most `most` folds have similar sizes. Neither the order of rows nor
-    ids matter: families of equal size are ordered by their judgments.
+    Families are distributed by size, so that folds have about the same size. Neither the order of rows nor ids matter:
+    families of the same size are ordered by their answers.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -48,20 +48,20 @@ def folds(judgments: Judgments, most: int) -> NDArray[np.int64]:
     order = np.lexsort([*traits, -np.bincount(family)])
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    there_and_back = place % (2 * most)
-    fold = place if len(order) <= most else np.minimum(there_and_back, 2 * most - 1 - there_and_back)
+    snake = place % (2 * max_folds)  # 0 1 2 2 1 0 0 1 2 ...
+    fold = place if len(order) <= max_folds else np.minimum(snake, 2 * max_folds - 1 - snake)
     return fold[family]
 
 
-def rank_shares(relevance: Numbers, query: Codes, n_bins: int = BINS) -> Numbers:
-    """Return the share of each item in each bin of its query's ranking; tied items share their ranks.
+def rank_shares(relevance: Numbers, query: Codes, n_bins: int = N_BINS) -> Numbers:
+    """Return the share of each item in each of the equal parts of its query's ranking; tied items share their places.
 
     >>> rank_shares(np.array([0.1, 0.9, 0.5, 0.5]), np.zeros(4, int), 2).tolist()
     [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]]
     """
     # (n_items,), (n_items,) ascending -> (n_items, n_bins)
     n = len(relevance)
-    rounded = np.round(relevance, TIED)
+    rounded = np.round(relevance, TIE_DECIMALS)
     order = np.lexsort((rounded, query))
     new_query = np.append(True, np.diff(query[order]) != 0)
     new_place = new_query | np.append(True, np.diff(rounded[order]) != 0)
@@ -78,10 +78,10 @@ def rank_shares(relevance: Numbers, query: Codes, n_bins: int = BINS) -> Numbers
 
 
 def pair_counts(group: Codes, item: Codes, answer: Codes, shares: Numbers, n_answers: int) -> Numbers:
-    """Count pairs of different answers per group by the number of bins between the two documents.
+    """Return the pairs of different answers per group, by how many parts the higher answer is ranked above the lower.
 
-    Columns go from -(n_bins - 1), the higher answer is ranked lowest, to n_bins - 1, it is ranked highest. The
-    documents of a pair are different, and every judgment has the same weight, whatever the size of its group.
+    The columns go from -(n_bins - 1) to n_bins - 1. A pair has two documents. All judgments have the same weight,
+    however many are in their group.
 
     >>> shares = np.array([[0.0, 1.0], [1.0, 0.0]])
     >>> pair_counts(np.array([0, 0]), np.array([5, 6]), np.array([2, 0]), shares, 3).tolist()
@@ -91,7 +91,7 @@ def pair_counts(group: Codes, item: Codes, answer: Codes, shares: Numbers, n_ans
     pairs = _pairs(group, answer, shares, n_answers)
     cell = group.astype(np.int64) * (int(item.max()) + 1) + item
     _, first, cell = np.unique(cell, return_index=True, return_inverse=True)
-    if len(first) < len(cell):  # several judgments of one document are not of two
+    if len(first) < len(cell):  # pairs of judgments on the same document do not count
         np.subtract.at(pairs, group[first], _pairs(cell, answer, shares, n_answers))
     counted: Numbers = np.maximum(pairs, 0.0) / np.maximum(np.bincount(group) - 1, 1)[:, None]
     return counted
@@ -112,15 +112,15 @@ def _pairs(group: Codes, answer: Codes, shares: Numbers, n_answers: int) -> Numb
     return pairs
 
 
-def score_pairs(pairs: Numbers, fold: Codes, weight: Numbers) -> float:
-    """Return the mean log probability that the document with the higher answer is ranked above the other.
+def score_pairs(pairs: Numbers, fold: Codes, weight: Numbers) -> tuple[float, Numbers]:
+    """Return the mean log probability of which of two answers is higher, over all pairs and in each fold.
 
-    Its probability by the distance in bins is estimated on the other folds and at least one half; it is one half within
-    a bin.
+    The probability that the answer to the document that is ranked higher is the higher one, given how far apart the
+    two are ranked, is estimated from the other folds, and at least 1/2. Within one part of a ranking it is 1/2.
 
     >>> right, wrong = np.array([[0.0, 0.0, 9.0]] * 2), np.array([[9.0, 0.0, 0.0]] * 2)
     >>> fold, weight = np.array([0, 1]), np.ones(2)
-    >>> round(score_pairs(right, fold, weight), 3), round(score_pairs(wrong, fold, weight), 3)
+    >>> round(score_pairs(right, fold, weight)[0], 3), round(score_pairs(wrong, fold, weight)[0], 3)
     (-0.051, -0.693)
     """
     # (n_groups, 2 n_bins - 1), (n_groups,), (n_groups,)
@@ -130,12 +130,14 @@ def score_pairs(pairs: Numbers, fold: Codes, weight: Numbers) -> float:
     others = by_fold.sum(axis=0) - by_fold
     above, below = np.maximum(others[:, n_bins:], 0.0), np.maximum(others[:, n_bins - 2 :: -1], 0.0)
     right = np.maximum((above + 0.5) / (above + below + 1.0), 0.5)
-    gained = by_fold[:, n_bins:] * np.log(right) + by_fold[:, n_bins - 2 :: -1] * np.log(1 - right)
-    return float((gained.sum() + by_fold[:, n_bins - 1].sum() * np.log(0.5)) / by_fold.sum())
+    log_scores = by_fold[:, n_bins:] * np.log(right) + by_fold[:, n_bins - 2 :: -1] * np.log(1 - right)
+    total = log_scores.sum(axis=1) + by_fold[:, n_bins - 1] * np.log(0.5)
+    n_pairs = by_fold.sum(axis=1)
+    return float(total.sum() / n_pairs.sum()), total[n_pairs > 0] / n_pairs[n_pairs > 0]
 
 
 def answer_counts(assessor: Codes, answer: Codes, grade: Codes, n_assessors: int, n_answers: int) -> Numbers:
-    """Count how often each assessor gave each answer to documents of each grade.
+    """Return how often each assessor gave each answer to documents of each grade.
 
     >>> answer_counts(np.array([0, 0]), np.array([1, 1]), np.array([0, 0]), 1, 2).tolist()
     [[[0.0, 0.0], [2.0, 0.0]]]
@@ -146,42 +148,46 @@ def answer_counts(assessor: Codes, answer: Codes, grade: Codes, n_assessors: int
     return counts.reshape(n_assessors, n_answers, n_answers)
 
 
-def score_grades(counts: Numbers, weight: Numbers) -> float:
-    """Return the mean leave-one-out log probability of an answer, given the grade of the document.
+def score_grades(counts: Numbers, fold: Codes, weight: Numbers) -> tuple[float, Numbers]:
+    """Return the mean log probability of an answer, given the grade of its document, over all answers and in each fold.
 
-    The model is a mixture: with a probability of their own, assessors know the document and give its grade or a near
-    one; otherwise they answer as often as they use each grade. The decay rate is the same for all, and the best one.
+    With a probability of their own, assessors know the document: their answer is its grade or, with a probability that
+    falls exponentially with the distance, another one. Otherwise they answer by their own distribution of answers. Both
+    are estimated without the answer itself. The decay is the same for all assessors, and the best of `DECAYS`.
 
     >>> right, wrong = np.eye(2)[None] * 9, np.eye(2)[None, ::-1] * 9
-    >>> score_grades(right, np.ones(1)) > score_grades(wrong, np.ones(1))
+    >>> score_grades(right, np.zeros(1, int), np.ones(1))[0] > score_grades(wrong, np.zeros(1, int), np.ones(1))[0]
     True
     """
-    # (n_assessors, n_answers, n_grades), (n_assessors,)
+    # (n_assessors, n_answers, n_grades), (n_assessors,), (n_assessors,)
     n_answers = counts.shape[1]
     judged, given = counts.sum(axis=(1, 2))[:, None, None], counts.sum(axis=2, keepdims=True)
-    everyone = given.sum(axis=0) / given.sum()
-    used = np.maximum(given - 1 + KAPPA * everyone, 1e-300) / (judged - 1 + KAPPA)
-    away = np.abs(np.arange(n_answers)[:, None] - np.arange(n_answers))
-    weights, found = counts * weight[:, None, None], []
-    for steep in STEEP:
-        near = np.exp(-steep * away)
-        knowing = near / near.sum(axis=0)  # (n_answers, n_grades)
-        knows = _share_of_knowing(counts, judged, knowing, used)
-        found.append(float((weights * np.log(knows * knowing + (1 - knows) * used)).sum() / weights.sum()))
-    return max(found)
+    crowd = given.sum(axis=0) / given.sum()
+    unknown = np.maximum(given - 1 + PRIOR_ANSWERS * crowd, 1e-300) / (judged - 1 + PRIOR_ANSWERS)
+    distance = np.abs(np.arange(n_answers)[:, None] - np.arange(n_answers))
+    weights, log_scores = counts * weight[:, None, None], []
+    for decay in DECAYS:
+        near = np.exp(-decay * distance)
+        known = near / near.sum(axis=0)  # (n_answers, n_grades)
+        share = _knowledge(counts, judged, known, unknown)
+        probability = np.maximum(share * known + (1 - share) * unknown, 1e-300)
+        log_scores.append((weights * np.log(probability)).sum(axis=(1, 2)))
+    best = max(log_scores, key=np.sum)
+    total, size = np.bincount(fold, weights=best), np.bincount(fold, weights=weights.sum(axis=(1, 2)))
+    return float(total.sum() / size.sum()), total[size > 0] / size[size > 0]
 
 
-def _share_of_knowing(counts: Numbers, judged: Numbers, knowing: Numbers, used: Numbers) -> Numbers:
-    """Return the probability that an assessor knows a document, from the other answers; shrunk towards that of all."""
+def _knowledge(counts: Numbers, judged: Numbers, known: Numbers, unknown: Numbers) -> Numbers:
+    """Return how often the assessor of an answer knows, by their other answers; shrunk towards the crowd's mean."""
     # (n_assessors, n_answers, n_grades), (n_assessors, 1, 1), (n_answers, n_grades), (n_assessors, n_answers, 1)
-    common = 0.5
-    for _ in range(PASSES):
-        knew = common * knowing / (common * knowing + (1 - common) * used)
-        common = float((counts * knew).sum() / counts.sum())
-    knows = np.full(judged.shape, common)
-    for _ in range(PASSES):
-        knew = knows * knowing / (knows * knowing + (1 - knows) * used)
-        known = (counts * knew).sum(axis=(1, 2), keepdims=True)
-        knows = (known + KAPPA * common) / (judged + KAPPA)
-    left_out: Numbers = np.clip((known - knew + KAPPA * common) / (judged - 1 + KAPPA), 0.0, 1.0)
+    mean = 0.5
+    for _ in range(N_PASSES):
+        posterior = mean * known / (mean * known + (1 - mean) * unknown)
+        mean = float((counts * posterior).sum() / counts.sum())
+    share = np.full(judged.shape, mean)
+    for _ in range(N_PASSES):
+        posterior = share * known / (share * known + (1 - share) * unknown)
+        n_known = (counts * posterior).sum(axis=(1, 2), keepdims=True)
+        share = (n_known + PRIOR_ANSWERS * mean) / (judged + PRIOR_ANSWERS)
+    left_out: Numbers = np.clip((n_known - posterior + PRIOR_ANSWERS * mean) / (judged - 1 + PRIOR_ANSWERS), 0.0, 1.0)
     return left_out

@@ -13,6 +13,7 @@ from crowdrank._typing import Arrays
 from crowdrank.consensus.curves import blocks, learn_prior
 from crowdrank.consensus.dawid_skene import FLOOR, SMALLEST, DawidSkene
 from crowdrank.consensus.families import FamilyAggregator
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import softmax
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.engine.local import map_in_order
@@ -46,6 +47,7 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
             count as n / (1 + (n - 1) rho).
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: level of the interval from `lower` to `upper`.
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"task": ["a", "a", "a", "b", "b", "b"], "worker": ["x", "y", "z"] * 2,
@@ -74,8 +76,9 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
         family_correlation: float = 1.0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
+        grade_by: str = DEFAULT_RULE,
     ) -> None:
-        super().__init__(n_iter, tol, prior=prior, unjudgeable_as=unjudgeable_as, interval=interval)
+        super().__init__(n_iter, tol, prior=prior, unjudgeable_as=unjudgeable_as, interval=interval, grade_by=grade_by)
         self.grade_prior = grade_prior
         self.families = families
         self.family_correlation = family_correlation

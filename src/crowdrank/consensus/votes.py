@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,17 +12,18 @@ from scipy.stats import norm
 from crowdrank._numba import njit
 from crowdrank._saved import PROBABILITY
 from crowdrank._typing import Arrays
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._base import EMAggregator
 from crowdrank.consensus.families import family_weights
 from crowdrank.consensus.gold_accuracy import count_gold_agreements
-from crowdrank.consensus.result import modal_grades, restrict_to_gold
+from crowdrank.consensus.grade_rules import DEFAULT_RULE, choose_grades
+from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.engine.shards import Shard
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class _Vote(Aggregator):
+class _Vote(EMAggregator):
     """Base of votes: counts the grades of each item, and how often each assessor agrees with the result.
 
     `sd` is the standard error of the mean grade of an item. One vote with the grade distribution of all votes is added
@@ -40,9 +40,9 @@ class _Vote(Aggregator):
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
 
-    @abstractmethod
     def _grades(self, votes: NDArray[np.float64]) -> NDArray[np.int8]:
         """Return the code of the grade of each item from its votes, (n_items, n_grades)."""
+        return choose_grades(votes / votes.sum(axis=1, keepdims=True), self.grade_by)
 
     def _relevance(self, votes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the relevance of each item: by default the value of its grade."""
@@ -86,7 +86,6 @@ class _Vote(Aggregator):
             "sd": sd,
             "lower": np.maximum(relevance - reach, values[0]),
             "upper": np.minimum(relevance + reach, values[-1]),
-            "grade": self._grades(votes),
             "p": votes / votes.sum(axis=1, keepdims=True),
         }
 
@@ -103,17 +102,16 @@ class MajorityVote(_Vote):
     {'a': 1, 'b': 0}
     """
 
+    grade_by: ClassVar[str] = "mode"  # type: ignore[misc]
+
     @property
     def skills_(self) -> pd.Series[Any]:
         """Share of items on which each assessor agrees with the majority; crowd-kit's name."""
         return self._assessor_series("agreement", "skill")
 
-    def _grades(self, votes: NDArray[np.float64]) -> NDArray[np.int8]:
-        return modal_grades(votes / votes.sum(axis=1, keepdims=True))
-
 
 class Average(_Vote):
-    """The mean grade; `grade` is the nearest grade, and the higher of two equally near ones.
+    """The mean grade.
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a"], "assessor": ["x", "y"], "grade": [0, 1]})
@@ -121,10 +119,11 @@ class Average(_Vote):
     [0.5]
     """
 
-    def _grades(self, votes: NDArray[np.float64]) -> NDArray[np.int8]:
-        mean_code = votes @ np.arange(votes.shape[1]) / votes.sum(axis=1)
-        nearest: NDArray[np.int8] = np.floor(mean_code + 0.5).astype(np.int8)
-        return nearest
+    _label_rule: ClassVar[str] = "mean"
+
+    def __init__(self, *, unjudgeable_as: str = "lowest", interval: float = 0.95, grade_by: str = DEFAULT_RULE) -> None:
+        super().__init__(unjudgeable_as=unjudgeable_as, interval=interval)
+        self.grade_by = grade_by
 
     def _relevance(self, votes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
         mean: NDArray[np.float64] = votes @ values / votes.sum(axis=1)
@@ -159,9 +158,8 @@ class Highest(_Vote):
     [2]
     """
 
-    def _grades(self, votes: NDArray[np.float64]) -> NDArray[np.int8]:
-        highest: NDArray[np.int8] = (votes.shape[1] - 1 - (votes[:, ::-1] > 0).argmax(axis=1)).astype(np.int8)
-        return highest
+    grade_by: ClassVar[str] = "highest"  # type: ignore[misc]
+    _label_rule: ClassVar[str] = "highest"
 
 
 @njit(cache=True, nogil=True)

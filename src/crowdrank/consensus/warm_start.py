@@ -1,4 +1,4 @@
-"""Parameters of a fitted model for other judgments, whose assessors may be others."""
+"""Parameters of a fitted model for judgments of other assessors."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import numpy as np
 
 from crowdrank._typing import Arrays
 from crowdrank.consensus.experts import first_cuts
-from crowdrank.errors import UsageError
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
-    from crowdrank.consensus._base import Aggregator
+    from crowdrank.consensus._base import EMAggregator
 
 
-def aligned_parameters(model: Aggregator, init: Aggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+def aligned_parameters(model: EMAggregator, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
     """Return the parameters of `init` for the assessors of `table`; new assessors get those of `_new_assessors`.
 
     Cut points of experts with another number of grades start from the shares of these.
@@ -25,12 +24,7 @@ def aligned_parameters(model: Aggregator, init: Aggregator, table: Judgments, go
     Returns:
         The parameters, or None if `init` was fitted to other grades.
 
-    Raises:
-        UsageError: `init` is another kind of model.
-
     """
-    require_same_class(model, init)
-    init._require_fitted()
     prepared = model._prepare(table)
     if init._prepare(init.judgments_).scales != prepared.scales:
         return None
@@ -48,10 +42,3 @@ def aligned_parameters(model: Aggregator, init: Aggregator, table: Judgments, go
 
 def _n_grades(gold: Gold | None) -> int:
     return 0 if gold is None else len(gold.scale)
-
-
-def require_same_class(model: Aggregator, init: Aggregator) -> None:
-    """Raise UsageError unless a model can start from `init`."""
-    if type(init) is not type(model):
-        name = type(model).__name__
-        raise UsageError(f"must be a fitted {name}, not {type(init).__name__}", parameter="init", kind="other-model")

@@ -13,7 +13,7 @@ from crowdrank._base import require_integer, require_number, require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.consensus._coerce import as_judgments
-from crowdrank.consensus.result import modal_grades
+from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.read import Features
@@ -226,7 +226,7 @@ def _together(scheme: str, value: Floats, item: Integers, table: Judgments) -> t
     votes = np.zeros((len(items), len(values)))
     np.add.at(votes, (group, np.searchsorted(values, value)), 1)
     if scheme == "majority":
-        return values[modal_grades(votes / votes.sum(axis=1, keepdims=True))], items
+        return values[choose_grades(votes / votes.sum(axis=1, keepdims=True), "mode")], items
     if scheme == "highest":
         return values[votes.shape[1] - 1 - (votes[:, ::-1] > 0).argmax(axis=1)], items
     return np.asarray(votes @ values / votes.sum(axis=1)), items

@@ -14,7 +14,8 @@ import pyarrow as pa
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus.result import Consensus, modal_grades
+from crowdrank.consensus.grade_rules import choose_grades
+from crowdrank.consensus.result import Consensus
 from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
@@ -55,7 +56,7 @@ class Labels:
         if name == "probabilities":
             return self.shares
         if name == "grade":
-            return modal_grades(self.shares).astype(np.float64)
+            return choose_grades(self.shares, "mode").astype(np.float64)
         return np.asarray(self.shares @ np.arange(self.shares.shape[1]), dtype=np.float64)
 
     def certainty(self) -> Floats:

@@ -105,7 +105,7 @@ def _of_assessors(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
     if any(name in found.assessors and found.assessors[name].notna().any() for name in QUALITY_COLUMNS):
         yield "assessors", lambda: charts.informativeness_by_agreement(found.assessors)
     model = found.model
-    if model is not None and model._states(model.theta_) is not None:
+    if model is not None and model.answer_states() is not None:
         who, captions = typical_assessors(found.assessors)
         yield "assessors", lambda: charts.grade_curves(model, who, captions)
     if model is not None and model.judgments_.families is not None:

@@ -209,7 +209,7 @@ class Findings:
     @property
     def knows_assessors(self) -> bool:
         """Whether the consensus weighs assessors by how they answer, as votes do not."""
-        return self.model is not None and self.model._states(self.model.theta_) is not None
+        return self.model is not None and self.model.answer_states() is not None
 
     @cached_property
     def usual_information(self) -> float:

@@ -242,13 +242,15 @@ def check_predict_equals_fit_predict(model: Aggregator) -> None:
 
 
 def check_fit_in_two_steps(model: Aggregator) -> None:
-    """Check that a fit to half of the documents with the rest added later gives about the same results as one fit."""
+    """Check that a fit to half of the documents with the rest added later gives about the same results as one fit.
+
+    A model that chooses another one keeps its choice, so it is compared with a fit of the chosen model.
+    """
     frame = example_judgments(n_items=120)
     half = frame["document"].isin(frame["document"].unique()[:60])
-    one, two = (
-        _document_frame(_fit_copy(model, frame)),
-        _document_frame(_fit_copy(model, frame[half]).add(frame[~half])),
-    )
+    updated = _fit_copy(model, frame[half]).add(frame[~half])
+    single: Aggregator = getattr(updated, "ranking_estimator_", updated)
+    one, two = _document_frame(_fit_copy(single, frame)), _document_frame(updated)
     gap = float((one["relevance"] - two["relevance"]).abs().mean())
     assert gap < 0.02, f"adding in two steps must end where one fit ends; relevance differs by {gap:.3f}"
     assert (one["judgments"] == two["judgments"]).all(), "added judgments must be counted"
@@ -337,7 +339,7 @@ def check_mixed_scales(model: Aggregator) -> None:
     else:
         with raises((InputError, UsageError), "judgments on two scales without a map"):
             _fit_copy(model, mixed)
-    assert _document_frame(_fit_copy(model, mapped))["grade"].tolist() == [3], "scales with a map must be mapped"
+    assert _fit_copy(model, mapped).predict().tolist() == [3], "scales with a map must be mapped"
 
 
 def check_progress(model: Aggregator) -> None:
@@ -361,10 +363,10 @@ def check_interval_is_checked(model: Aggregator) -> None:
 
 
 def check_grade_curves(model: Aggregator) -> None:
-    """Check that grade curves are probabilities; a model without `_states` must raise an error for them."""
+    """Check that grade curves are probabilities; a model without states must raise an error for them."""
     frame = example_judgments()
     fitted = _fit_copy(model, frame)
-    if fitted._states(fitted.theta_) is None:
+    if fitted.answer_states() is None:
         with raises(UsageError, "grade_curves of a model without states", kind="no-curves"):
             fitted.grade_curves()
         return
@@ -381,7 +383,8 @@ def check_grade_gaussians(model: Aggregator) -> None:
     """Check that the Gaussians of an assessor have positive widths and weights that sum to 1, if the model has any."""
     frame = example_judgments()
     fitted = _fit_copy(model, frame)
-    if fitted._gaussians(fitted.theta_) is None:
+    estimator = fitted.assessor_estimator_
+    if estimator._gaussians(estimator.theta_) is None:
         with raises(UsageError, "grade_gaussians of a model without Gaussians", kind="no-gaussians"):
             fitted.grade_gaussians()
         return

@@ -175,7 +175,7 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
     )
     grades = list(dict.fromkeys(curves["grade"]))
     panels = [panel for panel in PANELS if (curves["panel"] == panel).any()]
-    on_a_line = model.assessing.on_a_line
+    on_a_line = model.assessor_estimator_.on_a_line
     x_title = "relevance (standard deviations)" if on_a_line else "grade of the document"
     lines = (
         alt.Chart(curves)
@@ -202,7 +202,7 @@ def _assessor_curves(model: Any, assessor: Any) -> pd.DataFrame:
     shares = [name for name in map(str, wide) if name.startswith("p") and name[1:].lstrip("-").isdigit()]
     relevance = wide["relevance"].to_numpy(np.float64)
     probability = wide.set_index("relevance")[shares].rename(columns=lambda name: name[1:])
-    prior = norm.pdf(relevance) if model.assessing.on_a_line else _grade_shares(model, shares)
+    prior = norm.pdf(relevance) if model.assessor_estimator_.on_a_line else _grade_shares(model, shares)
     tables = {PANELS[1]: probability, PANELS[2]: probability.mul(prior, axis=0)}
     if (gaussians := _gaussians(model, assessor)) is not None:
         mu, width, alpha = (gaussians[name].to_numpy() for name in ("mu", "width", "alpha"))
@@ -223,7 +223,7 @@ def _grade_shares(model: Any, shares: list[str]) -> Floats:
 
 def _gaussians(model: Any, assessor: Any) -> pd.DataFrame | None:
     """Return mu, width and alpha of each grade; None if the model has no Gaussians."""
-    source = model.assessing
+    source = model.assessor_estimator_
     if not hasattr(source, "grade_gaussians"):
         return None
     try:
