@@ -20,6 +20,7 @@ from crowdrank._numba import njit
 from crowdrank._typing import Booleans, Codes, Floats, Integers
 from crowdrank.consensus._base import Aggregator, Table
 from crowdrank.constraints import Constraints, Number, OneOf
+from crowdrank.engine.shards import Shard
 from crowdrank.judgments import ids
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
@@ -75,6 +76,11 @@ class FamilyAggregator(Aggregator):
             return None
         weights: Floats = family_weights(offsets, assessor, family, self.family_correlation)
         return weights
+
+    def _shard_weights(self, shard: Shard) -> dict[str, Floats]:
+        """Return local state with the weight of each judgment, or without it if all are 1."""
+        weight = self._weights(shard.offsets, shard.assessor, shard.family)
+        return {} if weight is None else {"weight": weight}
 
     def _judgment_weights(self, prepared: Judgments) -> Floats | None:
         """Return the weight of each judgment, (n,), or None if all are 1."""

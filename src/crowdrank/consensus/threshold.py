@@ -12,7 +12,7 @@ from crowdrank._saved import PROBABILITY
 from crowdrank._typing import Arrays
 from crowdrank.consensus.curves import blocks, learn_prior
 from crowdrank.consensus.dawid_skene import FLOOR, SMALLEST, DawidSkene
-from crowdrank.consensus.family_model import FamilyModel
+from crowdrank.consensus.families import FamilyAggregator
 from crowdrank.consensus.latent import softmax
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.engine.local import map_in_order
@@ -25,7 +25,7 @@ MAX_HALVINGS = 8
 """Maximum number of times that a Newton step is halved."""
 
 
-class ThresholdDawidSkene(FamilyModel, DawidSkene):
+class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
     """Dawid-Skene whose confusions depend on the thresholds between grades (ordinal minimax conditional entropy).
 
     The log odds of answering s rather than s - 1 have one of two values per assessor, by whether the true grade is at
