@@ -65,7 +65,7 @@ def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = S
         "document, and each grade is half as frequent as the next lower one.",
         "The prior of GDA with difficulty was chosen among 10 configurations by the first table on "
         f"{seeds_told(DESIGN_SEEDS)}, with the simulated truth in view; those rows are therefore optimistic. Crowds "
-        f"with {seeds_told(HELD_OUT_SEEDS)} were drawn once, after that choice. Everything else has its defaults.",
+        f"with {seeds_told(HELD_OUT_SEEDS)} had no part in it. Everything else has its defaults.",
     )
     return Experiment("difficulty", tables, protocol)
 
