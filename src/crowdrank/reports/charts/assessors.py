@@ -223,11 +223,8 @@ def _grade_shares(model: Any, shares: list[str]) -> Floats:
 
 def _gaussians(model: Any, assessor: Any) -> pd.DataFrame | None:
     """Return mu, width and alpha of each grade; None if the model has no Gaussians."""
-    source = model.assessor_estimator_
-    if not hasattr(source, "grade_gaussians"):
-        return None
     try:
-        return as_pandas(source.grade_gaussians(assessor))
+        return as_pandas(model.assessing.grade_gaussians(assessor))
     except UsageError as error:
         if error.kind != "no-gaussians":
             raise
