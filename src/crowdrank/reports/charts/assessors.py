@@ -224,7 +224,7 @@ def _grade_shares(model: Any, shares: list[str]) -> Floats:
 def _gaussians(model: Any, assessor: Any) -> pd.DataFrame | None:
     """Return mu, width and alpha of each grade; None if the model has no Gaussians."""
     try:
-        return as_pandas(model.assessing.grade_gaussians(assessor))
+        return as_pandas(model.grade_gaussians(assessor))
     except UsageError as error:
         if error.kind != "no-gaussians":
             raise
