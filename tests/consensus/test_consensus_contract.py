@@ -26,7 +26,8 @@ def every_aggregator() -> list[type[Aggregator]]:
     found: list[type[Any]] = [Aggregator]
     for cls in found:  # grows while it is read
         found += cls.__subclasses__()
-    own = [cls for cls in found if not inspect.isabstract(cls) and cls.__module__.startswith("crowdrank.")]
+    public = [cls for cls in found if not inspect.isabstract(cls) and not cls.__name__.startswith("_")]
+    own = [cls for cls in public if cls.__module__.startswith("crowdrank.")]
     return sorted(own, key=lambda cls: cls.__name__)
 
 
