@@ -1,44 +1,40 @@
-"""Whether what a model says of its assessors, without gold, goes with how often they agree with gold."""
+"""Correlate what models say about assessors, without gold, with their agreement with gold (GDA, Figure 5)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from crowdrank._typing import Floats
+from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.assessors.contingency import count_pairs, kendall_tau
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 from experiments.base import Fits, Row, Table
 
-ENOUGH = 30
-"""With fewer gold judgments an assessor's agreement is too rough to rank by."""
+MIN_GOLD_JUDGMENTS = 30
+"""Minimum number of judgments of gold documents of an assessor."""
 QUALITIES = ("informativeness", "accuracy", "agreement")
-"""Columns of a model's table of assessors that say how good each is."""
+"""Columns of a model's table of assessors that measure their quality."""
 
 
-def agreement(judgments: Judgments, gold: Gold) -> tuple[NDArray[np.int64], Floats]:
-    """Per assessor, how many documents with gold, and the share of them with the gold grade (NaN without any).
+def gold_counts(judgments: Judgments, gold: Gold) -> Integers:
+    """Return how often each assessor gave each answer to documents of each gold grade.
 
     >>> import pandas as pd
     >>> from crowdrank import read_gold, read_judgments
     >>> votes = pd.DataFrame({"document": ["a", "b", "b"], "assessor": ["x", "x", "y"], "grade": [0, 1, 0]})
-    >>> agreement(read_judgments(votes), read_gold(pd.DataFrame({"document": ["b"], "grade": [1]})))
-    (array([1, 1]), array([1., 0.]))
+    >>> gold_counts(read_judgments(votes), read_gold(pd.DataFrame({"document": ["b"], "grade": [1]}))).tolist()
+    [[[0, 0], [0, 1]], [[0, 1], [0, 0]]]
     """
     judged = judgments.with_unjudgeable("lowest")
-    truth = np.repeat(gold.codes_by_name(judged), np.diff(judged.offsets))
-    known = truth >= 0
-    asked = np.bincount(judged.assessor[known], minlength=judged.n_assessors)
-    right = np.bincount(judged.assessor[known & (truth == judged.grade)], minlength=judged.n_assessors)
-    return asked, np.divide(right, asked, out=np.full(len(asked), np.nan), where=asked > 0)
+    return count_pairs(judged, np.repeat(gold.codes_by_name(judged), np.diff(judged.offsets)))
 
 
 def spearman(left: Floats, right: Floats) -> float:
-    """The rank correlation; NaN where one side is all equal.
+    """Return the rank correlation; NaN if one side is constant.
 
     >>> spearman(np.array([1.0, 2.0]), np.array([3.0, 5.0])), spearman(np.array([1.0, 1.0]), np.array([3.0, 5.0]))
     (1.0, nan)
@@ -49,27 +45,42 @@ def spearman(left: Floats, right: Floats) -> float:
 
 
 def agreement_table(fits: Fits, crowd: Judgments, golds: Mapping[str, Gold]) -> Table:
-    """Spearman's correlation over assessors of each model's view of them with their agreement with each gold."""
-    agreements = {name: agreement(crowd, gold) for name, gold in golds.items()}
+    """Return the correlations of each model's quality of assessors with their accuracy and Kendall's tau on gold."""
+    counts = {name: gold_counts(crowd, gold) for name, gold in golds.items()}
     rows: list[Row] = []
     for run, model in fits.models.items():
-        about = model.consensus_.assessors
-        who = ids.match(crowd.assessors, model.consensus_.assessor_table["assessor"].combine_chunks())
-        for quality in (column for column in QUALITIES if column in about):
+        assessors = model.consensus_.assessors
+        position = ids.match(crowd.assessors, model.consensus_.assessor_table["assessor"].combine_chunks())
+        for quality in (column for column in QUALITIES if column in assessors):
             row: Row = {"run": run, "quality": quality}
-            for name, (asked, share) in agreements.items():
-                enough = asked[who] >= ENOUGH
-                row[name] = spearman(about[quality].to_numpy()[enough], share[who][enough])
+            for name, table in counts.items():
+                row |= _correlations(name, assessors[quality].to_numpy(), table[position])
             rows.append(row)
-    counts = ", ".join(f"{int((asked >= ENOUGH).sum())} ({name})" for name, (asked, _) in agreements.items())
+    enough = ", ".join(f"{int(_has_enough(table).sum())} ({name})" for name, table in counts.items())
     return Table(
         "agreement",
-        "What methods say of assessors against their agreement with NIST: Spearman",
+        "Quality of assessors by each method against their agreement with NIST: Spearman",
         tuple(rows),
         (
-            f"Over the assessors with at least {ENOUGH} judgments of gold documents: {counts}.",
-            "Agreement is the share of an assessor's answers that equal the gold grade, 'broken link' as grade 0; the "
+            f"Over the assessors with at least {MIN_GOLD_JUDGMENTS} judgments of gold documents: {enough}.",
+            "Columns named after the gold: correlation with the share of an assessor's answers that equal the gold "
+            "grade; tau: with Kendall's tau-b of answers and gold grades. 'Broken link' counts as grade 0; the "
             "methods did not see gold.",
-            "An assessor who is consistently too strict is informative and disagrees: the correlation need not be 1.",
+            "A consistently strict assessor is informative and disagrees: the first correlation need not be 1.",
         ),
     )
+
+
+def _has_enough(counts: Integers) -> Booleans:
+    enough: Booleans = counts.sum(axis=(1, 2)) >= MIN_GOLD_JUDGMENTS
+    return enough
+
+
+def _correlations(name: str, quality: Floats, counts: Integers) -> dict[str, float]:
+    """Return the rank correlations of a quality with accuracy and Kendall's tau, over assessors with enough gold."""
+    enough = _has_enough(counts)
+    used, values = counts[enough], quality[enough]
+    accuracy = np.trace(used, axis1=1, axis2=2) / used.sum(axis=(1, 2))
+    tau = kendall_tau(used)
+    known = ~np.isnan(tau)
+    return {name: spearman(values, accuracy), f"{name}, tau": spearman(values[known], tau[known])}

@@ -1,4 +1,4 @@
-"""Assessors of known worth put among a crowd, to see whether a method sees through them."""
+"""Inject assessors of known quality into a crowd, and check whether models recognize them (GDA, Table 3)."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from crowdrank._typing import Grades, Integers
 from crowdrank.consensus._base import Aggregator
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.merge import combine
 from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
-from experiments.base import UNJUDGED, Chosen, Fits, Row, Table, Tell, fit_all, ranking, seeds_told
+from experiments.base import UNJUDGED, Chosen, Fits, Row, Table, Tell, compared, fit_all, ranking, seeds_told
 
 INJECTED = "(injected)"
-"""So ends the id of an assessor who was put there."""
+"""Id of an injected assessor; a second one has a name before it."""
 
 
-def injected(crowd: Judgments, query: pa.Array, document: pa.Array, code: NDArray[np.integer]) -> Judgments:
-    """The crowd and one more assessor, who gave those grades; of the crowd only the grades are kept."""
-    grades = np.array(crowd.scale.values, np.int64)[code]
-    rows = {"query": query, "document": document, "assessor": [INJECTED] * len(grades), "grade": grades}
-    one = read_judgments(pa.table(rows), grades=str(crowd.scale))
-    return combine(replace(crowd, extras={}), one)
+def inject_assessor(
+    crowd: Judgments, query: pa.Array, document: pa.Array, codes: Grades | Integers, name: str = INJECTED
+) -> Judgments:
+    """Return the crowd with one more assessor who gave these grades; other columns of the crowd are dropped."""
+    grades = np.array(crowd.scale.values, np.int64)[codes]
+    rows = {"query": query, "document": document, "assessor": [name] * len(grades), "grade": grades}
+    return combine(replace(crowd, extras={}), read_judgments(pa.table(rows), grades=str(crowd.scale)))
 
 
-def with_random(crowd: Judgments, seed: int) -> Judgments:
-    """The crowd and one who gives every document a grade at random, all grades alike.
+def with_random(crowd: Judgments, seed: int, name: str = INJECTED) -> Judgments:
+    """Return the crowd with one more assessor who gives every document a uniformly random grade.
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "x"], "grade": [0, 1]})
@@ -38,68 +39,99 @@ def with_random(crowd: Judgments, seed: int) -> Judgments:
     <Judgments: 4 judgments of 2 documents in 1 query by 2 assessors, grades 0,1>
     """
     query, document = crowd.queries.take(crowd.item_query), crowd.documents.take(crowd.item_document)
-    code = np.random.default_rng(seed).integers(0, len(crowd.scale), crowd.n_items)
-    return injected(crowd, query, document, code)
+    codes = np.random.default_rng(seed).integers(0, len(crowd.scale), crowd.n_items)
+    return inject_assessor(crowd, query, document, codes, name)
 
 
 def informativeness(model: Aggregator) -> tuple[float, float]:
-    """Of the injected assessor, and the median of the others, in nats; NaN where there is none."""
-    about = model.consensus_.assessors
-    if "informativeness" not in about:
+    """Return the informativeness of the injected assessor and the median of the others, in nats; NaN if unknown."""
+    assessors = model.consensus_.assessors
+    if "informativeness" not in assessors:
         return float("nan"), float("nan")
-    ours = about["assessor"] == INJECTED
-    nats = about["informativeness"]
-    return float(nats[ours].sum()) if ours.any() else float("nan"), float(nats[~ours].median())
+    is_injected, nats = assessors["assessor"] == INJECTED, assessors["informativeness"]
+    injected_nats = float(nats[is_injected].sum()) if is_injected.any() else float("nan")
+    return injected_nats, float(nats[~is_injected].median())
 
 
-def injected_table(
+def injected_tables(
+    chosen: Chosen,
+    fits: Fits,
+    crowd: Judgments,
+    gold: Gold,
+    measures: Sequence[str],
+    *,
+    baseline: str,
+    seeds: Sequence[int],
+    tell: Tell,
+) -> tuple[Table, Table]:
+    """Return tables with an expert and a random assessor injected together, and with one assessor at a time."""
+    expert = inject_assessor(crowd, gold.query, gold.document, gold.code, f"expert {INJECTED}")
+    both = with_random(expert, seeds[0], f"random {INJECTED}")
+    together = compared(
+        "injected-together",
+        "An expert and a random assessor injected together",
+        fit_all(chosen, both, on="the crowd with an expert and a random assessor", tell=tell),
+        gold.frame,
+        measures,
+        baseline=baseline,
+    )
+    note = f"The expert gives the gold grades; the random assessor judges all documents ({seeds_told(seeds[:1])})."
+    return replace(together, notes=(note, *together.notes)), _one_at_a_time(
+        chosen, fits, crowd, gold, seeds=seeds, tell=tell
+    )
+
+
+def _one_at_a_time(
     chosen: Chosen, fits: Fits, crowd: Judgments, gold: Gold, *, seeds: Sequence[int], tell: Tell
 ) -> Table:
-    """What an expert, a random assessor and an expert read in reverse do to each method, one at a time."""
+    """Return AP and informativeness with an expert, a random assessor and a reversed expert, one at a time."""
     highest = len(gold.scale) - 1
     kinds = {
-        "expert": [injected(crowd, gold.query, gold.document, gold.code)],
+        "expert": [inject_assessor(crowd, gold.query, gold.document, gold.code)],
         "random": [with_random(crowd, seed) for seed in seeds],
-        "reversed": [injected(crowd, gold.query, gold.document, highest - gold.code)],
+        "reversed": [inject_assessor(crowd, gold.query, gold.document, highest - gold.code)],
     }
-    found = {kind: [_found(chosen, table, gold, kind, tell) for table in tables] for kind, tables in kinds.items()}
-    rows = [_row(run, model, gold, found) for run, model in fits.models.items()]
+    results = {
+        kind: [_fit_injected(chosen, table, gold, kind, tell) for table in tables] for kind, tables in kinds.items()
+    }
     return Table(
         "injected",
         "One assessor injected: AP, and that assessor's informativeness in nats",
-        tuple(rows),
+        tuple(_row(run, model, gold, results) for run, model in fits.models.items()),
         (
             f"Injected, one at a time: the expert, with the gold grades of all {len(gold):,} gold documents; a random "
             f"assessor, uniform on the grades on all {crowd.n_items:,} documents (means over {seeds_told(seeds)}); "
             f"and a reversed expert, {highest} - gold on the gold documents.",
-            "AP is against the very gold that was injected: it says whether a method finds whom to trust or to read in "
-            "reverse, not how good its consensus is otherwise.",
+            "AP is against the same gold that was injected: it shows whether a method recognizes which assessor to "
+            "trust or to reverse, not how good its consensus is otherwise.",
             "nats crowd is the median informativeness of the crowd's own assessors, with nobody injected; methods "
-            "without an informativeness have blanks.",
+            "without informativeness have blanks.",
         ),
     )
 
 
-Found = dict[str, tuple[float, float]]
-"""AP, and the nats of the injected assessor, of each run."""
+InjectedResult = dict[str, tuple[float, float]]
+"""AP and the informativeness of the injected assessor, by run."""
 
 
-def _found(chosen: Chosen, crowd: Judgments, gold: Gold, kind: str, tell: Tell) -> Found:
-    fits = fit_all(chosen, crowd, on=f"the crowd and one injected ({kind})", tell=tell)
-    return {run: (_ap(model, gold), informativeness(model)[0]) for run, model in fits.models.items()}
+def _fit_injected(chosen: Chosen, crowd: Judgments, gold: Gold, kind: str, tell: Tell) -> InjectedResult:
+    fits = fit_all(chosen, crowd, on=f"the crowd with one injected assessor ({kind})", tell=tell)
+    return {run: (_average_precision(model, gold), informativeness(model)[0]) for run, model in fits.models.items()}
 
 
-def _row(run: str, model: Aggregator, gold: Gold, found: dict[str, list[Found]]) -> Row:
-    nothing = (float("nan"), float("nan"))
-    means = {kind: np.mean([one.get(run, nothing) for one in ones], axis=0).tolist() for kind, ones in found.items()}
+def _row(run: str, model: Aggregator, gold: Gold, results: dict[str, list[InjectedResult]]) -> Row:
+    missing = (float("nan"), float("nan"))
+    means = {
+        kind: np.mean([one.get(run, missing) for one in draws], axis=0).tolist() for kind, draws in results.items()
+    }
     return {
         "run": run,
-        "AP crowd": _ap(model, gold),
+        "AP crowd": _average_precision(model, gold),
         **{f"AP {kind}": ap for kind, (ap, _) in means.items()},
         "nats crowd": informativeness(model)[1],
         **{f"nats {kind}": nats for kind, (_, nats) in means.items()},
     }
 
 
-def _ap(model: Aggregator, gold: Gold) -> float:
+def _average_precision(model: Aggregator, gold: Gold) -> float:
     return evaluate(ranking(model), gold.frame, "AP", unjudged=UNJUDGED).means["AP"]

@@ -1,4 +1,4 @@
-"""TREC RF10: how well a web crowd's consensus ranks by NIST's grades, and who is seen through."""
+"""TREC RF10: rankings by a web crowd's consensus against NIST's grades (GDA, Tables 2 and 3)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from experiments.base import (
     Tell,
     Variants,
     choose,
-    compared,
+    compared_runs,
     fit_all,
     quiet,
+    ranking,
     testing_protocol,
 )
 from experiments.halves import split_half_table
-from experiments.injected import injected_table
+from experiments.injected import injected_tables
 from experiments.subsample import equal_count_table
 
 MEASURES = ("AP", "nDCG", "Tau")
@@ -37,12 +38,15 @@ VARIANTS: Variants = {
     "gda-widths": ("gda", {"tied_variance": False}),
     "gda-joint": ("gda", {"estimation": "joint"}),
     "rasch-difficulty": ("rasch", {"difficulty": True}),
+    "gda-pairwise-difficulty": ("gda-pairwise", {"difficulty": True}),
+    "gda-pairwise-same-assessor": ("gda-pairwise", {"pairs": "same-assessor"}),
 }
 LABELS = 3
+"""Number of labels per document in the table with equal counts."""
 
 
 def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Experiment:
-    """All tables on RF10, for the methods named or for all."""
+    """Return all tables on RF10, for some methods or for all."""
     chosen = choose(methods, VARIANTS)
     data = dataset("trec-rf10")
     crowd, gold, judged = data.read_judgments(), data.read_gold(), data.read_gold(unjudgeable_as="drop")
@@ -52,7 +56,7 @@ def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = S
         "rf10",
         (
             *tables,
-            injected_table(chosen, fits, crowd, gold, seeds=seeds, tell=tell),
+            *injected_tables(chosen, fits, crowd, gold, MEASURES, baseline=BASELINE, seeds=seeds, tell=tell),
             agreement_table(fits, crowd, {"all gold": gold, "NIST-judged": judged}),
             split_half_table(chosen, fits, crowd, seeds=seeds, tell=tell),
             equal_count_table(chosen, crowd, gold, MEASURES, labels=LABELS, seeds=seeds, tell=tell),
@@ -69,8 +73,10 @@ def _protocol(crowd: Judgments, gold: Gold, judged: Gold, table: Table) -> list[
         f"Gold: {counted(len(gold), 'document')}, of which NIST judged {len(judged):,}; the other "
         f"{len(gold) - len(judged):,} are planted broken links, which count as grade 0.",
         "The crowd's 'broken link' answers count as grade 0, but for gda-unjudgeable and gda-difficulty, where they "
-        "are an answer of their own; gda-difficulty and rasch-difficulty let documents differ in difficulty, "
-        "gda-widths gives every grade a width of its own, and gda-joint is the paper's estimate.",
+        "are an answer of their own; in gda-difficulty, rasch-difficulty and gda-pairwise-difficulty documents differ "
+        "in difficulty, in gda-widths every grade has its own width, gda-joint maximizes the joint likelihood as in "
+        "the paper, and gda-pairwise-same-assessor uses only pairs of judgments of one assessor.",
+        "random is the expected value over random orders of the documents.",
         "There are no families here, so family-mean is the average.",
         "A document is relevant from grade 1 up; Tau is (concordant - discordant) / pairs of different gold.",
         ONE_CONFIGURATION,
@@ -78,29 +84,32 @@ def _protocol(crowd: Judgments, gold: Gold, judged: Gold, table: Table) -> list[
         "places are for choices, even places for reporting. Twelve settings of gda were compared on the odd places "
         "(the variants, with and without the unjudgeable class); some of the library's defaults were settled earlier "
         "with all topics in view, so the even places are not unseen.",
-        "The number of labels of a document tells of its gold in this data; no score uses it, and the equal-count "
-        "table takes it away.",
+        "The number of labels of a document depends on its gold grade in this data; no score uses it, and in the "
+        "equal-count table it is the same for all documents.",
         *testing_protocol(table),
     ]
 
 
 def crowd_tables(fits: Fits, gold: Gold, judged: Gold) -> tuple[Table, ...]:
-    """The crowd alone: all gold, what NIST judged, and the halves of the topics."""
-    everything: pd.DataFrame = gold.frame
-    odd = in_odd_places(everything["query"])
+    """Return tables of the crowd alone: all gold, documents that NIST judged, and each half of the topics."""
+    all_gold: pd.DataFrame = gold.frame
+    odd = in_odd_places(all_gold["query"])
     parts = {
-        "crowd": ("The crowd alone, all gold documents", everything),
+        "crowd": ("The crowd alone, all gold documents", all_gold),
         "nist-judged": ("The crowd alone, documents that NIST judged", judged.frame),
-        "odd": ("The crowd alone, topics in odd places (development)", everything[odd]),
-        "even": ("The crowd alone, topics in even places (report)", everything[~odd]),
+        "odd": ("The crowd alone, topics in odd places (development)", all_gold[odd]),
+        "even": ("The crowd alone, topics in even places (report)", all_gold[~odd]),
     }
+    runs = {run: ranking(model) for run, model in fits.models.items()}
+    runs["random"] = next(iter(runs.values())).assign(relevance=0.0)  # tied scores: expected value over random orders
     return tuple(
-        compared(name, title, fits, part, MEASURES, baseline=BASELINE) for name, (title, part) in parts.items()
+        compared_runs(name, title, runs, part, MEASURES, baseline=BASELINE, notes=fits.notes)
+        for name, (title, part) in parts.items()
     )
 
 
 def in_odd_places(topics: pd.Series[str]) -> pd.Series[bool]:
-    """Whether each row's topic is the first, third, fifth, ... in the order of the numbers.
+    """Return whether each row's topic is the first, third, fifth, ... in the order of topic numbers.
 
     >>> in_odd_places(pd.Series(["20004", "20002", "20010"])).tolist()
     [False, True, True]

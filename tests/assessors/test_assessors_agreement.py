@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
 from crowdrank import read_judgments
-from crowdrank.assessors.agreement import METRICS, alpha_of, krippendorff_alpha, pair_kappas, weighted_kappa
+from crowdrank.assessors.agreement import METRICS, alpha_of, krippendorff_alpha, pairwise_agreement, weighted_kappa
 from crowdrank.errors import UsageError
 
 OBSERVERS = [
@@ -74,7 +76,7 @@ def test_alpha_is_that_of_the_published_example(metric: str) -> None:
 @pytest.mark.parametrize("metric", METRICS)
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000))
-def test_alpha_equals_its_slow_twin(metric: str, seed: int) -> None:
+def test_alpha_equals_its_slow_reference(metric: str, seed: int) -> None:
     frame = a_crowd(seed, items=12)
     assert krippendorff_alpha(frame, metric, resamples=1).value == pytest.approx(slow_alpha(frame, metric), abs=1e-9)
 
@@ -129,13 +131,11 @@ def test_cannot_judge_answers_are_missing() -> None:
     assert krippendorff_alpha(judgments) == krippendorff_alpha(frame)
 
 
-def test_alpha_refuses_what_it_does_not_know() -> None:
-    with pytest.raises(UsageError, match="metric must be one of"):
-        krippendorff_alpha(a_crowd(0), "ratio")
-    with pytest.raises(UsageError, match="level is a number between 0 and 1"):
-        krippendorff_alpha(a_crowd(0), level=95)
-    with pytest.raises(UsageError, match="resamples is a number from 1 up"):
-        krippendorff_alpha(a_crowd(0), resamples=0)
+@pytest.mark.parametrize("wrong", [{"metric": "ratio"}, {"level": 95}, {"resamples": 0}])
+def test_alpha_refuses_invalid_parameters(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as caught:
+        krippendorff_alpha(a_crowd(0), **wrong)
+    assert caught.value.parameter == next(iter(wrong))
 
 
 @pytest.mark.parametrize("weights", ["linear", "quadratic"])
@@ -150,24 +150,27 @@ def test_kappa_equals_scikit_learns(weights: str, pairs: list[tuple[int, int]]) 
         assert ours == pytest.approx(cohen_kappa_score(one, other, labels=range(5), weights=weights), abs=1e-12)
 
 
-def test_pairs_are_those_with_most_documents_in_common() -> None:
+@pytest.mark.parametrize("weights", ["linear", "quadratic"])
+def test_pairs_are_compared_on_shared_documents(weights: str) -> None:
     frame = a_crowd(4, items=100, share=0.5)
-    found = pair_kappas(frame, "linear", pairs=4)
+    table = pairwise_agreement(frame, weights, min_documents=25)
     wide = frame.pivot(index="document", columns="assessor", values="grade")
-    common = {
-        (a, b): int((wide[a].notna() & wide[b].notna()).sum()) for a in wide.columns for b in wide.columns if a < b
-    }
-    assert found["documents"].tolist() == sorted(common.values(), reverse=True)[:4]
-    for row in found.itertuples():
+    shared = {(a, b): wide[[a, b]].dropna() for a in wide.columns for b in wide.columns if a < b}
+    assert table["documents"].tolist() == sorted(len(both) for both in shared.values() if len(both) >= 25)[::-1]
+    for row in table.itertuples():
         both = wide[[row.assessor, row.other]].dropna().astype(int).to_numpy()
-        expected = cohen_kappa_score(both[:, 0], both[:, 1], labels=range(4), weights="linear")
         assert row.documents == len(both)
+        assert row.agreement == pytest.approx((both[:, 0] == both[:, 1]).mean())
+        assert row.difference == pytest.approx((both[:, 0] - both[:, 1]).mean())
+        expected = cohen_kappa_score(both[:, 0], both[:, 1], labels=range(4), weights=weights)
         assert row.kappa == pytest.approx(expected)
 
 
 def test_pairs_come_in_the_library_of_the_judgments() -> None:
     frame = a_crowd(4)
-    assert isinstance(pair_kappas(pl.DataFrame(frame.to_dict("list"))), pl.DataFrame)
-    assert len(pair_kappas(frame.query("assessor == 'w0'"))) == 0
-    with pytest.raises(UsageError, match="weights must be one of"):
-        pair_kappas(frame, "cubic")
+    assert isinstance(pairwise_agreement(pl.DataFrame(frame.to_dict("list"))), pl.DataFrame)
+    assert len(pairwise_agreement(frame.query("assessor == 'w0'"))) == 0
+    for wrong in ({"weights": "cubic"}, {"min_documents": 0}):
+        with pytest.raises(UsageError) as caught:
+            pairwise_agreement(frame, **wrong)
+        assert caught.value.parameter == next(iter(wrong))

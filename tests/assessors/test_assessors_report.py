@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import kendalltau
 
-from crowdrank import GDA, DawidSkene, MajorityVote, read_judgments, simulate
+from crowdrank import GDA, DawidSkene, MajorityVote, read_gold, read_judgments, simulate
+from crowdrank.assessors.contingency import count_pairs, independence_p_values, kendall_tau
 from crowdrank.assessors.flags import FLAGS, Evidence, flag
 from crowdrank.assessors.leave_one_out import leave_one_out_consensus
+from crowdrank.assessors.reference import Comparison, compare_with_others
 from crowdrank.assessors.report import assess
-from crowdrank.assessors.trend import Trend, independence, joint_counts, measure_trend
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.errors import ConvergenceWarning, InputError, NotFittedError
 from crowdrank.simulation import World
@@ -42,19 +45,39 @@ def reported(method: str, judgments: Any, **options: Any) -> pd.DataFrame:
 def flagged(method: str, seeds: range) -> pd.DataFrame:
     """Flags and true kinds of several crowds."""
     reports = [
-        reported(method, world(seed).judgments).join(world(seed).assessors.set_index("assessor")[["kind"]])
+        reported(method, world(seed).judgments).join(world(seed).assessors.set_index("assessor")[["kind", "rigor"]])
         for seed in seeds
     ]
     return pd.concat(reports)
 
 
-def test_reversed_is_said_of_those_whose_interval_is_well_below_zero() -> None:
-    rise, error = np.array([-1.04, -0.47, -0.15]), np.array([0.08, 0.23, 0.01])
-    trend = Trend(np.full(3, 100), np.zeros(3), rise, error)
-    information = np.array([0.42, 0.03, 0.03])
-    found = flag(Evidence(trend, np.zeros(3), information, np.full(3, 0.01))).tolist()
-    assert found[0] == "reversed"
-    assert "reversed" not in found[1:]  # the interval only just ends below 0; it is not steep
+def compared(n: int, **columns: list[float]) -> Comparison:
+    """A comparison of as many assessors as there are values, typical where nothing else is named."""
+    size = len(next(iter(columns.values())))
+    typical = {"slope": 1.0, "slope_error": 0.05, "bias": 0.0, "bias_error": 0.05, "p_value": 0.0}
+    values = {name: np.array(columns.get(name, [value] * size)) for name, value in typical.items()}
+    return Comparison(np.full(size, n), **values)
+
+
+def flags_of(comparison: Comparison, informativeness: list[float], n_grades: int = 5) -> list[str]:
+    size = len(informativeness)
+    evidence = Evidence(comparison, np.zeros(size, bool), np.array(informativeness), np.full(size, 0.01), n_grades)
+    return list(flag(evidence))
+
+
+def test_a_reversed_slope_must_be_steep_and_significant() -> None:
+    comparison = compared(100, slope=[-1.04, -0.47, -0.15], slope_error=[0.08, 0.23, 0.01])
+    flags = flags_of(comparison, [0.42, 0.03, 0.03])
+    assert flags[0] == "reversed"
+    assert "reversed" not in flags[1:]
+
+
+def test_strict_and_lenient_need_a_margin_and_an_interval() -> None:
+    bias, error = [-0.6, -0.6, -0.4, 0.6, 0.0], [0.1, 0.2, 0.01, 0.1, 0.01]
+    assert flags_of(compared(100, bias=bias, bias_error=error), [0.5] * 5) == ["strict", "", "", "lenient", ""]
+    binary = compared(100, bias=[-0.2, 0.1], bias_error=[0.02, 0.01])
+    assert flags_of(binary, [0.5] * 2, n_grades=2) == ["strict", ""]
+    assert flags_of(compared(9, bias=[-2.0]), [0.5]) == ["few"]
 
 
 @pytest.mark.parametrize("method", ["gda", "dawid-skene", "majority"])
@@ -70,17 +93,19 @@ def test_flags_find_those_who_do_not_look_and_accuse_few_others(method: str) -> 
     assert honest["flag"].isin(["random", "reversed"]).mean() < 0.03
     assert (crowd.loc[crowd["flag"] == "careful", "kind"].isin(["careful", "ordinary"])).all()
     assert not (honest.loc[honest["flag"] == "careless", "kind"] == "careful").any()
+    assert (crowd.loc[crowd["flag"] == "strict", "rigor"] >= 2).all()
+    assert (crowd.loc[crowd["flag"] == "lenient", "rigor"] <= 1).all()
 
 
 def test_numbers_follow_the_kinds() -> None:
     crowd = flagged("gda", range(2)).query("judgments >= 60")
-    names = ["informativeness", "slope", "rise", "honeypot_share", "duration"]
-    told, slope, rise, right, seconds = (crowd.groupby("kind")[name].mean() for name in names)
-    assert told["careful"] > told["ordinary"] > told["careless"] > told["random-spammer"]
-    assert told["random-spammer"] < 0.05
+    names = ["informativeness", "model_slope", "slope", "honeypot_share", "duration"]
+    nats, model_slope, slope, right, seconds = (crowd.groupby("kind")[name].mean() for name in names)
+    assert nats["careful"] > nats["ordinary"] > nats["careless"] > nats["random-spammer"]
+    assert nats["random-spammer"] < 0.05
+    assert model_slope["adversary"] < -0.5
     assert slope["adversary"] < -0.5
-    assert rise["adversary"] < -0.5
-    assert abs(slope["random-spammer"]) < 0.3
+    assert abs(model_slope["random-spammer"]) < 0.3
     assert right["careful"] > 0.9
     assert right["adversary"] < 0.5
     assert seconds["random-spammer"] < seconds["careful"]
@@ -93,16 +118,147 @@ def test_bias_follows_rigor() -> None:
     assert np.corrcoef(looking["bias"], looking["rigor"].astype(float))[0, 1] < -0.8
 
 
+def test_bias_does_not_depend_on_which_documents_were_judged() -> None:
+    """Four assessors who always agree, two of them on good documents only."""
+    grade = np.tile([0, 1, 2, 3, 4], 20)
+    rows = []
+    for document, value in enumerate(grade):
+        for assessor in ("a", "b") if value >= 2 else ("c", "d"):
+            rows.append((f"d{document}", assessor, value))
+        if document % 10 == 0:
+            rows += [(f"d{document}", assessor, value) for assessor in ("a", "b", "c", "d")]
+    frame = pd.DataFrame(rows, columns=["document", "assessor", "grade"]).drop_duplicates()
+    for method in ("gda", "average", "dawid-skene"):
+        report = reported(method, frame)
+        assert report["bias"].tolist() == [0] * 4
+        assert not report["flag"].isin(["strict", "lenient"]).any()
+
+
+def test_bias_is_the_mean_difference_from_the_others() -> None:
+    rng = np.random.default_rng(1)
+    truth = rng.integers(0, 4, 60)
+    offset = {"a": 0, "b": 0, "c": 0, "high": 1}
+    rows = [(f"d{d}", who, truth[d] + offset[who]) for who in offset for d in range(60)]
+    report = reported("average", pd.DataFrame(rows, columns=["document", "assessor", "grade"]))
+    assert report["bias"].round(6).to_dict() == {"high": 1, "a": -0.333333, "b": -0.333333, "c": -0.333333}
+    assert report["flag"]["high"] == "lenient"
+
+
+def test_bias_is_in_grades_of_the_longest_scale(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    truth = rng.integers(0, 2, 50)
+    rows = [(f"d{d}", who, 4 * truth[d]) for who in ("x", "y") for d in range(50)]
+    rows += [(f"d{d}", "binary", max(truth[d], int(d < 10))) for d in range(50)]
+    frame = pd.DataFrame(rows, columns=["document", "assessor", "grade"])
+    scales = tmp_path / "scales.csv"
+    scales.write_text("assessor,grades\nx,0-4\ny,0-4\nbinary,0-1\n")
+    report = reported("gda", read_judgments(frame, scales=scales))
+    assert report["bias"]["binary"] == pytest.approx(4 * (truth[:10] == 0).sum() / 50)
+
+
+def outvoted(share: float = 0.3, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Judgments of one accurate assessor and seven who err together, and expert grades of a share of the queries."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, 4, 600)
+    wrong = np.clip(truth + rng.normal(0, 1.8, 600), 0, 3)
+    answers = {"good": truth + rng.normal(0, 0.4, 600)}
+    answers |= {f"bad{n}": wrong + rng.normal(0, 0.5, 600) for n in range(7)}
+    ids = {"query": [f"q{n // 20}" for n in range(600)], "document": [f"d{n}" for n in range(600)]}
+    parts = [
+        pd.DataFrame({**ids, "assessor": name, "grade": np.clip(np.round(one), 0, 3).astype(int)})
+        for name, one in answers.items()
+    ]
+    return pd.concat(parts), pd.DataFrame({**ids, "grade": truth}).head(int(600 * share))
+
+
+@pytest.mark.parametrize("method", ["gda", "dawid-skene", "majority"])
+def test_expert_grades_decide_order_and_flags(method: str) -> None:
+    judgments, gold = outvoted()
+    alone, known = reported(method, judgments), reported(method, judgments, gold=gold)
+    assert alone.index[-1] == "good"
+    assert known.index[0] == "good"
+    assert known["flag"]["good"] == "careful"
+    assert (known["compared_with"] == "experts").all()
+    assert known["evidence"].str.contains("compared with experts").all()
+
+
+def test_few_expert_grades_leave_the_comparison_with_others() -> None:
+    judgments, gold = outvoted(share=19 / 600)
+    report = reported("gda", judgments, gold=gold)
+    assert (report["compared_with"] == "others").all()
+
+
+def test_the_offset_from_experts_is_in_grades() -> None:
+    rng = np.random.default_rng(3)
+    truth = rng.integers(1, 5, 200)
+    rows = [(f"d{d}", who, truth[d] - (rng.random() < 0.7)) for who in "abc" for d in range(200)]
+    frame = pd.DataFrame(rows, columns=["document", "assessor", "grade"]).astype({"grade": int})
+    gold = pd.DataFrame({"document": [f"d{d}" for d in range(200)], "grade": truth})
+    report = assess(GDA().fit(read_judgments(frame, grades="0-4")), gold=read_gold(gold, grades="0-4"))
+    offset = report.expert_offset
+    assert offset is not None
+    assert offset.value == pytest.approx(-0.7, abs=0.06)
+    assert offset.lower < -0.7 < offset.upper
+    assert offset.documents == 200
+    assert report.frame["gold_bias"].mean() == pytest.approx(offset.value)
+    assert set(report.frame["flag"]) == {"strict"}
+
+
+@pytest.mark.parametrize("grade_map", [None, "0=0-1,1=2-4"])
+def test_experts_may_have_a_scale_of_their_own(grade_map: str | None) -> None:
+    rng = np.random.default_rng(5)
+    truth = rng.integers(0, 5, 300)
+    answers = {who: np.clip(truth + rng.integers(-1, 2, 300), 0, 4) for who in "abc"} | {
+        "low": np.maximum(truth - 2, 0)
+    }
+    rows = [(f"d{d}", who, grade) for who, grades in answers.items() for d, grade in enumerate(grades)]
+    frame = pd.DataFrame(rows, columns=["document", "assessor", "grade"])
+    graded = pd.DataFrame({"document": [f"d{d}" for d in range(300)], "grade": (truth >= 2).astype(int)})
+    report = assess(GDA().fit(frame), gold=read_gold(graded, map=grade_map))
+    table = report.frame.set_index("assessor")
+    assert (table["gold_judgments"] == 300).all()
+    assert (table["gold_tau"] > 0.5).all()
+    if grade_map is None:
+        assert report.expert_offset is None
+        assert table[["gold_accuracy", "gold_bias"]].isna().all(axis=None)
+    else:
+        low = answers["low"]
+        assert table["gold_accuracy"]["low"] == pytest.approx(((low >= 2) == (truth >= 2)).mean())
+        assert table["gold_bias"]["low"] == pytest.approx(np.where(truth >= 2, np.minimum(low - 2, 0), 0).mean())
+
+
+def test_kendall_tau_equals_scipy() -> None:
+    rng = np.random.default_rng(4)
+    table = read_judgments(
+        pd.DataFrame({"document": range(60), "assessor": rng.integers(0, 3, 60), "grade": rng.integers(0, 4, 60)})
+    )
+    reference = rng.integers(0, 4, 60).astype(np.int8)
+    expected = [
+        kendalltau(table.grade[table.assessor == who], reference[table.assessor == who]).statistic for who in range(3)
+    ]
+    np.testing.assert_allclose(kendall_tau(count_pairs(table, reference)), expected)
+
+
+def test_self_agreement_comes_from_repeated_judgments() -> None:
+    rows = [("a", "ann", 1), ("a", "ann", 1), ("b", "ann", 0), ("b", "ann", 2), ("a", "bob", 1), ("b", "bob", 2)]
+    frame = pd.DataFrame(rows, columns=["document", "assessor", "grade"])
+    report = reported("average", frame)
+    columns = ["repeats", "repeats_equal", "self_agreement"]
+    assert {name: report[name]["ann"] for name in columns} == {"repeats": 2, "repeats_equal": 1, "self_agreement": 0.5}
+    assert np.isnan(report["self_agreement"]["bob"])
+    assert "self_agreement" not in reported("average", frame.drop_duplicates(["document", "assessor"]))
+
+
 @each
 def test_every_method_has_a_report(method: str) -> None:
     judgments = world(4, queries=15, assessors=12).judgments
     report = reported(method, judgments, gold=world(4, queries=15, assessors=12).gold)
-    told = report["informativeness"]
-    assert told.is_monotonic_decreasing
-    assert (told >= 0).all()
+    nats = report["informativeness"]
+    assert nats.is_monotonic_decreasing
+    assert (nats >= 0).all()
     assert report["judgments"].sum() == len(judgments)
     assert set(report["flag"]) <= set(FLAGS)
-    assert report["evidence"].str.contains(r"\d judgments?\b.* nats, the crowd's median \d").all()
+    assert report["evidence"].str.contains(r"\d judgments? compared with .* nats \(median \d").all()
     assert {f"info_{grade}" for grade in range(5)} <= set(report.columns)
     assert report["agreement"].between(0, 1).all()
     assert (report["gold_judgments"] == report["judgments"]).all()
@@ -153,7 +309,7 @@ def test_the_report_comes_in_the_library_of_the_judgments(library: Any) -> None:
     report = assess(MajorityVote().fit(frame))
     assert type(report.frame) is type(frame)
     assert not report.modeled
-    assert repr(report) == "<AssessorReport by MajorityVote: 2 assessors; 2 few>"
+    assert repr(report) == "<AssessorReport by MajorityVote: 2 assessors; flags: 2 few>"
 
 
 def test_an_unfitted_model_says_so() -> None:
@@ -173,8 +329,8 @@ def test_newcomers_are_taken_for_the_crowd_and_flagged_by_what_they_did() -> Non
     newcomer = adversaries.sort_values("activity")["assessor"].iloc[-1]
     model = GDA().fit(frame[frame["assessor"] != newcomer])
     report = assess(model, frame).frame.set_index("assessor")
-    assert report["slope"][newcomer] > 0.5
-    assert report["rise"][newcomer] < 0
+    assert report["model_slope"][newcomer] > 0.5
+    assert report["slope"][newcomer] < 0
     assert report["flag"][newcomer] == "reversed"
 
 
@@ -247,9 +403,9 @@ def test_random_answers_look_related_no_more_often_than_chance_has_it() -> None:
         }
     )
     table = read_judgments(frame)
-    others = leave_one_out_consensus(table)
-    assert (independence(joint_counts(table, others)) < 0.05).mean() < 0.1
-    trend = measure_trend(table, others)
-    assert trend.n.min() > 20
-    known = np.isfinite(trend.error)
-    assert (np.abs(trend.rise[known] / trend.error[known]) > 1.96).mean() < 0.1
+    consensus = leave_one_out_consensus(table)
+    assert (independence_p_values(count_pairs(table, consensus.grade)) < 0.05).mean() < 0.1
+    comparison = compare_with_others(table, consensus)
+    assert comparison.n.min() > 20
+    known = np.isfinite(comparison.slope_error)
+    assert (np.abs(comparison.slope[known] / comparison.slope_error[known]) > 1.96).mean() < 0.1

@@ -440,6 +440,17 @@ def test_what_is_not_a_number_is_null_in_json(run: Run, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["means"] == {"AP(rel=9)": None}
 
 
+def test_assessors_writes_gaussians(world: Path, run: Run, tmp_path: Path) -> None:
+    done = run("assessors", world / "judgments.csv", "-m", "gda", "--gaussians", "gaussians.csv")
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(tmp_path / "gaussians.csv")
+    assert table.columns.tolist() == ["assessor", "grade", "mu", "width", "alpha"]
+    assert table.groupby("assessor")["alpha"].sum().to_numpy() == pytest.approx(1)
+    refused = run("assessors", world / "judgments.csv", "-m", "average", "-o", "who.csv", "--gaussians", "other.csv")
+    assert refused.returncode == 2
+    assert not (tmp_path / "who.csv").exists()
+
+
 def test_aggregate_writes_the_whole_posterior(world: Path, run: Run, tmp_path: Path) -> None:
     done = run("aggregate", world / "judgments.csv", "-m", "gda", "--posterior", "posterior.csv")
     assert done.returncode == 0, done.stderr

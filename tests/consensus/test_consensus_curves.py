@@ -150,7 +150,8 @@ def in_order(curves: GaussianCurves, params: Floats, relevance: float) -> Boolea
     at = GaussianCurves(curves.difficulties, curves.tied_variance, relevance + np.array([-1e-4, 0.0, 1e-4]))
     log_p = np.log(at.probabilities(params, plain=True))
     slopes = np.diff(log_p[:, :, 2] - log_p[:, :, 0], axis=1)
-    return (slopes > -1e-6).all(axis=1)
+    rises: Booleans = np.asarray((slopes > -1e-6).all(axis=1))
+    return rises
 
 
 @pytest.mark.parametrize("kind", KINDS)

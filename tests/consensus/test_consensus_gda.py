@@ -20,6 +20,7 @@ from crowdrank.consensus.latent import NODES, PRIOR
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.merge import combine
+from experiments.difficulty import draw_skewed
 
 
 def drawn(
@@ -189,33 +190,16 @@ def test_an_ordinal_reversed_assessor_counts_as_noise(tied_variance: bool, diffi
     assert (gaussians.groupby("assessor")["mu"].diff().dropna() > -1e-3).all()
 
 
-def skewed(seed: int) -> tuple[pd.DataFrame, NDArray[np.float64], NDArray[np.float64]]:
-    """Draw judgments from eq. 1 with rare high grades, relevance and the logarithm of difficulty."""
-    rng = np.random.default_rng(seed)
-    n_items, n_assessors, n_labels = 900, 40, 6
-    relevance, log_eps = rng.standard_normal(n_items), 0.5 * rng.standard_normal(n_items)
-    mu = np.sort([-0.5, 0.5, 1.2, 1.8, 2.4] + 0.2 * rng.standard_normal((n_assessors, 5)), axis=1)
-    width = 0.3 * np.exp(0.4 * rng.standard_normal(n_assessors))
-    log_alpha = np.log([0.5, 0.2, 0.15, 0.1, 0.05]) + 0.3 * rng.standard_normal((n_assessors, 5))
-    item = np.repeat(np.arange(n_items), n_labels)
-    assessor = np.concatenate([rng.choice(n_assessors, n_labels, replace=False) for _ in range(n_items)])
-    variance = width[assessor] * np.exp(log_eps)[item]
-    scores = log_alpha[assessor] - 0.5 * (relevance[item, None] - mu[assessor]) ** 2 / variance[:, None]
-    grade = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
-    frame = pd.DataFrame({"query": item // 15, "document": item, "assessor": assessor, "grade": grade})
-    return frame, relevance, log_eps
-
-
 @pytest.mark.parametrize(("tied_variance", "tolerance"), [(True, 0.005), (False, 0.03)])
 def test_difficulty_of_skewed_grades_is_not_relevance(tied_variance: bool, tolerance: float) -> None:
-    frame, relevance, log_eps = skewed(0)
+    frame, relevance, log_eps = draw_skewed(0)
     assert (frame["grade"] == 0).mean() > 2 * (frame["grade"] >= 3).mean()
 
-    def fit(**options: bool) -> pd.DataFrame:
-        model = GDA(tied_variance=tied_variance, tol=1e-4, **options).fit(frame)
+    def fit(difficulty: bool) -> Any:
+        model = GDA(tied_variance=tied_variance, difficulty=difficulty, tol=1e-4).fit(frame)
         return model.consensus_.documents.set_index("document").loc[range(len(relevance))]
 
-    plain, table = fit(), fit(difficulty=True)
+    plain, table = fit(difficulty=False), fit(difficulty=True)
     taus = [scipy.stats.kendalltau(one["relevance"], relevance).statistic for one in (plain, table)]
     assert taus[1] > taus[0] - tolerance
     assert scipy.stats.spearmanr(table["difficulty"], log_eps).statistic > 0.3
@@ -268,7 +252,7 @@ def test_gaussians_have_the_grades_of_each_scale(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [{"difficulty": True}, {"tied_variance": False}, {"unjudgeable_as": "model"}])
 def test_a_model_of_another_kind_is_no_start(options: dict[str, Any]) -> None:
     frame, _ = drawn(0, items=200)
-    short = {"n_iter": 5, "tol": 1.0}
+    short: dict[str, Any] = {"n_iter": 5, "tol": 1.0}
     warm = GDA(**short, **options).fit(frame, init=GDA(**short).fit(frame))
     assert warm.history_ == GDA(**short, **options).fit(frame).history_
 

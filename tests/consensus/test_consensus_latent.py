@@ -58,9 +58,8 @@ def test_moments_of_a_normal_posterior() -> None:
     assert rows["sd"][0] == pytest.approx(0.2, abs=2e-3)
 
 
-def statistics_of(posterior: Floats, gold: int = -1) -> Arrays:
-    codes = np.full(len(posterior), gold, np.int8)
-    return node_statistics(posterior, posterior.sum(axis=0), codes, posterior.shape[1])
+def statistics_of(posterior: Floats) -> Arrays:
+    return node_statistics(posterior, posterior.sum(axis=0), posterior.shape[1])
 
 
 def test_the_prior_has_mean_0_and_sd_1_on_every_grid() -> None:
@@ -68,11 +67,9 @@ def test_the_prior_has_mean_0_and_sd_1_on_every_grid() -> None:
         assert relevance_moments(statistics_of(np.tile(node_prior(n_nodes), (50, 1)))) == pytest.approx((0, 1))
 
 
-def test_documents_with_expert_grades_do_not_move_the_scale() -> None:
+def test_moments_are_those_of_the_documents() -> None:
     posterior = np.tile(normal_posterior(1.5, 0.3), (100, 1))
-    mean, sd = relevance_moments(statistics_of(posterior))
-    assert (mean, sd) == pytest.approx((1.43, 0.5), abs=0.1)
-    assert relevance_moments(statistics_of(posterior, gold=1)) == pytest.approx((0, 1))
+    assert relevance_moments(statistics_of(posterior)) == pytest.approx((1.43, 0.5), abs=0.1)
 
 
 def test_the_grid_is_refined_until_it_resolves_the_posteriors() -> None:

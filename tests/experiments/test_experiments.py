@@ -20,7 +20,7 @@ from experiments.base import Experiment, Table, averaged, choose, compared, fit_
 from experiments.calibration import draw, reliability
 from experiments.command import experiment as run_command
 from experiments.dl20 import drawn_judges
-from experiments.injected import INJECTED, informativeness, injected, with_random
+from experiments.injected import INJECTED, informativeness, inject_assessor, with_random
 from experiments.subsample import equal_count
 from terminal import experiments_process
 
@@ -129,7 +129,7 @@ def test_at_most_so_many_judges_of_a_family_are_drawn() -> None:
 def test_an_injected_assessor_is_found_again() -> None:
     judgments = crowd()
     gold = read_gold(pd.DataFrame({"query": [0, 0], "document": [0, 1], "grade": [0, 2]}))
-    both = injected(judgments, gold.query, gold.document, gold.code)
+    both = inject_assessor(judgments, gold.query, gold.document, gold.code)
     assert len(both) == len(judgments) + 2
     model = DawidSkene().fit(both)
     about = model.consensus_.assessors.set_index("assessor")["informativeness"]
@@ -185,6 +185,12 @@ def test_rf10_has_the_known_figures(data_folder: Path) -> None:
     assert [half.evaluations["gda"].counts.queries for half in halves if half is not None] == [50, 50]
     strict(rf10_experiment)
     sees_through_the_injected(rf10_experiment)
+    assert table.row("random")["Tau"] == pytest.approx(0, abs=1e-9)
+    assert table.row("random")["AP"] < min(row["AP"] for row in table.rows if row["run"] != "random")
+    together = rf10_experiment.table("injected-together")
+    assert set(together.row("gda")) == {"run", "AP", "nDCG", "Tau"}
+    assert together.row("gda")["Tau"] > together.row("average")["Tau"] + 0.1
+    assert rf10_experiment.table("agreement").row("gda")["all gold, tau"] > 0.5
     assert rf10_experiment.table("agreement").row("gda")["all gold"] == pytest.approx(0.66, abs=0.05)
     assert rf10_experiment.table("split-half").row("gda-difficulty")["relevance"] > 0.4
 
@@ -259,5 +265,17 @@ def test_auto_is_near_the_best(data_folder: Path, monkeypatch: pytest.MonkeyPatc
     named = ["average", "family-mean", "dawid-skene", "gda"]
     table = auto.regret_table(sets, {one.name: auto.outcome(one, named, tell=quiet) for one in sets})
     assert table.row("mean")["regret"] <= 0.01
-    assert table.row("dl20 Tau")["chosen"] in ("family-mean", "gda")
-    assert table.row("web5 GradeAccuracy")["chosen"] == "dawid-skene"
+    assert table.row("dl20 Tau")["chosen"] in ("family-mean", "gda", "threshold-dawid-skene")
+    assert table.row("web5 GradeAccuracy")["chosen"] == "threshold-dawid-skene"
+
+
+def test_difficulty_prints_the_goal_figures() -> None:
+    done = get_experiment("difficulty")(["gda"], seeds=[7])
+    simulated, reverse = done.table("simulated"), done.table("reversed")
+    plain, hard = simulated.row("gda, seed 7"), simulated.row("gda-difficulty, seed 7")
+    assert hard["Tau"] >= plain["Tau"] - 0.002
+    assert hard["true difficulty"] >= 0.4
+    assert abs(hard["expert grade"]) <= 0.25
+    ordinal, both = reverse.row("gda-ordinal, seed 7"), reverse.row("gda-difficulty-ordinal, seed 7")
+    assert both["Tau"] >= ordinal["Tau"] - 0.01
+    assert reverse.row("gda-widths-ordinal, seed 7")["nats reversed"] < 0.001

@@ -60,12 +60,12 @@ def test_a_split_deals_whole_queries(source: Source) -> None:
 def test_labels_follow_rigor_and_quality(source: Source) -> None:
     rows = source.split(0)[0]
     grade = dict(zip(source.features.document.to_pylist(), source.grades, strict=True))
-    table, own, levels = Rigor().ask(source, rows, seed=1)
+    table, own, levels = Rigor().simulate_labels(source, rows, seed=1)
     truth = np.array([grade[name] for name in table.frame["document"]])
     assert levels.tolist() == [0, 1, 2, 3]
     assert np.array_equal(table.grade, truth > own)
     assert len(table) == len(rows)
-    table, own, levels = Quality().ask(source, np.arange(len(source.grades)), seed=1)
+    table, own, levels = Quality().simulate_labels(source, np.arange(len(source.grades)), seed=1)
     truth = np.array([grade[name] for name in table.frame["document"]]) >= 2
     right = [(table.grade == truth)[own == level].mean() for level in levels]
     assert right[0] == 0
@@ -86,10 +86,10 @@ def test_what_is_learned_is_read_from_the_right_labels(source: Source, monkeypat
             return self
 
     told: Any = Told
-    rigor = Rigor().learned(source, 0, told)
+    rigor = Rigor().learn(source, 0, told)
     assert [rigor[f"rigor {level}"] for level in range(4)] == [1, 2, 3, 4]
     assert rigor["monotone"] == "yes"
-    quality = Quality().learned(source, 0, told)
+    quality = Quality().learn(source, 0, told)
     assert [quality[f"quality {level:g}"] for level in (0, 0.5, 0.75, 1)] == [1, 2, 3, 4]
     monkeypatch.setitem(known_assessors.REMAPPERS, "linear", told)
     table = split_table(Quality(), source, ["linear"], seeds=(0, 1))
@@ -97,7 +97,7 @@ def test_what_is_learned_is_read_from_the_right_labels(source: Source, monkeypat
     counts = count_table(Quality(), [table], ["linear"], 2)
     assert counts.row("generated, linear")["monotone"] == 2
     assert counts.notes == (
-        "linear is monotone in 2 of 2 splits of the generated documents, where 4 of 5 were asked for.",
+        "linear is monotone in 2 of 2 splits of the generated documents, where the goal is 4 of 5.",
     )
 
 
@@ -120,7 +120,7 @@ def test_weights_of_reversed_assessors_fall(source: Source) -> None:
     """The mechanism itself, where the quality is extreme: nothing but reversed and perfect assessors."""
     world = generated({"queries": 150, "documents": 12, "features": 10, "random_state": 3})
     for cls in (LinearRemapper, BoostedRemapper):
-        row = Quality().learned(world, 0, cls)
+        row = Quality().learn(world, 0, cls)
         assert row["quality 0"] < 0.5 * row["quality 1"]
 
 

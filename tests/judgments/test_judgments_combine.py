@@ -215,3 +215,12 @@ def test_a_file_that_holds_no_judgments_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(InputError, match="it cannot be read"):
         load(path)
+
+
+@pytest.mark.parametrize("repeats", ["last", "first", "keep"])
+def test_repeats_are_counted_by_assessor_with_those_that_agree(repeats: Any) -> None:
+    rows = [("a", "ann", 1), ("a", "ann", 1), ("a", "ann", 0), ("b", "ann", 2), ("a", "bob", 1), ("a", "bob", 2)]
+    frame = pd.DataFrame(rows, columns=["document", "assessor", "grade"])
+    table = read_judgments(frame, repeats=repeats)
+    assert table.report.repeats_by_assessor == {"ann": (2, 1), "bob": (1, 0)}
+    assert combine(table, table).report.repeats_by_assessor == {"ann": (4, 2), "bob": (2, 0)}

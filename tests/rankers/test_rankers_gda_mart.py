@@ -38,8 +38,10 @@ def chance(model: GDAPairwise, left: int, right: int, off: float, eps: Floats) -
     item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
     params, n = model.theta_["params"], len(table.scale)
     one, two = params[table.assessor[left]], params[table.assessor[right]]
-    width = np.sqrt(np.exp(one[-1]) * np.exp(two[-1]) * eps[item[left]] * eps[item[right]])
-    parts = [np.exp(one[n + g]) * normal.pdf(off, one[g] - two[table.grade[right]], np.sqrt(width)) for g in range(n)]
+    its, eps_of_both = two[2 * n + table.grade[right]], eps[item[left]] * eps[item[right]]
+    widths = [np.sqrt(np.exp(one[2 * n + g] + its) * eps_of_both) for g in range(n)]
+    means = [one[g] - two[table.grade[right]] for g in range(n)]
+    parts = [np.exp(one[n + g]) * normal.pdf(off, means[g], np.sqrt(widths[g])) for g in range(n)]
     return float(parts[table.grade[left]] / sum(parts))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.reports import charts
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.assessors import agreement_of_families
+from crowdrank.reports.charts.documents import relative_durations
 from crowdrank.reports.formatting import plain_ids
 from crowdrank.reports.run_folder import Findings
 
@@ -47,6 +49,7 @@ def test_every_chart_is_drawn_from_a_run(found: Findings) -> None:
     remapping = found.remapping
     steps = trace(model, model.judgments_, found.documents["document"][0], found.documents["query"][0])
     hard = crowdrank.GDA(difficulty=True, n_iter=5, tol=1.0).fit(model.judgments_).consensus_.documents
+    assert "duration" in model.judgments_.extras
     judged = crowdrank.read_judgments(crowdrank.simulate(queries=8, documents=5, families=3, random_state=1).judgments)
     drawn = {
         "informativeness": charts.informativeness(found.assessors),
@@ -57,6 +60,7 @@ def test_every_chart_is_drawn_from_a_run(found: Findings) -> None:
         "relevance_intervals": charts.relevance_intervals(found.documents, found.documents["query"][0]),
         "uncertainty": charts.uncertainty(found.documents),
         "difficulty_by_relevance": charts.difficulty_by_relevance(hard),
+        "difficulty_by_duration": charts.difficulty_by_duration(hard, model.judgments_),
         "document_trace": charts.document_trace(steps),
         "convergence": charts.convergence(model),
         "ranker_comparison": charts.ranker_comparison(found.details, chosen=found.chosen, baseline=found.baseline),
@@ -80,7 +84,7 @@ def test_every_chart_is_drawn_from_a_run(found: Findings) -> None:
 
 
 def test_colors_are_okabe_and_ito() -> None:
-    known = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7"}
+    known = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442"}
     assert {*theme.FLAGS.values(), *theme.GRADES} <= known | {theme.GREY}
 
 
@@ -179,16 +183,65 @@ def test_bad_input_is_a_sentence(found: Findings) -> None:
         charts.relevance_intervals(found.documents)
     with pytest.raises(InputError, match="no document of query 'nowhere'"):
         charts.relevance_intervals(found.documents, "nowhere")
-    with pytest.raises(UsageError, match="1 to 6 assessors"):
+    with pytest.raises(UsageError) as caught:
         charts.grade_curves(found.model, [])
+    assert caught.value.parameter == "assessors"
+    with pytest.raises(UsageError) as caught:
+        charts.informativeness(found.assessors, "queries")
+    assert caught.value.parameter == "count"
+    with pytest.raises(UsageError) as caught:
+        charts.difficulty_by_duration(found.documents, replace(found.model.judgments_, extras={}))
+    assert caught.value.kind == "no-durations"
     with pytest.raises(UsageError, match="name no families"):
         charts.family_agreement(found.model.judgments_)
     with pytest.raises(InputError, match="no ranker 'x'"):
         charts.differences_by_query(found.per_query, "x", "majority")
     with pytest.raises(InputError, match="label feature 'x'"):
         charts.learned_by_feature(found.remapping, "x")
-    with pytest.raises(UsageError, match="nothing to hold informativeness against"):
+    with pytest.raises(UsageError, match="no column to plot informativeness against"):
         charts.informativeness_by_agreement(found.assessors[["assessor", "judgments", "informativeness", "flag"]])
+
+
+def test_judgments_are_counted_by_the_informativeness_of_their_assessors(found: Findings) -> None:
+    shown = rows(charts.informativeness(found.assessors, "judgments"))
+    assert sum(row.get("judgments", 0) for row in shown) == found.assessors["judgments"].sum()
+
+
+def test_agreement_with_experts_is_kendalls_tau(found: Findings) -> None:
+    spec = charts.informativeness_by_agreement(found.assessors).to_dict()
+    assert spec["encoding"]["x"]["title"] == "Kendall's tau with expert grades"
+    points = {row["assessor"]: row["value"] for row in rows(charts.informativeness_by_agreement(found.assessors))}
+    expected = found.assessors.set_index("assessor")["gold_tau"]
+    assert points == pytest.approx(expected[list(points)].to_dict())
+
+
+def gaussians(model: Any, assessor: Any) -> pd.DataFrame:
+    """Three Gaussians in place of the model's own."""
+    return pd.DataFrame({"assessor": assessor, "grade": [0, 1, 2], "mu": [-1, 0, 1], "width": 0.25, "alpha": 1 / 3})
+
+
+def test_grade_curves_have_the_panels_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowdrank.GDA, "grade_gaussians", gaussians, raising=False)
+    judgments = crowdrank.simulate(queries=5, documents=6, random_state=1).judgments
+    chosen = judgments["assessor"].unique()[:2].tolist()
+    for model, n_panels in ((crowdrank.GDA(), 3), (crowdrank.Rasch(), 2), (crowdrank.DawidSkene(), 2)):
+        data = pd.DataFrame(rows(charts.grade_curves(model.fit(judgments), chosen)))
+        assert data.groupby("assessor")["panel"].nunique().tolist() == [n_panels] * 2
+        chances = data[data["panel"] == "probability of each grade"].groupby(["assessor", "relevance"])["value"].sum()
+        assert chances.tolist() == pytest.approx([1] * len(chances))
+        if n_panels == 3:
+            density = data[data["panel"] == "Gaussian of each grade"]
+            assert density["value"].max() == pytest.approx(1 / 3 / np.sqrt(2 * np.pi * 0.25), rel=0.05)
+
+
+def test_durations_are_relative_to_the_assessors_own() -> None:
+    frame = pd.DataFrame(
+        {"document": ["a", "b", "c"] * 2, "assessor": ["fast"] * 3 + ["slow"] * 3, "grade": [0, 1, 1] * 2}
+    )
+    judgments = crowdrank.read_judgments(frame.assign(duration=[1, 2, 4, 10, 20, 40]))
+    documents = pd.DataFrame({"query": "all", "document": ["c", "a", "x"]})
+    assert relative_durations(judgments, documents).tolist()[:2] == [2, 0.5]
+    assert np.isnan(relative_durations(judgments, documents)[2])
 
 
 def test_frames_of_other_libraries_are_taken(found: Findings) -> None:

@@ -193,7 +193,7 @@ def test_spammers_are_named(found: Findings) -> None:
 def test_those_who_turn_the_scale_round_are_named(found: Findings, alone: Path) -> None:
     def told(findings: Findings, slope: float) -> str:
         table = findings.assessors.assign(flag="")
-        table.loc[:1, "flag"], table.loc[:1, "slope"] = "reversed", slope
+        table.loc[:1, "flag"], table.loc[:1, "model_slope"] = "reversed", slope
         turned = replace(findings, assessors=table)
         step = next(step for step in what_next(turned).steps if step.startswith("Ask 2 assessors whether"))
         assert all(name in step for name in table["assessor"].head(2))
@@ -579,3 +579,21 @@ def test_documents_that_next_csv_leaves_out_are_marked(found: Findings) -> None:
     marked = [row[-1].startswith("graded by an expert; ") for row in sheet.rows]
     assert marked == [(query, document) not in asked for document, query, *_ in sheet.rows]
     assert set(marked) == {True, False}
+
+
+def test_pairs_and_the_offset_from_experts_are_shown(page: str, found: Findings) -> None:
+    assert found.pairs is not None
+    rows = embedded(page, "pairs")["rows"]
+    assert {(row[0], row[1]) for row in rows} <= set(zip(found.pairs["assessor"], found.pairs["other"], strict=True))
+    kappas = [row[-1] for row in rows if row[-1] is not None]
+    assert kappas == sorted(kappas, reverse=True)
+    assert found.expert_offset is not None
+    assert f"{found.expert_offset}." in trust(found).sentences
+    assert real_minus(str(found.expert_offset)) in unescape(page)
+
+
+def test_the_weight_in_the_consensus_is_the_consensus_models_own(found: Findings) -> None:
+    assert found.model is not None
+    fitted = found.model.consensus_.assessors.set_index("assessor")["informativeness"]
+    one = found.assessors.head(1)
+    assert f"({fitted[one['assessor'].iloc[0]]:.3f} nats per answer" in found.weight_in_consensus(one)

@@ -1,1 +1,1 @@
-"""Who is reliable: informativeness, agreement, honeypots, and flags with their evidence."""
+"""Reliability of assessors: informativeness, bias, agreement, honeypots, and flags with their evidence."""

@@ -1,4 +1,4 @@
-"""How far assessors agree beyond chance: Krippendorff's alpha of all, weighted kappa of pairs."""
+"""Agreement of assessors: Krippendorff's alpha of all, and a table of pairs of assessors."""
 
 from __future__ import annotations
 
@@ -7,28 +7,43 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
 
-from crowdrank._base import require_one_of
-from crowdrank._typing import Floats
+from crowdrank._base import require_integer, require_one_of
+from crowdrank._text import counted
+from crowdrank._typing import Floats, Integers
+from crowdrank.assessors.honeypots import LEVEL_CONSTRAINTS
 from crowdrank.consensus._coerce import as_judgments
-from crowdrank.errors import UsageError
+from crowdrank.constraints import check_parameter
 from crowdrank.judgments import frames
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
 METRICS = ("nominal", "ordinal", "interval")
 WEIGHTS = ("linear", "quadratic")
-
-_BLOCK = 2**22  # numbers held at a time
-_ACTIVE = 100  # pairs are sought among so many of the most active assessors: all pairs of a large crowd are too many
+MAX_ASSESSORS = 200
+"""Maximum number of assessors whose pairs are compared: the most active ones."""
+MIN_SHARED_DOCUMENTS = 10
+"""Default minimum number of documents that a pair of assessors has in common."""
+_BLOCK = 2**22
+"""Maximum number of values of a block of bootstrap samples."""
 
 
 @dataclass(frozen=True)
 class Alpha:
-    """Krippendorff's alpha: 1 is perfect agreement, 0 that of chance; NaN where there is nothing to compare.
+    """Krippendorff's alpha with its interval: 1 is perfect agreement, 0 agreement by chance, NaN if not defined.
+
+    Attributes:
+        value: alpha.
+        lower: lower end of the interval.
+        upper: upper end of the interval.
+        metric: nominal, ordinal or interval.
+        level: level of the interval.
+        documents: number of documents with at least two judgments.
 
     >>> print(Alpha(0.743, 0.5, 0.9, "nominal", 0.95, 11))
     Krippendorff's alpha (nominal) 0.743, 95% interval 0.500 to 0.900, 11 documents with several judgments
+
     """
 
     value: float
@@ -36,29 +51,29 @@ class Alpha:
     upper: float
     metric: str
     level: float
-    documents: int  # those with at least two judgments
+    documents: int
 
     def __str__(self) -> str:
-        many = f"{self.documents:,} document{'' if self.documents == 1 else 's'} with several judgments"
+        documents = f"{counted(self.documents, 'document')} with several judgments"
         if np.isnan(self.value):
-            return f"Krippendorff's alpha ({self.metric}) is not defined: {many}, and no two grades to tell apart"
+            return f"Krippendorff's alpha ({self.metric}) is not defined: {documents}, and fewer than two grades"
         interval = f"{self.level:.0%} interval {self.lower:.3f} to {self.upper:.3f}"
-        return f"Krippendorff's alpha ({self.metric}) {self.value:.3f}, {interval}, {many}"
+        return f"Krippendorff's alpha ({self.metric}) {self.value:.3f}, {interval}, {documents}"
 
 
 def krippendorff_alpha(
     judgments: Any, metric: str = "ordinal", *, level: float = 0.95, resamples: int = 1000, random_state: int = 0
 ) -> Alpha:
-    """Krippendorff's alpha of judgments, with a bootstrap interval over documents.
+    """Return Krippendorff's alpha with a bootstrap interval over documents.
 
     Documents may have any number of judgments; 'cannot judge' answers count as missing.
 
     Args:
         judgments: `Judgments`, a path or a DataFrame.
-        metric: how far apart two grades are: nominal, ordinal, or interval (by the values of the grades).
-        level: the level of the interval.
-        resamples: how often documents are drawn with replacement.
-        random_state: the same seed gives the same interval.
+        metric: distance of two grades: nominal, ordinal, or interval (by the values of the grades).
+        level: level of the interval.
+        resamples: number of bootstrap samples.
+        random_state: seed of the bootstrap.
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "b", "b", "c", "c"], "assessor": ["x", "y"] * 3,
@@ -66,155 +81,170 @@ def krippendorff_alpha(
     >>> round(krippendorff_alpha(votes).value, 3)
     0.778
     """
-    if not 0 < level < 1:
-        raise UsageError(f"level is a number between 0 and 1, not {level}.")
-    if resamples < 1:
-        raise UsageError(f"resamples is a number from 1 up, not {resamples}.")
+    check_parameter("level", level, LEVEL_CONSTRAINTS)
+    require_integer("resamples", resamples, 1)
+    require_one_of("metric", metric, METRICS)
     table = as_judgments(judgments).on_main_scale()
-    patterns, often = _patterns(table)
-    values, documents = np.array(table.scale.values), int(often.sum())
-    if not documents:
+    patterns, n_documents = _vote_patterns(table)
+    values, total = np.array(table.scale.values), int(n_documents.sum())
+    if not total:
         return Alpha(np.nan, np.nan, np.nan, metric, level, 0)
     coincidences = pattern_coincidences(patterns)
-    value = float(alpha_of(_summed(often[None], coincidences), values, metric)[0])
-    rng = np.random.default_rng(random_state)
-    drawn = [
-        alpha_of(_summed(rng.multinomial(documents, often / documents, size), coincidences), values, metric)
-        for size in _sizes(resamples, len(often))
-    ]
-    found = np.concatenate(drawn)
-    found = found[np.isfinite(found)]
+    value = float(alpha_of(_weighted_sum(n_documents[None], coincidences), values, metric)[0])
+    rng, block = np.random.default_rng(random_state), max(1, _BLOCK // len(patterns))
+    samples = []
+    for start in range(0, resamples, block):
+        drawn = rng.multinomial(total, n_documents / total, min(block, resamples - start))
+        samples.append(alpha_of(_weighted_sum(drawn, coincidences), values, metric))
+    sample = np.concatenate(samples)
+    sample = sample[np.isfinite(sample)]
     tail = (1 - level) / 2
-    lower, upper = np.quantile(found, [tail, 1 - tail]) if len(found) and not np.isnan(value) else (np.nan, np.nan)
-    return Alpha(value, float(lower), float(upper), metric, level, documents)
+    lower, upper = np.quantile(sample, [tail, 1 - tail]) if len(sample) and not np.isnan(value) else (np.nan, np.nan)
+    return Alpha(value, float(lower), float(upper), metric, level, total)
 
 
-def _patterns(table: Judgments) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The counts of grades that a document with at least two has, each different row once, and how often."""
-    # Resampling documents is resampling their patterns, of which there are few.
+def _vote_patterns(table: Judgments) -> tuple[Integers, Integers]:
+    """Return the different rows of grade counts of documents with two judgments or more, and how often each occurs.
+
+    Documents with equal counts are equivalent, so that the bootstrap draws patterns instead of documents.
+    """
     item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
     judged, size = table.grade != UNJUDGEABLE, len(table.scale)
     cells = item[judged] * size + table.grade[judged]
     votes = np.bincount(cells, minlength=table.n_items * size).reshape(-1, size)
-    patterns, often = np.unique(votes[votes.sum(axis=1) > 1], axis=0, return_counts=True)
-    return patterns, often
+    patterns, n_documents = np.unique(votes[votes.sum(axis=1) > 1], axis=0, return_counts=True)
+    return patterns, n_documents
 
 
-def _sizes(resamples: int, width: int) -> list[int]:
-    """Resamples in blocks that fit."""
-    most = max(1, _BLOCK // max(width, 1))
-    return [min(most, resamples - done) for done in range(0, resamples, most)]
-
-
-def pattern_coincidences(counts: NDArray[np.int64]) -> Floats:
-    """The pairs of grades that each document gives, (n, n_grades, n_grades): as many in all as it has judgments.
+def pattern_coincidences(counts: Integers) -> Floats:
+    """Return the coincidence matrix of each document (n, n_grades, n_grades) from its grade counts (n, n_grades).
 
     >>> pattern_coincidences(np.array([[1, 2]])).tolist()
     [[[0.0, 1.0], [1.0, 1.0]]]
     """
-    number = counts.sum(axis=1)
+    n_judgments = counts.sum(axis=1)
     pairs = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(counts.shape[1], dtype=np.int64)
-    coincidences: Floats = pairs / np.maximum(number - 1, 1)[:, None, None]
+    coincidences: Floats = pairs / np.maximum(n_judgments - 1, 1)[:, None, None]
     return coincidences
 
 
-def _summed(weights: NDArray[np.int64], coincidences: Floats) -> Floats:
+def _weighted_sum(weights: Integers, coincidences: Floats) -> Floats:
     size = coincidences.shape[1]
-    summed: Floats = (weights.astype(np.float64) @ coincidences.reshape(len(coincidences), -1)).reshape(-1, size, size)
-    return summed
+    total: Floats = (weights.astype(np.float64) @ coincidences.reshape(len(coincidences), -1)).reshape(-1, size, size)
+    return total
 
 
 def alpha_of(coincidences: Floats, values: Floats, metric: str = "ordinal") -> Floats:
-    """Alpha of matrices of coincidences (n, n_grades, n_grades); NaN where only one grade occurs.
+    """Return alpha of coincidence matrices (n, n_grades, n_grades); NaN if only one grade occurs.
 
     >>> alpha_of(np.array([[[4.0, 0.0], [0.0, 4.0]]]), np.array([0.0, 1.0])).tolist()
     [1.0]
     """
     margin = coincidences.sum(axis=2)
-    apart = distances(margin, values, metric)
-    seen = (coincidences * apart).sum(axis=(1, 2))
-    chance = np.einsum("nc,nk,nck->n", margin, margin, apart) / np.maximum(margin.sum(axis=1) - 1, 1.0)
-    alpha: Floats = 1 - np.divide(seen, chance, out=np.full(len(seen), np.nan), where=chance > 0)
+    distance = squared_distances(margin, values, metric)
+    observed = (coincidences * distance).sum(axis=(1, 2))
+    expected = np.einsum("nc,nk,nck->n", margin, margin, distance) / np.maximum(margin.sum(axis=1) - 1, 1.0)
+    alpha: Floats = 1 - np.divide(observed, expected, out=np.full(len(observed), np.nan), where=expected > 0)
     return alpha
 
 
-def distances(margin: Floats, values: Floats, metric: str) -> Floats:
-    """How far apart grades are, squared: (n, n_grades, n_grades) for n margins of the grades.
+def squared_distances(margin: Floats, values: Floats, metric: str) -> Floats:
+    """Return the squared distances of grades (n, n_grades, n_grades), given how often each grade occurs (n, n_grades).
 
-    >>> distances(np.array([[2.0, 2.0, 2.0]]), np.array([0.0, 1.0, 2.0]), "ordinal")[0].tolist()
+    >>> squared_distances(np.array([[2.0, 2.0, 2.0]]), np.array([0.0, 1.0, 2.0]), "ordinal")[0].tolist()
     [[0.0, 4.0, 16.0], [4.0, 0.0, 4.0], [16.0, 4.0, 0.0]]
     """
-    require_one_of("metric", metric, METRICS)
     if metric == "nominal":
         return np.broadcast_to(1 - np.eye(len(values)), (len(margin), len(values), len(values)))
-    # Between two grades lie all judgments from the middle of the one to the middle of the other.
-    place = np.cumsum(margin, axis=1) - margin / 2 if metric == "ordinal" else np.tile(values, (len(margin), 1))
-    apart: Floats = (place[:, :, None] - place[:, None, :]) ** 2
-    return apart
+    # The ordinal distance is the number of judgments between the middles of two grades.
+    position = np.cumsum(margin, axis=1) - margin / 2 if metric == "ordinal" else np.tile(values, (len(margin), 1))
+    distance: Floats = (position[:, :, None] - position[:, None, :]) ** 2
+    return distance
 
 
 def weighted_kappa(one: ArrayLike, other: ArrayLike, n_grades: int, weights: str = "quadratic") -> float:
-    """Cohen's kappa of two assessors' grades (codes) of the same documents, disagreements weighed by their size.
+    """Return Cohen's weighted kappa of the grades (codes) that two assessors gave the same documents.
 
-    NaN where both gave one and the same grade throughout, or nothing.
+    NaN if both gave a single grade to all documents.
 
     >>> weighted_kappa([0, 1, 2, 2], [0, 1, 1, 2], 3, "linear")
     0.7142857142857143
     """
     require_one_of("weights", weights, WEIGHTS)
     cells = np.asarray(one, np.int64) * n_grades + np.asarray(other, np.int64)
-    counts = np.bincount(cells, minlength=n_grades**2).reshape(n_grades, n_grades)
-    code = np.arange(n_grades)
-    apart = np.abs(code[:, None] - code).astype(np.float64) ** (1 if weights == "linear" else 2)
-    chance = float((np.outer(counts.sum(axis=1), counts.sum(axis=0)) * apart).sum())
-    return 1 - float((counts * apart).sum()) * len(cells) / chance if chance > 0 else float("nan")
+    counts = np.bincount(cells, minlength=n_grades**2).reshape(1, n_grades, n_grades)
+    return float(kappas_of(counts, weights)[0])
 
 
-def pair_kappas(judgments: Any, weights: str = "quadratic", *, pairs: int = 10) -> Any:
-    """Weighted kappa of the pairs of assessors with most documents in common, as a DataFrame; the pair with most first.
+def kappas_of(counts: Integers, weights: str) -> Floats:
+    """Return the weighted kappa of each contingency table (n, n_grades, n_grades)."""
+    code = np.arange(counts.shape[1])
+    distance = np.abs(code[:, None] - code).astype(np.float64) ** (1 if weights == "linear" else 2)
+    observed = (counts * distance).sum(axis=(1, 2)) * counts.sum(axis=(1, 2))
+    expected = np.einsum("nc,nk,ck->n", counts.sum(axis=2), counts.sum(axis=1), distance)
+    kappas: Floats = 1 - np.divide(observed, expected, out=np.full(len(counts), np.nan), where=expected > 0)
+    return kappas
+
+
+def pairwise_agreement(judgments: Any, weights: str = "quadratic", *, min_documents: int = MIN_SHARED_DOCUMENTS) -> Any:
+    """Return the agreement of each pair of assessors on the documents that both judged, as a DataFrame.
+
+    Pairs of the 200 most active assessors are compared; grades on several scales are mapped to the longest one.
 
     Args:
         judgments: `Judgments`, a path or a DataFrame.
-        weights: linear or quadratic.
-        pairs: how many pairs; they are sought among the 100 most active assessors.
+        weights: weights of kappa: linear or quadratic.
+        min_documents: minimum number of shared documents.
+
+    Returns:
+        Columns `assessor`, `other`, `documents` (number of shared documents), `agreement` (share of equal answers),
+        `difference` (mean answer of the assessor minus that of the other, in grades) and `kappa`; the pairs with most
+        shared documents first.
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "b", "b", "c", "c"], "assessor": ["x", "y"] * 3,
     ...                       "grade": [0, 0, 1, 1, 2, 1]})
-    >>> pair_kappas(votes)
-      assessor other  documents     kappa
-    0        x     y          3  0.666667
+    >>> pairwise_agreement(votes, min_documents=1).round(2)
+      assessor other  documents  agreement  difference  kappa
+    0        x     y          3       0.67        0.33   0.67
     """
+    table = as_judgments(judgments)
+    return frames.from_arrow(agreement_table(table, weights, min_documents=min_documents), table.backend)
+
+
+def agreement_table(
+    judgments: Judgments, weights: str = "quadratic", *, min_documents: int = MIN_SHARED_DOCUMENTS
+) -> pa.Table:
+    """Return :func:`pairwise_agreement` as an Arrow table."""
     require_one_of("weights", weights, WEIGHTS)
-    table = as_judgments(judgments).on_main_scale()
-    active = np.argsort(-np.bincount(table.assessor, minlength=table.n_assessors), kind="stable")[:_ACTIVE]
-    answers = _answers_of(table, active)
-    judged = (answers != UNJUDGEABLE).astype(np.float32)
-    common = np.triu(judged.T @ judged, 1).astype(np.int64)
-    best = np.argsort(-common.ravel(), kind="stable")[:pairs]
-    best = best[common.ravel()[best] > 0]
-    one, other = np.unravel_index(best, common.shape)
-    kappas = [_kappa_of(answers[:, [a, b]], len(table.scale), weights) for a, b in zip(one, other, strict=True)]
+    require_integer("min_documents", min_documents, 1)
+    table = judgments.on_main_scale()
+    active = np.argsort(-np.bincount(table.assessor, minlength=table.n_assessors), kind="stable")[:MAX_ASSESSORS]
+    counts = _pair_counts(table, active)
+    one, other = np.triu_indices(len(active), 1)
+    n_documents = counts[one, other].sum(axis=(1, 2))
+    order = np.argsort(-n_documents, kind="stable")
+    order = order[n_documents[order] >= min_documents]
+    one, other, n_documents = one[order], other[order], n_documents[order]
+    tables, code = counts[one, other], np.arange(len(table.scale))
     columns = {
         "assessor": table.assessors.take(pa.array(active[one])),
         "other": table.assessors.take(pa.array(active[other])),
-        "documents": common[one, other],
-        "kappa": pa.array(np.array(kappas, np.float64), from_pandas=True),
+        "documents": n_documents,
+        "agreement": np.trace(tables, axis1=1, axis2=2) / n_documents,
+        "difference": (tables * (code[:, None] - code)).sum(axis=(1, 2)) / n_documents,
+        "kappa": pa.array(kappas_of(tables, weights), from_pandas=True),
     }
-    return frames.from_arrow(pa.table(columns), table.backend)
+    return pa.table(columns)
 
 
-def _answers_of(table: Judgments, active: NDArray[np.int64]) -> NDArray[np.int8]:
-    """The answers of some assessors side by side, (n_items, n_active); UNJUDGEABLE where there is none."""
-    column = np.full(table.n_assessors, -1)
-    column[active] = np.arange(len(active))
-    mine = column[table.assessor] >= 0
-    item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))[mine]
-    answers = np.full((table.n_items, len(active)), UNJUDGEABLE, np.int8)
-    answers[item, column[table.assessor[mine]]] = table.grade[mine]
-    return answers
-
-
-def _kappa_of(answers: NDArray[np.int8], n_grades: int, weights: str) -> float:
-    both = answers[(answers != UNJUDGEABLE).all(axis=1)]
-    return weighted_kappa(both[:, 0], both[:, 1], n_grades, weights)
+def _pair_counts(table: Judgments, active: Integers) -> Integers:
+    """Return the contingency table of each pair of assessors (n_active, n_active, n_grades, n_grades)."""
+    n_grades, position = len(table.scale), np.full(table.n_assessors, -1)
+    position[active] = np.arange(len(active))
+    used = (position[table.assessor] >= 0) & (table.grade != UNJUDGEABLE)
+    item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))[used]
+    answer = position[table.assessor[used]] * n_grades + table.grade[used]
+    indicator = csr_array((np.ones(len(item), np.int64), (answer, item)), (len(active) * n_grades, table.n_items))
+    counts: Integers = (indicator @ indicator.T).toarray().reshape(len(active), n_grades, len(active), n_grades)
+    return counts.transpose(0, 2, 1, 3)

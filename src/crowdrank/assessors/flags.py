@@ -1,4 +1,8 @@
-"""What may be said of an assessor, and on what evidence."""
+"""Flags for assessors, and the evidence they are based on.
+
+Many assessors are tested at once, so that some 95% intervals exclude the truth by chance. Every flag therefore needs an
+interval and a margin: the estimate must be far from normal, and the interval must exclude what is normal.
+"""
 
 from __future__ import annotations
 
@@ -6,116 +10,115 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
-from crowdrank._typing import Floats
-from crowdrank.assessors.trend import Trend
+from crowdrank._text import counted
+from crowdrank._typing import Booleans, Floats
+from crowdrank.assessors.reference import LEVEL, UNRELIABLE_SLOPE, Comparison, interval
 
-FLAGS = ("careful", "", "careless", "random", "reversed", "few")
+FLAGS = ("careful", "", "lenient", "strict", "careless", "random", "reversed", "few")
 
-LEVEL = 0.95
-"""The level of the intervals behind flags. Many assessors are tested at once, so an end of an interval alone accuses
-nobody: every flag asks for a margin besides, and honest assessors lie far outside of it."""
-NEAR_ZERO = 0.5
-"""The interval of a random assessor's rise holds 0 and reaches less than half of the crowd's to either side. One that
-holds 0 and reaches further tells nobody from anybody: the judgments are too few, or on documents too much alike."""
-FEWEST = 10
-"""Of fewer judgments nothing is said: a standard error from a handful is itself a guess."""
+MIN_JUDGMENTS = 10
+"""Minimum number of judgments for any other flag than `few`: standard errors of fewer are unreliable."""
 REVERSED = -0.2
-"""A reversed assessor's rise is at least this steep, and by its interval surely half as steep: an interval that only
-just ends below 0 is what chance makes of some who do not look."""
-CHANCE = 0.01
-"""Answers and documents count as related where chance makes them look so less often than this."""
+"""Maximum slope of a `reversed` assessor; the upper end of the interval must be below half of it."""
+INDEPENDENCE_LEVEL = 0.01
+"""Answers with a p-value below this depend on the documents: such an assessor is not `random`."""
+BIAS_MARGIN = 1 / 8
+"""Minimum bias of a `strict` or `lenient` assessor as a share of the scale's range (half a grade on 0-4); the interval
+must exclude half of it."""
 CARELESS, CAREFUL = 2 / 3, 4 / 3
-"""Shares of the median informativeness: half of any crowd is below its median, which is no fault yet."""
+"""Shares of the median informativeness below and above which assessors are `careless` and `careful`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Per assessor, what flags rest on."""
+    """Statistics per assessor that the flags are based on.
 
-    trend: Trend
-    chance: Floats  # of answers so related to the documents if there were no relation
-    informativeness: Floats  # nats
-    information_error: Floats  # its standard error
+    Attributes:
+        comparison: comparison with the reference grades.
+        by_experts: whether the reference grades are those of experts, otherwise of the other assessors.
+        informativeness: in nats.
+        information_error: standard error of the informativeness.
+        n_grades: number of grades of the scale.
 
-    @property
-    def rise_interval(self) -> tuple[Floats, Floats]:
-        """The interval of the rise at LEVEL; NaN where nothing is known."""
-        rise, reach = self.trend.rise, _reach(self.trend.error)
-        known = np.isfinite(reach)
-        return np.where(known, rise - reach, np.nan), np.where(known, rise + reach, np.nan)
+    """
 
-    @property
-    def near_zero(self) -> NDArray[np.bool_]:
-        """Whether the rise is surely less than half of the crowd's, in either direction."""
-        lower, upper = self.rise_interval
-        return (lower > -NEAR_ZERO) & (upper < NEAR_ZERO)
+    comparison: Comparison
+    by_experts: Booleans
+    informativeness: Floats
+    information_error: Floats
+    n_grades: int
 
     @property
-    def few(self) -> NDArray[np.bool_]:
-        """Whether the judgments leave it open if the rise is that of chance or of the crowd."""
-        lower, upper = self.rise_interval
-        return (self.trend.n < FEWEST) | ~((lower > 0) | (upper < 0) | self.near_zero)
+    def near_zero(self) -> Booleans:
+        """Whether the slope is significantly smaller than half of the typical slope, in either direction."""
+        lower, upper = self.comparison.slope_interval
+        return (lower > -UNRELIABLE_SLOPE) & (upper < UNRELIABLE_SLOPE)
+
+    @property
+    def few(self) -> Booleans:
+        """Whether there are too few judgments to tell a random assessor from a typical one."""
+        lower, upper = self.comparison.slope_interval
+        return (self.comparison.n < MIN_JUDGMENTS) | ~((lower > 0) | (upper < 0) | self.near_zero)
 
     @property
     def median(self) -> float:
-        """The median informativeness of the assessors of whom enough is known, or else of all."""
+        """Median informativeness of the assessors with enough judgments, or of all if there are none."""
         enough = ~self.few
         return float(np.median(self.informativeness[enough] if enough.any() else self.informativeness))
 
 
-def _reach(error: Floats) -> Floats:
-    reach: Floats = float(ndtri((1 + LEVEL) / 2)) * error
-    return reach
-
-
 def flag(evidence: Evidence) -> NDArray[np.object_]:
-    """One flag per assessor: few, reversed, random, careless, careful, or nothing; the first that holds.
+    """Return one flag per assessor, or an empty text; of several flags the first in this function applies.
 
-    >>> trend = Trend(np.array([200, 200, 5]), np.zeros(3), np.array([1.0, 0.0, 0.9]), np.array([0.05, 0.05, 0.6]))
-    >>> flag(Evidence(trend, np.array([0.0, 0.6, 0.2]), np.array([0.5, 0.0, 0.4]), np.full(3, 0.02))).tolist()
+    >>> comparison = Comparison(np.array([200, 200, 5]), np.array([1.0, 0.0, 0.9]), np.array([0.05, 0.05, 0.6]),
+    ...                         np.zeros(3), np.full(3, 0.1), np.array([0.0, 0.6, 0.2]))
+    >>> flag(Evidence(comparison, np.zeros(3, bool), np.array([0.5, 0.0, 0.4]), np.full(3, 0.02), 5)).tolist()
     ['careful', 'random', 'few']
     """
-    rise, (lower, upper) = evidence.trend.rise, evidence.rise_interval
-    reach, information = _reach(evidence.information_error), evidence.informativeness
-    reversed_ = (upper < REVERSED / 2) & (rise <= REVERSED)
-    random = (lower <= 0) & evidence.near_zero & (evidence.chance > CHANCE)
-    careless = information + reach < CARELESS * evidence.median
-    careful = information - reach > CAREFUL * evidence.median
-    names = ["few", "reversed", "random", "careless", "careful"]
-    found = np.select([evidence.few, reversed_, random, careless, careful], names, "")
-    return found.astype(object)
+    compared = evidence.comparison
+    slope_lower, slope_upper = compared.slope_interval
+    bias_lower, bias_upper = compared.bias_interval
+    information_lower, information_upper = interval(evidence.informativeness, evidence.information_error)
+    margin = BIAS_MARGIN * (evidence.n_grades - 1)
+    conditions = {
+        "few": evidence.few,
+        "reversed": (slope_upper < REVERSED / 2) & (compared.slope <= REVERSED),
+        "random": (slope_lower <= 0) & evidence.near_zero & (compared.p_value > INDEPENDENCE_LEVEL),
+        "careless": information_upper < CARELESS * evidence.median,
+        "strict": (bias_upper < -margin / 2) & (compared.bias <= -margin),
+        "lenient": (bias_lower > margin / 2) & (compared.bias >= margin),
+        "careful": information_lower > CAREFUL * evidence.median,
+    }
+    return np.select(list(conditions.values()), list(conditions), "").astype(object)
 
 
-def sentences(evidence: Evidence) -> list[str]:
-    """The numbers behind each flag, in a sentence.
+def evidence_sentences(evidence: Evidence) -> list[str]:
+    """Return a sentence per assessor with the numbers behind its flag.
 
-    >>> trend = Trend(np.array([200]), np.zeros(1), np.array([0.02]), np.array([0.05]))
-    >>> print(sentences(Evidence(trend, np.array([0.6]), np.array([0.01]), np.array([0.02])))[0])
-    Answers rise 0.02 (-0.08 to 0.12) per grade of the others' over 200 judgments; 0.010 nats, the crowd's median 0.010.
+    >>> comparison = Comparison(np.array([200]), np.array([0.02]), np.array([0.05]), np.array([-0.4]), np.array([0.1]),
+    ...                         np.array([0.6]))
+    >>> evidence = Evidence(comparison, np.array([False]), np.array([0.01]), np.array([0.02]), 5)
+    >>> for part in evidence_sentences(evidence)[0].split("; "): print(part)
+    200 judgments compared with other assessors
+    slope 0.02 (95% interval -0.08 to 0.12)
+    bias -0.40 grades (95% interval -0.60 to -0.20)
+    informativeness 0.010 nats (median 0.010).
     """
-    lower, upper = evidence.rise_interval
-    numbers = np.column_stack([evidence.trend.rise, lower, upper, evidence.informativeness]).tolist()
-    middle = evidence.median
-    return [_sentence(int(n), row, middle) for n, row in zip(evidence.trend.n, numbers, strict=True)]
+    compared, median = evidence.comparison, evidence.median
+    slope = _with_interval(compared.slope, *compared.slope_interval, unit="")
+    bias = _with_interval(compared.bias, *compared.bias_interval, unit=" grades")
+    rows = zip(compared.n.tolist(), evidence.by_experts, slope, bias, evidence.informativeness, strict=True)
+    return [
+        f"{counted(n, 'judgment')} compared with {'experts' if by_experts else 'other assessors'}; slope {slope_text}; "
+        f"bias {bias_text}; informativeness {nats:.3f} nats (median {median:.3f})."
+        for n, by_experts, slope_text, bias_text, nats in rows
+    ]
 
 
-def _sentence(n: int, numbers: list[float], median: float) -> str:
-    rise, lower, upper, information = numbers
-    judgments = f"{n:,} judgment{'' if n == 1 else 's'}"
-    nats = f"{information:.3f} nats, the crowd's median {median:.3f}."
-    if np.isnan(lower):
-        return f"Too little to compare with others ({judgments} on documents that others judged too); {nats}"
-    told = f"{_two(rise)} ({_two(lower)} to {_two(upper)})"
-    return f"Answers rise {told} per grade of the others' over {judgments}; {nats}"
-
-
-def _two(value: float) -> str:
-    """Two digits; nothing has no sign.
-
-    >>> _two(-0.001), _two(-0.25)
-    ('0.00', '-0.25')
-    """
-    text = f"{value:.2f}"
-    return "0.00" if text == "-0.00" else text
+def _with_interval(estimate: Floats, lower: Floats, upper: Floats, unit: str) -> list[str]:
+    """Return each estimate with its interval as text."""
+    return [
+        "unknown" if np.isnan(low) else f"{value:z.2f}{unit} ({LEVEL:.0%} interval {low:z.2f} to {high:z.2f})"
+        for value, low, high in zip(estimate, lower, upper, strict=True)
+    ]

@@ -1,4 +1,4 @@
-"""The report on assessors: one row each, the most informative first."""
+"""Report on the assessors of fitted judgments: one row per assessor, the most informative first."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from crowdrank._notebook import MAX_TABLE_ROWS, heading, html_table, panel
 from crowdrank._text import counted
-from crowdrank._typing import Floats
-from crowdrank.assessors.flags import FLAGS, Evidence, flag, sentences
+from crowdrank._typing import Floats, Integers
+from crowdrank.assessors.contingency import corrected_information, count_pairs, information_sd, kendall_tau
+from crowdrank.assessors.flags import FLAGS, Evidence, evidence_sentences, flag
 from crowdrank.assessors.honeypots import accuracy, honeypot_accuracy
 from crowdrank.assessors.leave_one_out import States, crowd_curve, leave_one_out_consensus
-from crowdrank.assessors.trend import (
-    independence,
-    joint_counts,
-    measure_trend,
-    measured_information,
-    spread_of_information,
+from crowdrank.assessors.reference import (
+    ExpertOffset,
+    by_row,
+    compare_with_experts,
+    compare_with_others,
+    expert_offset,
+    nearest_expert_grades,
 )
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus._coerce import as_gold, as_judgments
@@ -31,44 +33,66 @@ from crowdrank.consensus.information import information
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import InputError, NotFittedError
 from crowdrank.judgments import frames, ids
-from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.gold import ItemGold
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
+
+MIN_EXPERT_JUDGMENTS = 20
+"""Minimum number of judgments on expert-graded documents to compare an assessor with experts instead of others. In the
+informativeness, this many judgments have the same weight as the model."""
 
 Columns = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class AssessorReport:
-    """Per assessor: how much, how informative, how biased, how often right; a flag and the evidence for it.
+    """Reliability of each assessor. Grades on several scales are mapped to the longest scale; biases are in its grades.
 
-    assessor, judgments
-    informativeness: what an answer tells of the truth, in nats; info_0, info_1, ...: the part of each grade
-    slope: how the expected answer rises with the crowd's: 1 like the crowd, 0 random, negative reversed
-    rise, rise_lower, rise_upper: the same measured on the assessor's own judgments against the others', with its 95 %
-        interval; no model smooths it, and flags rest on it
-    bias: mean answer minus the crowd's on the same documents, in grades
-    agreement: share of answers equal to the consensus grade
-    honeypots, honeypots_right, honeypot_share, honeypot_lower, honeypot_upper: with Wilson's interval
-    gold_judgments, gold_right, gold_accuracy, gold_lower, gold_upper: against expert grades, where there are any
-    duration: the median, where there is one
-    flag: careful, careless, random, reversed, few (too few judgments to say), or blank
-    evidence: the numbers in a sentence
+    Columns of the table:
+        assessor, judgments: id, and number of judgments.
+        informativeness: information about relevance in one answer, in nats; info_0, info_1, ...: its part by answer.
+            With expert grades, it is a weighted mean of the information measured against them and the model's.
+        slope, slope_lower, slope_upper: increase of the answers with those of the other assessors, with its 95%
+            interval: 1 is typical, 0 random, negative reversed. model_slope: the same from the model's curves.
+        bias, bias_lower, bias_upper: mean answer minus the mean answer of the other assessors on the same documents, in
+            grades, with its 95% interval.
+        agreement: share of answers equal to the consensus grade.
+        repeats, repeats_equal, self_agreement: repeated judgments of a document, number and share of equal answers;
+            only if there are any.
+        honeypots, honeypots_right, honeypot_share, honeypot_lower, honeypot_upper: accuracy, with Wilson's interval.
+        gold_judgments, gold_right, gold_accuracy, gold_lower, gold_upper: the same for expert grades, if there are any.
+        gold_bias, gold_bias_lower, gold_bias_upper: mean answer minus the expert grade. If an expert grade stands for
+            several grades, the nearest counts; without a map of the scales, accuracy and bias are unknown.
+        gold_tau: Kendall's tau-b of answers and expert grades.
+        duration: median, if known.
+        compared_with: reference of the flag: experts (from 20 judgments on expert-graded documents) or others.
+        flag: careful, lenient, strict, careless, random, reversed, few (too few judgments), or blank.
+        evidence: the numbers behind the flag.
+
+    Attributes:
+        method: class of the model.
+        table: the report.
+        scale: scale of the grades.
+        modeled: whether informativeness comes from a model of assessors, otherwise it is measured against votes.
+        expert_offset: mean difference between the assessors and the experts, if there are expert grades.
+        backend: library of `frame`.
+
     """
 
     method: str
     table: pa.Table
     scale: Scale
-    modeled: bool  # whether informativeness comes from the model, or else is measured on the judgments
+    modeled: bool
+    expert_offset: ExpertOffset | None = None
     backend: str = "pandas"
 
     def __repr__(self) -> str:
         flags = ", ".join(f"{number} {name}" for name, number in self.flags.items() if name)
-        return f"<AssessorReport by {self.method}: {counted(len(self.table), 'assessor')}; {flags or 'no flags'}>"
+        return f"<AssessorReport by {self.method}: {counted(len(self.table), 'assessor')}; flags: {flags or 'none'}>"
 
     def _repr_html_(self) -> str:
         shown = ["assessor", "judgments", "informativeness", "flag", "evidence"]
-        rows = self.table.select(shown).slice(0, MAX_TABLE_ROWS).to_pylist()
+        rows = best_and_worst(self.table.select(shown), MAX_TABLE_ROWS).to_pylist()
         return panel(heading(repr(self).strip("<>")), html_table(rows, shown, len(self.table)))
 
     @cached_property
@@ -78,19 +102,32 @@ class AssessorReport:
 
     @property
     def flags(self) -> dict[str, int]:
-        """How many assessors have each flag."""
-        found = Counter(self.table["flag"].to_pylist())
-        return {name: found[name] for name in FLAGS if found[name]}
+        """Number of assessors by flag."""
+        counts = Counter(self.table["flag"].to_pylist())
+        return {name: counts[name] for name in FLAGS if counts[name]}
+
+
+def best_and_worst(table: pa.Table, max_rows: int) -> pa.Table:
+    """Return the first and the last rows of a table that is sorted by quality, `max_rows` in all.
+
+    >>> best_and_worst(pa.table({"x": [1, 2, 3, 4, 5]}), 3)["x"].to_pylist()
+    [1, 2, 5]
+    """
+    n_last = max_rows // 2
+    if len(table) <= max_rows:
+        return table
+    return pa.concat_tables([table.slice(0, max_rows - n_last), table.slice(len(table) - n_last)])
 
 
 def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> AssessorReport:
-    """Report on the assessors of judgments, by a fitted model.
+    """Report on the reliability of assessors, by a fitted model.
 
     Args:
-        model: any fitted model; one without states (votes, GLAD) has its assessors' informativeness measured on the
-            judgments, against the votes of the others.
-        judgments: `Judgments`, a path or a DataFrame; those of the fit unless given.
-        gold: expert grades; those of the fit unless given.
+        model: a fitted model. If it has no model of assessors (votes, GLAD), informativeness is measured against the
+            votes of the other assessors.
+        judgments: `Judgments`, a path or a DataFrame; by default those of the fit.
+        gold: expert grades; by default those of the fit. Assessors with at least 20 judgments on expert-graded
+            documents are ordered and flagged by them.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=20, documents=10, assessors=8, spammers=0.25, random_state=3)
@@ -102,98 +139,105 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     """
     if not hasattr(model, "consensus_"):
         raise NotFittedError(f"This {type(model).__name__} is not fitted yet; call fit first.")
-    given = model.judgments_ if judgments is None else as_judgments(judgments, model.judgments_)
-    answers, states = given.on_main_scale(), _on_main_scale(given, _states_of(model, given))
+    source = model.judgments_ if judgments is None else as_judgments(judgments, model.judgments_)
+    answers, states = source.on_main_scale(), _states_on_main_scale(source, _states_of(model, source))
     table = answers.with_unjudgeable(model.unjudgeable_as)
     if table.scale != model.consensus_.scale:
         raise InputError(f"the grades {table.scale} are not those fitted ({model.consensus_.scale})")
     if states is not None and len(table.assessors) < len(answers.assessors):
         states = states[0], states[1][ids.match(answers.assessors, table.assessors)]
+    expert_grades = model.gold_ if gold is None else as_gold(gold, source)
+    experts = None if expert_grades is None else expert_grades.for_items(table)
+    quality = _quality_columns(table, states, experts)
+    conclusions = {name: quality.pop(name) for name in ("compared_with", "flag", "evidence")}
     columns: Columns = {
         "assessor": table.assessors,
         "judgments": np.bincount(table.assessor, minlength=table.n_assessors),
-        **_quality(table, states),
+        **quality,
         "agreement": _agreement(table, model.consensus_),
+        **_repeat_columns(table),
         **_honeypot_columns(answers, table.assessors),
-        **_gold_columns(table, model.gold_ if gold is None else as_gold(gold, given)),
-        **({"duration": _medians(table)} if "duration" in table.extras else {}),
+        **({} if experts is None else _gold_columns(table, experts)),
+        **({"duration": _median_durations(table)} if "duration" in table.extras else {}),
+        **conclusions,
     }
-    columns |= {name: columns.pop(name) for name in ("flag", "evidence")}  # the words stand last
-    rows = pa.table({name: _arrow(column) for name, column in columns.items()})
+    rows = pa.table({name: _to_arrow(column) for name, column in columns.items()})
     rows = rows.sort_by([("informativeness", "descending"), ("assessor", "ascending")])
-    return AssessorReport(type(model).__name__, rows, table.scale, states is not None, table.backend)
+    offset = None if experts is None else expert_offset(table, experts)
+    return AssessorReport(type(model).__name__, rows, table.scale, states is not None, offset, table.backend)
 
 
-def _arrow(column: Any) -> pa.Array:
-    """The column with null for NaN."""
+def _to_arrow(column: Any) -> pa.Array:
+    """Return a column with null instead of NaN."""
     return column if isinstance(column, pa.Array) else pa.array(column, from_pandas=True)
 
 
 def _states_of(model: Aggregator, table: Judgments) -> States | None:
-    """The model's states with a row per assessor of the table; one it has not met answers as the crowd does."""
+    """Return the model's states for the assessors of the table; new assessors get the mean of all."""
     states = model.answer_states()
     if states is None:
         return None
     prior, likelihood = states
-    met = model.consensus_.assessor_table
-    place = ids.match(met["assessor"].combine_chunks(), table.assessors)
-    rows = likelihood[np.maximum(place, 0)]
-    counts = met["judgments"].to_numpy()
-    rows[place < 0] = np.tensordot(counts / counts.sum(), likelihood, axes=1)
+    fitted = model.consensus_.assessor_table
+    position = ids.match(fitted["assessor"].combine_chunks(), table.assessors)
+    rows = likelihood[np.maximum(position, 0)]
+    n_judgments = fitted["judgments"].to_numpy()
+    rows[position < 0] = np.tensordot(n_judgments / n_judgments.sum(), likelihood, axes=1)
     return prior, rows
 
 
-def _on_main_scale(given: Judgments, states: States | None) -> States | None:
-    """The answers of the states where `Judgments.on_main_scale` puts them."""
-    if states is None or given.maps_to_one_scale:
+def _states_on_main_scale(table: Judgments, states: States | None) -> States | None:
+    """Return the states with answers mapped as `Judgments.on_main_scale` maps them."""
+    if states is None or table.maps_to_one_scale:
         return states
     prior, likelihood = states
-    widest, onto = len(given.main_scale), given.main_scale_codes
-    moved = likelihood.copy()  # 'cannot judge' comes after the grades of all scales and stays there
-    moved[:, :widest] = 0.0
-    for number, own in enumerate(given.scales):
-        of = np.flatnonzero(given.assessor_scale == number)
-        moved[np.ix_(of, onto[number, : len(own)])] = likelihood[of, : len(own)]
-    return prior, moved
+    n_grades, code_table = len(table.main_scale), table.main_scale_codes
+    mapped = likelihood.copy()  # 'cannot judge' follows the grades of all scales and stays there
+    mapped[:, :n_grades] = 0.0
+    for number, scale in enumerate(table.scales):
+        assessors = np.flatnonzero(table.assessor_scale == number)
+        mapped[np.ix_(assessors, code_table[number, : len(scale)])] = likelihood[assessors, : len(scale)]
+    return prior, mapped
 
 
-def _quality(table: Judgments, states: States | None) -> Columns:
-    """Informativeness, slope and bias, and what they say."""
-    others = leave_one_out_consensus(table, states)
-    trend, counts = measure_trend(table, others), joint_counts(table, others)
-    total, parts, error = _measured(counts) if states is None else _modeled(table, states)
-    evidence = Evidence(trend, independence(counts), total, error)
-    lower, upper = evidence.rise_interval
+def _quality_columns(table: Judgments, states: States | None, gold: ItemGold | None) -> Columns:
+    """Return informativeness, slope, bias, flag and evidence."""
+    consensus = leave_one_out_consensus(table, states)
+    comparison = others = compare_with_others(table, consensus)
+    if states is None:
+        informativeness, parts, error = corrected_information(count_pairs(table, consensus.grade))
+    else:
+        informativeness, parts = information(*states)
+        n_judgments = np.bincount(table.assessor, minlength=table.n_assessors)
+        error = information_sd(states[1] * states[0]) / np.sqrt(n_judgments)
+    by_experts = np.zeros(table.n_assessors, bool)
+    if gold is not None:
+        experts = compare_with_experts(table, gold)
+        by_experts = experts.n >= MIN_EXPERT_JUDGMENTS
+        comparison = others.replace_where(by_experts, experts)
+        measured, _, measured_error = corrected_information(_gold_counts(table, gold))
+        # The model's values are rescaled to the mean of the measured ones: both are then in the same unit.
+        scale = experts.n @ measured / max(float(experts.n @ informativeness), 1e-300) if experts.n.any() else 1.0
+        weight = experts.n / (experts.n + MIN_EXPERT_JUDGMENTS)
+        informativeness = weight * measured + (1 - weight) * scale * informativeness
+        error = weight * measured_error + (1 - weight) * scale * error
+    evidence = Evidence(comparison, by_experts, informativeness, error, len(table.scale))
     return {
-        "informativeness": total,
+        "informativeness": informativeness,
         **{f"info_{int(value)}": parts[:, code] for code, value in enumerate(table.scale.values)},
-        "slope": trend.rise if states is None else model_slopes(table, states),
-        "rise": trend.rise,
-        "rise_lower": lower,
-        "rise_upper": upper,
-        "bias": trend.bias,
+        "slope": others.slope,
+        **dict(zip(("slope_lower", "slope_upper"), others.slope_interval, strict=True)),
+        "model_slope": others.slope if states is None else model_slopes(table, states),
+        "bias": others.bias,
+        **dict(zip(("bias_lower", "bias_upper"), others.bias_interval, strict=True)),
+        "compared_with": np.where(by_experts, "experts", "others").astype(object),
         "flag": flag(evidence),
-        "evidence": sentences(evidence),
+        "evidence": evidence_sentences(evidence),
     }
 
 
-def _modeled(table: Judgments, states: States) -> tuple[Floats, Floats, Floats]:
-    total, parts = information(*states)
-    n = np.bincount(table.assessor, minlength=table.n_assessors)
-    return total, parts, spread_of_information(states[1] * states[0]) / np.sqrt(n)
-
-
-def _measured(counts: NDArray[np.int64]) -> tuple[Floats, Floats, Floats]:
-    total, parts = measured_information(counts)
-    n = np.maximum(counts.sum(axis=(1, 2)), 1)
-    used, met = (counts.sum(axis=2) > 0).sum(axis=1), (counts.sum(axis=1) > 0).sum(axis=1)
-    # Counts of chance alone hold this much on average (Miller and Madow).
-    by_chance = np.maximum(used - 1, 0) * np.maximum(met - 1, 0) / (2 * n)
-    return np.maximum(total - by_chance, 0.0), parts, spread_of_information(counts / n[:, None, None]) / np.sqrt(n)
-
-
 def model_slopes(table: Judgments, states: States) -> Floats:
-    """How each assessor's expected answer rises with the crowd's over the states, by the model's curves.
+    """Return the increase of each assessor's expected answer with the crowd's over the states of a model.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -204,66 +248,74 @@ def model_slopes(table: Judgments, states: States) -> Floats:
     """
     prior, likelihood = states
     grades = np.arange(len(table.scale))
-    counts = np.bincount(table.assessor, minlength=table.n_assessors)
-    crowd = grades @ crowd_curve(likelihood, counts, len(grades))
+    n_judgments = np.bincount(table.assessor, minlength=table.n_assessors)
+    crowd = grades @ crowd_curve(likelihood, n_judgments, len(grades))
     own = likelihood[:, : len(grades)]
-    answers = np.einsum("g,ags->as", grades, own) / np.maximum(own.sum(axis=1), 1e-300)
-    off = prior * (crowd - prior @ crowd / prior.sum())
-    spread = float(off @ crowd)
-    if spread < 1e-12:
-        return np.zeros(len(likelihood))  # a crowd whose answers never change has no direction
-    slopes: Floats = answers @ off / spread
+    expected = np.einsum("g,ags->as", grades, own) / np.maximum(own.sum(axis=1), 1e-300)
+    deviation = prior * (crowd - prior @ crowd / prior.sum())
+    variance = float(deviation @ crowd)
+    if variance < 1e-12:
+        return np.zeros(len(likelihood))  # a crowd with constant answers has no direction
+    slopes: Floats = expected @ deviation / variance
     return slopes
 
 
 def _agreement(table: Judgments, consensus: Consensus) -> Floats:
-    """Share of each assessor's answers that equal the consensus grade; NaN where there is none."""
+    """Return the share of each assessor's answers that equal the consensus grade; NaN if there is none."""
     documents = consensus.document_table
-    place = table.positions(documents["query"].combine_chunks(), documents["document"].combine_chunks())
+    position = table.positions(documents["query"].combine_chunks(), documents["document"].combine_chunks())
     codes = pc.index_in(documents["grade"].combine_chunks(), pa.array(consensus.labels)).to_numpy(zero_copy_only=False)
-    of_item = np.full(table.n_items, NO_HONEYPOT, np.int8)
-    of_item[place[place >= 0]] = codes[place >= 0]
-    share: Floats = accuracy(table, np.repeat(of_item, np.diff(table.offsets)))["share"].astype(np.float64)
-    return share
+    item_codes = np.full(table.n_items, NO_HONEYPOT, np.int8)
+    item_codes[position[position >= 0]] = codes[position >= 0]
+    return accuracy(table, by_row(table, item_codes))["share"].astype(np.float64)
+
+
+def _repeat_columns(table: Judgments) -> Columns:
+    """Return the self-agreement of assessors from the repeated judgments that the reader counted."""
+    counted_repeats = table.report.repeats_by_assessor
+    if not counted_repeats:
+        return {}
+    repeats, equal = np.array([counted_repeats.get(str(name), (0, 0)) for name in table.assessors.to_pylist()]).T
+    share = np.divide(equal, repeats, out=np.full(len(repeats), np.nan), where=repeats > 0)
+    return {"repeats": repeats, "repeats_equal": equal, "self_agreement": share}
 
 
 def _honeypot_columns(answers: Judgments, assessors: pa.Array) -> Columns:
-    """Accuracy on honeypots as answered: 'cannot judge' is right where that is the right answer, and only there."""
-    place = ids.match(answers.assessors, assessors)
-    found = {name: column[place] for name, column in honeypot_accuracy(answers).items()}
-    return _named("honeypot", found, ("honeypots", "honeypots_right"))
-
-
-def _gold_columns(table: Judgments, gold: Gold | None) -> Columns:
-    if gold is None:
-        return {}
-    codes = gold.codes_by_name(table)
-    of_item = np.where(codes < 0, NO_HONEYPOT, codes).astype(np.int8)
-    found = _named(
-        "gold", accuracy(table, np.repeat(of_item, np.diff(table.offsets))), ("gold_judgments", "gold_right")
-    )
-    return {name.replace("gold_share", "gold_accuracy"): column for name, column in found.items()}
-
-
-def _named(kind: str, found: Columns, counts: tuple[str, str]) -> Columns:
-    asked, right = counts
+    """Return the accuracy on honeypots; 'cannot judge' is correct if it is the true answer."""
+    position = ids.match(answers.assessors, assessors)
+    counts = {name: column[position] for name, column in honeypot_accuracy(answers).items()}
     return {
-        asked: found["asked"],
-        right: found["right"],
-        **{f"{kind}_{name}": found[name] for name in ("share", "lower", "upper")},
+        "honeypots": counts["asked"],
+        "honeypots_right": counts["right"],
+        **{f"honeypot_{name}": counts[name] for name in ("share", "lower", "upper")},
     }
 
 
-def _medians(table: Judgments) -> Floats:
-    """Each assessor's median duration; NaN where none is known."""
-    duration = table.extras["duration"].astype(np.float64)
-    known = np.isfinite(duration)
-    who, values = table.assessor[known], duration[known]
-    ordered = values[np.lexsort((values, who))]
-    n = np.bincount(who, minlength=table.n_assessors)
-    start = np.cumsum(n) - n
-    middle = np.full(table.n_assessors, np.nan)
-    there = n > 0
-    low, high = start[there] + (n[there] - 1) // 2, start[there] + n[there] // 2
-    middle[there] = (ordered[low] + ordered[high]) / 2
-    return middle
+def _gold_counts(table: Judgments, gold: ItemGold) -> Integers:
+    """Return how often each assessor gave each answer to documents of each expert grade."""
+    return count_pairs(table, by_row(table, gold.code), gold.n_expert_grades)
+
+
+def _gold_columns(table: Judgments, gold: ItemGold) -> Columns:
+    """Return accuracy, bias and Kendall's tau against expert grades."""
+    nearest = nearest_expert_grades(table.grade, by_row(table, gold.code), gold.sets)
+    counts = accuracy(table, np.nan_to_num(nearest, nan=NO_HONEYPOT).astype(np.int8))
+    compared = compare_with_experts(table, gold)
+    lower, upper = compared.bias_interval
+    return {
+        "gold_judgments": compared.n,
+        "gold_right": counts["right"],
+        "gold_accuracy": counts["share"],
+        "gold_lower": counts["lower"],
+        "gold_upper": counts["upper"],
+        "gold_bias": compared.bias,
+        "gold_bias_lower": lower,
+        "gold_bias_upper": upper,
+        "gold_tau": kendall_tau(_gold_counts(table, gold)),
+    }
+
+
+def _median_durations(table: Judgments) -> Floats:
+    """Return the median duration of each assessor's judgments; NaN if none is known."""
+    medians = pd.Series(table.extras["duration"].astype(np.float64)).groupby(table.assessor).median()
+    return medians.reindex(range(table.n_assessors)).to_numpy().astype(np.float64)

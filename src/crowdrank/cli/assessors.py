@@ -16,15 +16,24 @@ if TYPE_CHECKING:
     from crowdrank.assessors.agreement import Alpha
     from crowdrank.assessors.report import AssessorReport
 
-SHOWN_COLUMNS = ["assessor", "judgments", "informativeness", "slope", "bias", "honeypots", "flag"]
-"""Columns of the assessor report that the terminal shows."""
+SHOWN_COLUMNS = ["assessor", "judgments", "informativeness", "slope", "bias", "gold_bias", "honeypots", "flag"]
+"""Columns of the assessor report that the terminal shows, if the report has them."""
+MAX_ROWS = 10
+"""Maximum number of assessors and of pairs on the terminal: the best and the worst."""
 
 
 def assessors(
     judgments: o.JudgmentFiles,
     model: o.Model,
     output: Annotated[Path | None, o.output_option("File for the report: .csv, .tsv, .parquet or .jsonl.")] = None,
+    pairs: Annotated[
+        Path | None, o.path_option("File for the agreement of each pair of assessors.", help_panel=o.OUTPUT)
+    ] = None,
     gold: o.MaybeGoldFile = None,
+    gaussians: Annotated[
+        Path | None,
+        o.path_option("File for mean, width and weight of each assessor's grades (GDA only).", help_panel=o.OUTPUT),
+    ] = None,
     *,
     computation: o.Computation,
     reading: o.Reading,
@@ -35,41 +44,67 @@ def assessors(
     """Report the reliability of each assessor, with flags and their evidence.
 
     Examples:
-        crowdrank assessors labels.csv -o assessors.csv
+        crowdrank assessors labels.csv -o assessors.csv --pairs pairs.csv
         crowdrank assessors labels.csv --gold experts.qrels -m dawid-skene
+        crowdrank assessors labels.csv -m gda --gaussians gaussians.csv
     """
-    from crowdrank.assessors.agreement import krippendorff_alpha
+    from crowdrank.assessors.agreement import agreement_table, krippendorff_alpha
     from crowdrank.assessors.report import assess
+    from crowdrank.consensus.inspection import grade_gaussians
     from crowdrank.judgments.write import check_outputs, write_table
 
     estimator = model.build()
-    check_outputs({"output": output}, o.input_files(judgments, reading, gold))
+    check_outputs({"output": output, "pairs": pairs, "gaussians": gaussians}, o.input_files(judgments, reading, gold))
     table = o.read_judgment_files(judgments, reading)
     grades = None if gold is None else o.read_gold_file(gold, gold_reading)
     with computation.open() as engine:
         report = assess(estimator.fit(table, gold=grades, engine=engine, progress=True))
-    alpha = krippendorff_alpha(table)
+    gaussian_table = None if gaussians is None else grade_gaussians(estimator.assessor_estimator_)
+    alpha, pair_table = krippendorff_alpha(table), agreement_table(table)
     unjudged = 0 if grades is None else grades.n_unjudged(table)
     print_unjudged_gold(unjudged)
     if output is not None:
         write_table(report.table, output, csv_safe=csv_safe)
+    if pairs is not None:
+        write_table(pair_table, pairs, csv_safe=csv_safe)
+    if gaussians is not None:
+        write_table(gaussian_table, gaussians, csv_safe=csv_safe)
     if json:
         counts = {"rows": table.report.rows, "skipped": dict(table.report.skipped), "gold_unjudged": unjudged}
-        columns = {"columns": dict(table.report.columns)}
-        print_json({**_summary(model.method, report, alpha, output), **counts, **columns})
+        extra = {"columns": dict(table.report.columns), "gaussians": None if gaussians is None else str(gaussians)}
+        print_json({**_summary(model.method, report, alpha, output), **counts, **extra})
         return
-    print_table(_table_to_print(report))
-    _print_summary(model.method, report, alpha, output)
+    _print_assessors(report)
+    if pairs is not None:
+        _print_pairs(pair_table, pairs)
+    _print_summary(model.method, report, alpha, [str(path) for path in (output, gaussians) if path is not None])
 
 
-def _table_to_print(report: AssessorReport) -> pa.Table:
-    """Return the columns for the terminal, with honeypots as "correct/answered"."""
+def _print_assessors(report: AssessorReport) -> None:
+    """Print the best and the worst assessors, with honeypots as "correct/answered"."""
     import pyarrow as pa
 
-    counts = zip(*(report.table[name].to_pylist() for name in ("honeypots_right", "honeypots")), strict=True)
+    from crowdrank.assessors.report import best_and_worst
+
+    table = report.table
+    counts = zip(*(table[name].to_pylist() for name in ("honeypots_right", "honeypots")), strict=True)
     shares = pa.array([f"{correct}/{total}" if total else "" for correct, total in counts], pa.string())
-    place = report.table.column_names.index("honeypots")
-    return report.table.set_column(place, "honeypots", shares).select(SHOWN_COLUMNS)
+    table = table.set_column(table.column_names.index("honeypots"), "honeypots", shares)
+    table = table.select([name for name in SHOWN_COLUMNS if name in table.column_names])
+    order = "the most informative first"
+    title = f"Assessors, {order}" if len(table) <= MAX_ROWS else f"Best and worst assessors, {order}"
+    print_table(best_and_worst(table, MAX_ROWS), title, MAX_ROWS, len(table))
+
+
+def _print_pairs(pair_table: pa.Table, path: Path) -> None:
+    """Print the pairs of assessors with the highest and the lowest kappa."""
+    from crowdrank.assessors.agreement import MIN_SHARED_DOCUMENTS
+    from crowdrank.assessors.report import best_and_worst
+
+    table = pair_table.sort_by([("kappa", "descending")])
+    shared = counted(MIN_SHARED_DOCUMENTS, "shared document")
+    print_table(best_and_worst(table, MAX_ROWS), f"Pairs with at least {shared}", MAX_ROWS, len(table))
+    print_line(f"{counted(len(table), 'pair')} written to {path}.")
 
 
 def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | None) -> dict[str, Any]:
@@ -78,17 +113,20 @@ def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | N
         "informativeness": "modeled" if report.modeled else "measured",
         "flags": {name or "none": number for name, number in report.flags.items()},
         "alpha": asdict(alpha),
+        "expert_offset": None if report.expert_offset is None else asdict(report.expert_offset),
         "assessors": report.table.to_pylist(),
         "output": None if output is None else str(output),
     }
 
 
-def _print_summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | None) -> None:
+def _print_summary(method: str, report: AssessorReport, alpha: Alpha, outputs: list[str]) -> None:
     if not report.modeled:
         print_line(f"{method} has no model of assessors: informativeness is measured against the votes of the others.")
     flags = ", ".join(
         f"{number:,} {f'flagged {name}' if name else 'not flagged'}" for name, number in report.flags.items()
     )
-    written = "" if output is None else f"; written to {output}"
+    written = f"; written to {' and '.join(outputs)}" if outputs else ""
     print_line(f"{counted(len(report.table), 'assessor')}: {flags}{written}.")
+    if report.expert_offset is not None:
+        print_line(f"{report.expert_offset}.")
     print_line(f"{alpha}.")

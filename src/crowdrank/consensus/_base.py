@@ -32,7 +32,7 @@ from crowdrank.consensus.on_disk import CONSENSUS
 from crowdrank.consensus.result import Consensus
 from crowdrank.consensus.warm_start import aligned_parameters
 from crowdrank.constraints import Constraints, Number, OneOf, check_parameter
-from crowdrank.engine.base import Engine
+from crowdrank.engine.base import Engine, Passes
 from crowdrank.engine.local import LocalEngine, LocalPasses
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import ConvergenceWarning, Fix, InputError, UsageError
@@ -350,6 +350,10 @@ class EMAggregator(Aggregator):
     def _restart(self, shard: Shard) -> Arrays:
         """Return local state for a pass with a theta, without the arrays that are carried over."""
         return self._start(shard)
+
+    def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
+        """Return the final parameters and statistics; a model may estimate further parameters after the last M-step."""
+        return theta, statistics
 
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """Return the mean log posterior per judgment; NaN if the model has none and needs one iteration."""

@@ -86,7 +86,7 @@ class GaussianCurves:
 
     def n_answers(self, params: Floats) -> int:
         """Return the number of answers that parameters are for."""
-        return params.shape[-1] // (2 if self.tied_variance else 3)
+        return int(params.shape[-1]) // (2 if self.tied_variance else 3)
 
     def initial_sd(self, n_answers: int) -> Floats:
         """Return the initial prior standard deviation of every parameter."""

@@ -75,6 +75,8 @@ def estimate(
             passes.restore(state.local)
         try:
             iterate(model, passes, state, n_iter, len(prepared), report, checkpoint)
+            if n_iter:
+                state.theta, state.statistics = model._after_iterations(passes, state.theta, state.statistics)
         except (KeyboardInterrupt, SystemError, ClusterError) as problem:
             raise_after_failure(problem, passes, state, checkpoint)
         if isinstance(report, ProgressBar):

@@ -54,11 +54,15 @@ def first_cuts(expert_grades: Floats) -> Floats:
     return np.asarray(ndtri(np.cumsum(shares)[:-1]))
 
 
+def expert_lines(cuts: Floats) -> Floats:
+    """Return slope and intercept of the score of each expert grade by relevance, (2, n_expert_grades)."""
+    return STEEPNESS * np.stack([np.arange(len(cuts) + 1.0), -np.concatenate([[0.0], np.cumsum(cuts)])])
+
+
 def expert_curves(cuts: Floats, relevance: Floats) -> Floats:
     """Return P(expert grade | relevance), (n_expert_grades, n_points)."""
-    grade = np.arange(len(cuts) + 1)
-    offsets = np.concatenate([[0.0], np.cumsum(cuts)])
-    return softmax(STEEPNESS * (grade[:, None] * relevance - offsets[:, None]), axis=0)
+    slope, intercept = expert_lines(cuts)
+    return softmax(slope[:, None] * relevance + intercept[:, None], axis=0)
 
 
 def estimate_cuts(cuts: Floats, counts: Floats, relevance: Floats) -> Floats:

@@ -169,9 +169,7 @@ class GDA(FamilyAggregator):
 
     def _start(self, shard: Shard) -> Arrays:
         """Return the weights of judgments, if families make them differ from 1."""
-        local = {"posterior": np.empty((shard.n_items, 0))}
-        weight = self._weights(shard.offsets, shard.assessor, shard.family)
-        return local if weight is None else {**local, "weight": weight}
+        return {"posterior": np.empty((shard.n_items, 0)), **self._shard_weights(shard)}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Return posteriors on the states and answers by state; before the first pass, the use of answers."""
@@ -199,9 +197,9 @@ class GDA(FamilyAggregator):
             return self._initial(statistics)
         counts = statistics["counts"]
         new = {**theta, **self._update_curves(theta, counts)}
+        new["expert_cuts"] = self._expert_cuts(theta, statistics["expert_states"])
         if self.estimation == "marginal":
             new |= self._standardize(new, *relevance_moments(statistics))
-        new["expert_cuts"] = self._expert_cuts(theta, statistics["expert_states"])
         new["nodes"] = refined_nodes(statistics)
         unjudgeable = 0.0
         if self._models_unjudgeable:
@@ -240,14 +238,15 @@ class GDA(FamilyAggregator):
         return {"curves": params, "mean": mean, "covariance": covariance}
 
     def _standardize(self, theta: Arrays, location: float, scale: float) -> Arrays:
-        """Return the parameters of curves and their prior for relevance with another origin and unit."""
+        """Return the parameters of curves, their prior and cut points for another origin and unit of relevance."""
         curves, change = self._curves(theta), (location, scale)
         covariance = [
             curves.standardized_covariance(*of_scale, *change)
             for of_scale in zip(theta["covariance"], theta["mean"], strict=True)
         ]
         params, mean = (curves.standardized(theta[name], *change) for name in ("curves", "mean"))
-        return {"curves": params, "mean": mean, "covariance": np.stack(covariance)}
+        cuts = (theta["expert_cuts"] - location) / scale
+        return {"curves": params, "mean": mean, "covariance": np.stack(covariance), "expert_cuts": cuts}
 
     def _initial(self, statistics: Arrays) -> Arrays:
         """Return equal parameters for all assessors of a scale, then updated on documents with expert grades."""

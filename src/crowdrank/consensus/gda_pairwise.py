@@ -1,83 +1,88 @@
-"""GDA-PW: grades as Gaussians on the line of relevance, by pairs of documents (Metrikov, Pavlu, Aslam 2015, eq. 8)."""
+"""GDA-PW: grades as Gaussians over relevance, fitted to pairs of documents (Metrikov, Pavlu, Aslam 2015, eq. 8)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import NormalDist
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from crowdrank._saved import LARGEST, POSITIVE, PROBABILITY, require_range
-from crowdrank._typing import Arrays
-from crowdrank.consensus import pairwise_kernels
-from crowdrank.consensus._base import EMAggregator
-from crowdrank.consensus.curves import careful_curves
+from crowdrank._saved import POSITIVE, PROBABILITY, require_range
+from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
+from crowdrank.consensus import experts, pairwise_kernels
+from crowdrank.consensus._base import EMAggregator, Gaussians, States
+from crowdrank.consensus.curves import careful_curves, project
+from crowdrank.consensus.families import FamilyAggregator
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.information import pair_information
 from crowdrank.consensus.latent import NODES, PRIOR, count_answers, softmax
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import MAX_INTEGER, Constraints, Flag, Number, OneOf
+from crowdrank.engine.base import Passes
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
-MU_SD, LOG_ALPHA_SD, LOG_W_SD, LOG_EPS_SD = 0.5, 0.7, 0.5, 0.4
-"""The standard deviations of the priors."""
-FIRST_W = 0.7
-"""The variance that the prior of w is around; that of mu is around evenly spaced points from -1 to 1."""
-SETTLED = 100
-"""Newton steps at the end; a few suffice unless documents differ in difficulty."""
-LONGEST = 1.0
-"""A step is at most so many standard deviations of the prior: Newton's quadratic holds no further."""
-SHORTEST = 2.0**-10
-"""A step is not halved below this part of itself: what is left is rounding."""
-LEVEL_STEPS, ENOUGH = 15, 1e-4
-"""Newton steps of the queries' levels, at most; one this short is the last."""
-FEW = 3.0
-"""So many judgments of each grade stand behind the prior in the first guess."""
-DEPTH = 4
-"""So many steps are remembered, to guess where they lead."""
-STRETCH_STEPS = 20
-"""Newton steps of one number."""
-UNITS = np.geomspace(0.5, 8.0, 16)
-"""So many times its estimate relevance may turn out to be."""
-USUAL_UNIT, USUAL_ITEMS, USUAL_INFORMATION = 2.0, 10.0, 10.0
-"""What is first thought of the unit: as if of so many documents, each with estimates of that precision."""
+PRIOR_SD = (0.5, 0.7, 0.5)
+"""Prior standard deviations of mu, log alpha and log w."""
+LOG_EPS_SD = 0.4
+"""Prior standard deviation of log difficulty."""
+PRIOR_WIDTH = 0.7
+"""Prior median of w; the prior means of mu are evenly spaced from -1 to 1."""
+PRIOR_JUDGMENTS = 3.0
+"""Number of pseudo-judgments per grade in the initial parameters."""
+MAX_STEP = 1.0
+"""Maximum length of a step of an assessor's parameters, in prior standard deviations."""
+MODE_STEPS, RELEVANCE_STEPS = 100, 30
+"""Maximum numbers of Newton steps of documents after the last iteration."""
+UNIT_PASSES, UNIT_TOL = 10, 0.01
+"""Maximum number of passes that learn the unit of relevance, and the relative change that ends them."""
+INITIAL_UNIT = 2.0
+UNIT_DOCUMENTS = 10.0
+"""Number of pseudo-documents for which the previous unit is right."""
 ABSENT = -40.0
-"""The log alpha of a grade that an assessor's scale has not."""
-CHUNK = 4096
-"""So many assessors at a time where each takes much room."""
+"""Log alpha of grades that an assessor's scale does not have."""
+BLOCK = 4096
+"""Number of assessors for which pairwise informativeness is computed at once."""
+QUADRATURE = np.polynomial.hermite_e.hermegauss(7)
+"""Nodes and weights of Gauss-Hermite quadrature."""
 
 
-class GDAPairwise(EMAggregator):
-    """The chance of a grade given another document's grade and the difference in relevance, for pairs within a query.
+class GDAPairwise(FamilyAggregator):
+    """Gaussians per assessor and grade, fitted to pairs of judgments on two documents of a query.
 
-    p(g | g', r - r') is proportional to alpha_g N(r - r'; mu_g - mu'_g', sqrt(w w' eps eps')), with one alpha and mu
-    per assessor and grade, one w per assessor and one eps per document; every judgment is explained by each of its
-    partners, and these explanations have weight 1 in all. Relevance and parameters are those of the highest
-    posterior, with normal priors that are fixed. Only differences within a query count: `relevance` compares documents
-    of one query, whose mean is about 0. Pairs say nothing of its scale either: it is in the unit in which documents
-    vary as their prior says, standard normal, and in that unit the prior draws it to 0. `grade` and `p0..` are what a
-    typical careful assessor would give; for them the level of the query is found from its judgments taken one by one.
-    Assessors may use different scales; grades are shown on the one with the most grades.
+    The model is p(g | g', r - r') ~ alpha_g N(r - r'; mu_g - mu'_g', v_g), v_g = sqrt(w_g w'_g' eps eps') (eq. 7).
+    Every judgment is explained by each of its partners; these terms have the judgment's weight in total (eq. 8). The
+    assessors' parameters maximize the posterior, with fixed normal priors; the uncertainty of relevance is integrated
+    out to the second order.
 
-    A query of up to ten times `partners` judgments (or an assessor's part of it, where pairs are of the same assessor)
-    has all its pairs. In larger ones the partners are scattered over the documents: they depend on the seed, the number
-    of the query and the order of its judgments, so that another order gives slightly other results.
+    In eq. 8 a document also serves to explain other documents, which draws documents together at the ends of the scale
+    and counts judgments twice. `relevance` is therefore the posterior mode of a document given its own judgments, each
+    explained by its partners, and `sd` follows from their information and from the unknown level of the query. Pairs do
+    not determine the unit of relevance: it is learned such that relevance has variance 1 over documents.
+
+    Only documents of one query can be compared by `relevance`. `grade` and `p0..` are those of a typical careful
+    assessor, integrated over the posterior; for them the level of a query is estimated from its grades. Assessors may
+    use different scales; grades are shown on the one with the most grades.
+
+    Groups of up to ten times `partners` judgments have all their pairs (a group is a query, or an assessor's judgments
+    in a query). In larger ones partners depend on `random_state`, the number of the query and the order of judgments.
 
     Args:
-        n_iter, tol: the loop ends after `n_iter` iterations, or when the mean log posterior per judgment changes by
-            less than `tol`.
-        partners: how many partners a judgment has in a large query.
-        pairs: `all` pairs of judgments of two documents, or only those of the `same-assessor`.
-        difficulty: let every document have a width eps of its own; the column `difficulty` then shows it, and higher
-            is harder.
-        random_state: of the partners.
+        n_iter: maximum number of iterations.
+        tol: the loop ends when the mean log posterior per judgment changes by less.
+        partners: number of partners of a judgment in a large group.
+        pairs: `all` pairs of judgments on two documents, or only those of the `same-assessor`.
+        ordinal: force mu_0 <= mu_1 <= ...; a reversed assessor then counts as a random one.
+        difficulty: estimate a difficulty eps of each document (column `difficulty`, higher is harder).
+        tied_variance: one width w for all grades of an assessor (the paper's choice), or one for each grade.
+        families: assessors with correlated errors: by the family `column` of the judgments, found from correlations
+            (`auto`), or `none`. The n judgments of a family on a document count n / (1 + (n - 1) family_correlation).
+        family_correlation: correlation of the errors of a family, from 0 (independent) to 1 (copies).
+        random_state: seed of the partners.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
-        interval: the level of `lower` and `upper`, by the normal approximation around the highest posterior. They are
-            of relevance within the query; that the assessors' parameters are estimates too is not in them.
+        interval: level of `lower` and `upper`, of a normal posterior.
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "a", "b", "b", "b"], "assessor": ["x", "y", "z"] * 2,
@@ -93,17 +98,16 @@ class GDAPairwise(EMAggregator):
     takes_scales: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "n_grades")
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "best": (-np.inf, np.inf),
-        "depth": (0, LARGEST),
-        "length": POSITIVE,
-        "stretch": POSITIVE,
         "unit": POSITIVE,
+        "learn_unit": PROBABILITY,
         "typical": PROBABILITY,
     }
     _parameter_constraints: ClassVar[Constraints] = {
         "partners": [Number(1, MAX_INTEGER, integer=True)],
         "pairs": [OneOf("all", "same-assessor")],
+        "ordinal": [Flag()],
         "difficulty": [Flag()],
+        "tied_variance": [Flag()],
         "random_state": [Number(0, MAX_INTEGER, integer=True)],
     }
 
@@ -114,7 +118,11 @@ class GDAPairwise(EMAggregator):
         *,
         partners: int = 20,
         pairs: str = "all",
+        ordinal: bool = False,
         difficulty: bool = False,
+        tied_variance: bool = True,
+        families: str = "column",
+        family_correlation: float = 1.0,
         random_state: int = 0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
@@ -124,14 +132,18 @@ class GDAPairwise(EMAggregator):
         self.tol = tol
         self.partners = partners
         self.pairs = pairs
+        self.ordinal = ordinal
         self.difficulty = difficulty
+        self.tied_variance = tied_variance
+        self.families = families
+        self.family_correlation = family_correlation
         self.random_state = random_state
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
         self.grade_by = grade_by
 
     def _start(self, shard: Shard) -> Arrays:
-        """Relevance from the mean grades within the query; who may be paired with whom."""
+        """Return relevance from the mean grades within queries, and the groups of judgments to be paired."""
         sizes = np.diff(shard.offsets)
         item = np.repeat(np.arange(shard.n_items), sizes)
         first = np.flatnonzero(np.diff(shard.item_query, prepend=-1))
@@ -142,10 +154,16 @@ class GDAPairwise(EMAggregator):
         key = query[order] * shard.n_assessors + shard.assessor[order] if same else query
         groups = np.flatnonzero(np.diff(key, prepend=-1))
         share = shard.grade / np.maximum(np.array(shard.scale_sizes)[shard.scale_of[shard.assessor]] - 1, 1)
-        mean = np.bincount(item, share, minlength=shard.n_items) / np.maximum(sizes, 1)
+        mean = standardized(np.bincount(item, share, minlength=shard.n_items) / np.maximum(sizes, 1), query_items)
+        weight = self._weights(shard.offsets, shard.assessor, shard.family)
         return {
-            "relevance": standardized(mean, query_items),
-            "hardness": np.zeros(shard.n_items),
+            "mode": mean,
+            "relevance": INITIAL_UNIT * mean,
+            "log_eps": np.zeros(shard.n_items),
+            "variance": np.zeros(shard.n_items),
+            "information": np.zeros(shard.n_items),
+            "precision": np.ones(shard.n_items),
+            "weight": np.ones(len(item)) if weight is None else weight,
             "item": item,
             "order": order,
             "groups": np.append(groups, len(item)),
@@ -154,363 +172,329 @@ class GDAPairwise(EMAggregator):
         }
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """One Newton step of relevance, then slope and curvature of the assessors' parameters."""
-        n_params = 2 * shard.n_grades + 1
+        """Take a step of the documents; return derivatives by the assessors' parameters, or the spread of relevance."""
+        n_params = 3 * shard.n_grades
         slope, curve = np.zeros((shard.n_assessors, n_params)), np.zeros((shard.n_assessors, n_params, n_params))
-        value, precision = 0.0, np.ones(shard.n_items)
-        if theta is not None:
-            relevance = local["relevance"] * theta["stretch"][0]
-            local = {**local, "relevance": relevance, "hardness": local["hardness"].copy()}
-            value, precision = self._climb(shard, local, theta["params"], float(theta["unit"][0]), 1, slope, curve)
-        statistics = {"slope": slope, "curve": curve, "value": np.array([value])}
-        statistics["given"] = np.bincount(shard.assessor, minlength=shard.n_assessors).astype(float)
-        statistics["squares"] = np.array([(local["relevance"] ** 2).sum(), shard.n_items])
-        statistics["spreads"] = spreads(local["relevance"], precision)
+        judgments = np.bincount(shard.assessor, minlength=shard.n_assessors).astype(float)
+        statistics = {"slope": slope, "curve": curve, "judgments": judgments}
         if theta is None:
-            statistics["moments"] = moments(shard, local["relevance"][local["item"]])
-            use = count_answers(shard)
-            statistics |= {"used": use["used"], "on_scale": use["given"]}
-        return local, statistics
+            grades = experts.count_expert_grades(shard, shard.n_grades)["expert_grades"]
+            return local, {
+                **statistics,
+                **count_answers(shard),
+                "moments": moments(shard, local),
+                "expert_grades": grades,
+            }
+        if theta["learn_unit"][0]:
+            local, value = self._sweep(shard, local, theta, MODE_STEPS, 3, slope[:0], curve[:0])
+        else:
+            local, value = self._sweep(shard, local, theta, 1, 0, slope, curve)
+        unknown = shard.gold < 0
+        shrinkage = local["information"] / (local["precision"] + local["information"])
+        statistics["spread"] = np.array([(local["relevance"][unknown] ** 2).sum(), shrinkage[unknown].sum()])
+        statistics["value"] = np.array([value])
+        return local, {**statistics, "marks": mark_sums(shard, local, theta["params"])}
 
-    def _climb(
+    def _sweep(
         self,
         shard: Shard,
         local: Arrays,
-        params: NDArray[np.float64],
-        unit: float,
-        n_steps: int,
-        slope: NDArray[np.float64],
-        curve: NDArray[np.float64],
-    ) -> tuple[float, NDArray[np.float64]]:
-        """Change the local relevance (and hardness); their log posterior, and the precision of each relevance."""
-        precision = np.empty(shard.n_items)
-        value = pairwise_kernels.climb(
-            local["order"],
-            local["item"],
-            local["groups"],
-            local["query_groups"],
-            local["query_items"],
+        theta: Arrays,
+        mode_steps: int,
+        relevance_steps: int,
+        slope: Floats,
+        curve: Floats,
+    ) -> tuple[Arrays, float]:
+        """Return the local state after steps of the documents, and the log likelihood of pairs."""
+        names = ("mode", "log_eps", "variance", "relevance", "information", "precision")
+        local = {**local, **{name: local[name].copy() for name in names}}
+        value = pairwise_kernels.sweep(
+            *(local[name] for name in ("order", "item", "groups", "query_groups", "query_items")),
             shard.item_query[local["query_items"][:-1]].astype(np.int64),
             shard.assessor,
             shard.grade,
+            local["weight"],
             shard.gold,
-            tuple(range(shard.n_grades)),
-            params,
-            expert_lines(shard.n_expert_grades) * np.array([[unit], [1.0]]),
+            theta["params"],
+            experts.expert_lines(theta["expert_cuts"]),
+            float(theta["unit"][0]),
             LOG_EPS_SD**-2 if self.difficulty else 0.0,
             self.partners,
             self.random_state,
-            n_steps,
-            local["relevance"],
-            local["hardness"],
-            precision,
+            mode_steps,
+            relevance_steps,
+            *(local[name] for name in names),
             slope,
             curve,
         )
-        return float(value), precision
+        return local, float(value)
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
-        """A Newton step of every assessor's parameters, bent by what came of the steps before.
-
-        One that turns out to lower the posterior is taken back: the bent one for the plain, the plain by half.
-        """
-        given, (squares, n_items) = statistics["given"], statistics["squares"]
+        """Take a Newton step of every assessor's parameters."""
         if theta is None:
-            of_scale = (~np.isnan(statistics["used"])).sum(axis=1)
-            n_grades = of_scale[statistics["on_scale"].argmax(axis=1)]
-            first = {"unit": np.ones(1), "n_grades": n_grades, "of_scale": of_scale}
-            return with_curves({**search_from(first_guess(statistics["moments"], n_grades)), **first}, given)
-        mean, sd = prior(theta["n_grades"], theta["params"].shape[1] // 2)
-        value, params, length = self._log_posterior(theta, statistics), theta["params"], float(theta["length"][0])
-        if value < theta["best"][0] and length > SHORTEST:
-            bent = bool(theta["depth"][0] > 0)
-            length = 1.0 if bent else length / 2
-            kept = {"depth": np.zeros(1, np.int64), "stretch": np.ones(1), "length": np.array([length])}
-            return with_curves({**theta, **kept, "params": theta["base"] + length * theta["step"]}, given)
+            return self._initial(statistics)
+        params, n_grades = theta["params"], theta["params"].shape[1] // 3
+        mean, precision, basis = prior_mean(theta["n_grades"], n_grades), *self._parametrization(n_grades)
         lower = np.tril(statistics["curve"])
-        whole = lower + np.tril(lower, -1).transpose(0, 2, 1) + np.diag(sd**-2)
-        slope = statistics["slope"] - (params - mean) / sd**2
-        step = np.linalg.solve(whole, slope[:, :, None])[:, :, 0]
-        step /= np.maximum((np.abs(step) / sd).max(axis=1, keepdims=True) / LONGEST, 1.0)
-        depth = min(int(theta["depth"][0]), DEPTH)
-        stretch = best_stretch(params + step, mean, squares)
-        step = stretched(params + step, stretch) - params
-        moves, turns = (np.roll(theta[name], 1, axis=1) for name in ("moves", "turns"))
-        moves[:, 0], turns[:, 0] = params - theta["base"], step - theta["step"]
-        scale = np.sqrt(np.einsum("aii->ai", whole))
-        length = min(1.0, 1.5 * length)
-        tried = params + (accelerated(step, moves[:, :depth], turns[:, :depth], scale) if depth else length * step)
-        new = {**theta, "params": tried, "base": params, "step": step, "moves": moves, "turns": turns}
-        new |= {"best": np.array([value]), "length": np.array([length]), "depth": np.array([depth + 1])}
-        new |= {"stretch": np.array([stretch]), "unit": np.array([best_unit(statistics["spreads"], n_items)])}
-        return with_curves(new, given)
+        curve = basis.T @ (lower + np.tril(lower, -1).transpose(0, 2, 1)) @ basis + np.diag(precision)
+        slope = statistics["slope"] @ basis - precision * ((params - mean) @ np.linalg.pinv(basis).T)
+        step = np.linalg.solve(curve, slope[:, :, None])[:, :, 0]
+        step /= np.maximum(np.abs(step * np.sqrt(precision)).max(axis=1, keepdims=True) / MAX_STEP, 1.0)
+        params = params + step @ basis.T
+        if self.ordinal:
+            params = in_grade_order(params, basis, np.linalg.inv(curve), theta["n_grades"])
+        present = np.arange(n_grades) < theta["n_grades"][:, None]
+        params[:, :n_grades] -= np.where(present, (params - mean)[:, :n_grades][present].mean(), 0.0)
+        return self._with_typical({**theta, "params": params, "marks": mark_moments(statistics["marks"])}, statistics)
 
-    @staticmethod
-    def _log_posterior(theta: Arrays, statistics: Arrays) -> float:
-        mean, sd = prior(theta["n_grades"], theta["params"].shape[1] // 2)
-        return float(statistics["value"][0]) - 0.5 * float((((theta["params"] - mean) / sd) ** 2).sum())
+    def _initial(self, statistics: Arrays) -> Arrays:
+        of_scale = (~np.isnan(statistics["used"])).sum(axis=1)
+        n_grades = of_scale[statistics["given"].argmax(axis=1)]
+        params = initial_params(statistics["moments"], n_grades)
+        if self.ordinal:
+            basis, size = self._parametrization(params.shape[1] // 3)[1], len(params)
+            params = in_grade_order(params, basis, np.tile(np.eye(basis.shape[1]), (size, 1, 1)), n_grades)
+        theta = {"params": params, "n_grades": n_grades, "of_scale": of_scale, "marks": np.array([0.0, 1.0, 0.0])}
+        theta |= {"unit": np.array([INITIAL_UNIT]), "learn_unit": np.zeros(1)}
+        theta["expert_cuts"] = experts.first_cuts(statistics["expert_grades"])
+        return self._with_typical(theta, statistics)
+
+    def _parametrization(self, n_grades: int) -> tuple[Floats, Floats]:
+        """Return prior precisions of the free parameters, and the matrix that maps these to all parameters."""
+        basis = np.eye(3 * n_grades)
+        if self.tied_variance:
+            basis = np.concatenate([basis[:, : 2 * n_grades], basis[:, 2 * n_grades :].sum(axis=1)[:, None]], axis=1)
+        sizes = [n_grades, n_grades, basis.shape[1] - 2 * n_grades]
+        return np.repeat(PRIOR_SD, sizes) ** -2.0, basis
+
+    def _with_typical(self, theta: Arrays, statistics: Arrays) -> Arrays:
+        """Return the parameters with P(grade | node) of a typical careful assessor on the main scale."""
+        on_main = theta["n_grades"] == theta["params"].shape[1] // 3
+        return {**theta, "typical": careful_curves(statistics["judgments"] * on_main, answer_curves(theta))}
 
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
-        """The pairwise log likelihood and the log priors (but for constants), per judgment."""
-        return self._log_posterior(theta, statistics) / n
+        """Return the log posterior of the assessors' parameters, up to a constant, per judgment."""
+        n_grades = theta["params"].shape[1] // 3
+        precision, basis = self._parametrization(n_grades)
+        off = (theta["params"] - prior_mean(theta["n_grades"], n_grades)) @ np.linalg.pinv(basis).T
+        return (float(statistics["value"][0]) - 0.5 * float((precision * off**2).sum())) / n
+
+    def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
+        """Estimate the unit of relevance."""
+        theta = {**theta, "learn_unit": np.ones(1)}
+        for _ in range(UNIT_PASSES):
+            statistics = passes.accumulate(theta)
+            unit = float(theta["unit"][0])
+            squares, shrinkage = statistics["spread"] + UNIT_DOCUMENTS * np.array([unit**2, 1.0])
+            theta = {**theta, "unit": np.array([np.sqrt(squares / shrinkage)])}
+            if abs(theta["unit"][0] / unit - 1) < UNIT_TOL:
+                break
+        theta = {**theta, "marks": mark_moments(statistics["marks"])}
+        return self._with_typical(theta, statistics), statistics
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        """Relevance at its highest posterior given the assessors, however the loop came to them."""
-        if self.difficulty:  # there may be several highest points: the way to one of them is always the same
+        """Return relevance given the assessors, independent of the iterations that led to them."""
+        if self.difficulty:  # the posterior may have several modes: start from the same point
             local = self._start(shard)
-        local = {**local, "relevance": local["relevance"] * theta["unit"][0]}
-        params, nothing = on_the_line(theta), np.empty((0, theta["params"].shape[1]))
-        _, precision = self._climb(shard, local, params, 1.0, SETTLED, nothing, nothing[:, :, None])
-        relevance, sd = local["relevance"], 1 / np.sqrt(precision)
-        reach = NormalDist().inv_cdf((1 + self.interval) / 2) * sd
-        place = relevance + query_levels(shard, local, params)
-        shares = np.stack([np.interp(place, NODES, curve) for curve in theta["typical"]], axis=1)
+        nothing = np.empty((0, theta["params"].shape[1]))
+        local, _ = self._sweep(shard, local, theta, MODE_STEPS, RELEVANCE_STEPS, nothing, nothing[:, :, None])
+        unit = theta["unit"][0]
+        relevance, sd = local["relevance"] / unit, np.sqrt(posterior_variance(local)) / unit
+        reach = ndtri((1 + self.interval) / 2) * sd
+        place = relevance + query_levels(shard, local, theta) / unit
+        nodes, weights = QUADRATURE
+        shares = sum(
+            weight * np.stack([np.interp(place + node * sd, NODES, curve) for curve in theta["typical"]], axis=1)
+            for node, weight in zip(nodes, weights / weights.sum(), strict=True)
+        )
         restrict_to_gold(shares, shard)
         rows = {"relevance": relevance, "sd": sd, "lower": relevance - reach, "upper": relevance + reach}
         rows["p"] = shares
-        return {**rows, "difficulty": np.exp(local["hardness"])} if self.difficulty else rows
+        return {**rows, "difficulty": np.exp(local["log_eps"])} if self.difficulty else rows
 
-    def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Points of the latent line, for documents of middling difficulty."""
-        return PRIOR, answer_curves(on_the_line(theta))
+    def _states(self, theta: Arrays) -> States:
+        """Return the nodes and P(grade | node) for documents of average difficulty."""
+        return PRIOR, answer_curves(theta)
+
+    def _gaussians(self, theta: Arrays) -> Gaussians:
+        """Return mu, w and alpha as estimated, in the unit of relevance."""
+        mu, log_alpha, log_width = np.split(on_line(theta), 3, axis=1)
+        absent = np.arange(mu.shape[1]) >= theta["n_grades"][:, None]
+        alpha = softmax(np.where(absent, -np.inf, log_alpha), axis=1)
+        return (
+            np.where(absent, np.nan, mu),
+            np.where(absent, np.nan, np.exp(log_width)),
+            np.where(absent, np.nan, alpha),
+        )
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """Where each grade lies on the line, how wide, how the answers rise with relevance, what two of them tell."""
-        params = on_the_line(theta)
-        n_grades = params.shape[1] // 2
-        width = np.exp(params[:, -1])
+        """Return means and widths of the grades, the slope of the answers, and pairwise informativeness."""
+        mu, width, _ = self._gaussians(theta)
+        mean_width = np.exp(np.nanmean(np.log(width), axis=1))
+        highest = np.take_along_axis(mu, theta["n_grades"][:, None] - 1, axis=1)[:, 0]
+        widths = {} if self.tied_variance else {f"width_{g}": width[:, g] for g in range(width.shape[1])}
         return {
-            **{f"mu_{g}": np.where(g < theta["n_grades"], params[:, g], np.nan) for g in range(n_grades)},
-            "width": width,
-            "slope": (params[:, n_grades - 1] - params[:, 0]) / width,
-            "pairwise_informativeness": pairwise_informativeness(params),
+            **{f"mu_{g}": mu[:, g] for g in range(mu.shape[1])},
+            "width": mean_width,
+            **widths,
+            "slope": (highest - mu[:, 0]) / mean_width,
+            "pairwise_informativeness": pairwise_informativeness(on_line(theta)),
         }
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
         """Check that numbers of grades are in range, too."""
         super()._check_theta(theta, example, n_assessors)
         for name in ("n_grades", "of_scale"):
-            require_range(name, theta[name], 2, theta["params"].shape[1] // 2)
+            require_range(name, theta[name], 2, theta["params"].shape[1] // 3)
+        require_range("marks", theta["marks"][1:2], 0, np.inf)
 
-    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
-        """What the prior says."""
+    def _new_assessors(self, theta: Arrays, name: str, scale_of: Grades) -> Any:
+        """Return the prior mean."""
         n_grades = theta["of_scale"][scale_of]
-        return n_grades if name == "n_grades" else prior(n_grades, theta["params"].shape[1] // 2)[0]
+        return n_grades if name == "n_grades" else prior_mean(n_grades, theta["params"].shape[1] // 3)
 
     def _adopt(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
-        """Return the parameters with the state of a new search: other judgments have another posterior."""
+        """Return the parameters of a fitted model, ready for iterations."""
         theta = super()._adopt(init, table, gold)
-        return None if theta is None else {**theta, **search_from(theta["params"])}
+        return None if theta is None else {**theta, "learn_unit": np.zeros(1)}
 
 
-def prior(own_grades: NDArray[np.int64], n_grades: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean of each assessor's mu, log alpha and log w, and the standard deviations.
+def prior_mean(own_grades: Integers, n_grades: int) -> Floats:
+    """Return the prior mean of mu, log alpha and log w, (n_assessors, 3 n_grades).
 
-    Grades that an assessor's scale has not, of the `n_grades` of the longest scale, lie at 0 and are never given.
+    Args:
+        own_grades: number of grades of each assessor's scale, (n_assessors,).
+        n_grades: number of grades of the longest scale; those that an assessor's scale lacks have no probability.
+
     """
-    # own_grades (n_assessors,) -> (n_assessors, 2 n_grades + 1), (2 n_grades + 1,)
-    mean = np.zeros((len(own_grades), 2 * n_grades + 1))
+    mean = np.zeros((len(own_grades), 3 * n_grades))
     for own in np.unique(own_grades):
-        of = own_grades == own
-        mean[of, :own] = np.linspace(-1, 1, own)
-        mean[of, n_grades + own : 2 * n_grades] = ABSENT
-    mean[:, -1] = np.log(FIRST_W)
-    return mean, prior_sd(n_grades)
+        rows = own_grades == own
+        mean[rows, :own] = np.linspace(-1, 1, own)
+        mean[rows, n_grades + own : 2 * n_grades] = ABSENT
+    mean[:, 2 * n_grades :] = np.log(PRIOR_WIDTH)
+    return mean
 
 
-def prior_sd(n_grades: int) -> NDArray[np.float64]:
-    """The standard deviations of mu, log alpha and log w."""
-    return np.repeat([MU_SD, LOG_ALPHA_SD, LOG_W_SD], [n_grades, n_grades, 1])
+def moments(shard: Shard, local: Arrays) -> Floats:
+    """Return number, sum and sum of squares of relevance by assessor and grade, (3, n_assessors, n_grades)."""
+    relevance = local["mode"][local["item"]]
+    cell = shard.assessor.astype(np.int64) * shard.n_grades + shard.grade
+    sums = [
+        np.bincount(cell, part, shard.n_assessors * shard.n_grades) for part in (relevance**0, relevance, relevance**2)
+    ]
+    return np.stack(sums).astype(np.float64).reshape(3, shard.n_assessors, shard.n_grades)
 
 
-def search_from(params: NDArray[np.float64]) -> Arrays:
-    """The parts of theta that know how the search goes, before its first step."""
-    past = np.zeros((len(params), DEPTH, params.shape[1]))
-    theta = {"params": params, "base": params, "step": np.zeros_like(params), "moves": past, "turns": past}
-    theta |= {"best": np.array([-np.inf]), "length": np.ones(1), "stretch": np.ones(1)}
-    return {**theta, "depth": np.zeros(1, np.int64)}
-
-
-def with_curves(theta: Arrays, given: NDArray[np.float64]) -> Arrays:
-    """Theta, with the typical curve; all centres moved together leave the likelihood as it is, not the prior."""
-    params = theta["params"].copy()
-    n_grades = params.shape[1] // 2
-    there = np.arange(n_grades) < theta["n_grades"][:, None]
-    off = params[:, :n_grades] - prior(theta["n_grades"], n_grades)[0][:, :n_grades]
-    params[:, :n_grades] -= np.where(there, off[there].mean(), 0.0)
-    on_main = theta["n_grades"] == n_grades
-    return {
-        **theta,
-        "params": params,
-        "typical": careful_curves(given * on_main, answer_curves(on_the_line({**theta, "params": params}))),
-    }
-
-
-def spreads(relevance: NDArray[np.float64], precision: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sum of relevance's squares, doubt included, in each of UNITS, with a prior of variance 1 there."""
-    # relevance, precision (n_items,) with a prior of variance 1 as it is -> (n_units,)
-    sums = []
-    for unit in UNITS:
-        there = precision - 1.0 + unit**2
-        sums.append((((relevance * precision / there) ** 2 + 1 / there) * unit**2).sum())
-    return np.array(sums)
-
-
-def best_unit(sums: NDArray[np.float64], n_items: float) -> float:
-    """The unit in which relevance has the variance of its prior; where documents cannot be told apart, the largest.
-
-    A few documents of the usual unit count as if they were among them: of very few, nothing can be said.
-
-    >>> round(best_unit(np.zeros(len(UNITS)), 0.0), 1) == USUAL_UNIT
-    True
-    """
-    # sums (n_units,): see spreads
-    known = USUAL_INFORMATION
-    typical = np.sqrt(known + (known / USUAL_UNIT) ** 2) / (known + 1)  # root mean square of such documents' estimates
-    usual = spreads(np.array([typical]), np.array([known + 1]))
-    variance = (sums + USUAL_ITEMS * usual) / (n_items + USUAL_ITEMS)
-    above = np.flatnonzero(variance > 1.0)
-    if len(above) == 0 or above[0] == 0:
-        return float(UNITS[-1] if len(above) == 0 else UNITS[0])
-    last = above[0]
-    share = (1.0 - variance[last - 1]) / (variance[last] - variance[last - 1])
-    return float(UNITS[last - 1] * (UNITS[last] / UNITS[last - 1]) ** share)
-
-
-def on_the_line(theta: Arrays) -> NDArray[np.float64]:
-    """The parameters where relevance, its doubt included, has variance 1.
-
-    Pairs say nothing of the scale, and where documents and assessors are both at their most likely it comes out far
-    too small: the density of relevance is highest where all is 0, though hardly any of its mass is there.
-    """
-    return stretched(theta["params"], float(theta["unit"][0]))
-
-
-def stretched(params: NDArray[np.float64], by: float) -> NDArray[np.float64]:
-    """The line drawn out: with relevance drawn out too, every pair is as likely as before."""
-    n_grades = params.shape[1] // 2
-    drawn: NDArray[np.float64] = params * np.repeat([by, 1.0, 1.0], [n_grades, n_grades, 1])
-    drawn[:, -1] += 2 * np.log(by)
-    return drawn
-
-
-def best_stretch(params: NDArray[np.float64], mean: NDArray[np.float64], squares: float) -> float:
-    """How far the line should be drawn out for the priors to be highest: alternating steps take long to find it."""
-    # mean (n_assessors, n_params) of the prior; squares: the sum over documents of relevance ** 2
-    n_grades = params.shape[1] // 2
-    sd = prior_sd(n_grades)
-    mu, precision = params[:, :n_grades], sd[0] ** -2
-    square = squares + precision * (mu**2).sum()
-    linear = precision * (mu * mean[:, :n_grades]).sum()
-    width, n_widths = (params[:, -1] - mean[:, -1]).sum() / sd[-1] ** 2, len(params) / sd[-1] ** 2
-    by = 0.0  # its logarithm
-    for _ in range(STRETCH_STEPS):
-        slope = -square * np.exp(2 * by) + linear * np.exp(by) - 2 * (width + 2 * by * n_widths)
-        curve = 2 * square * np.exp(2 * by) + abs(linear) * np.exp(by) + 4 * n_widths
-        by += slope / curve
-    return float(np.exp(by))
-
-
-def accelerated(
-    step: NDArray[np.float64],
-    moves: NDArray[np.float64],
-    turns: NDArray[np.float64],
-    scale: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Anderson's mixing: to where, by how steps turned as parameters moved, the next step would be shortest."""
-    # step, scale (n_assessors, n_params); moves, turns (n_assessors, depth, n_params): the last differences
-    flat = (turns * scale[:, None]).transpose(1, 0, 2).reshape(turns.shape[1], -1)
-    matrix = flat @ flat.T
-    shares = np.linalg.lstsq(matrix, flat @ (step * scale).ravel(), rcond=1e-10)[0]
-    mixed: NDArray[np.float64] = step - np.einsum("d,adp->ap", shares, moves + turns)
-    return mixed
-
-
-def moments(shard: Shard, relevance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How often each assessor gave each grade, and the sums of relevance and its squares there."""
-    # relevance (n,) by judgment -> (3, n_assessors, n_grades)
-    use = shard.assessor.astype(np.int64) * shard.n_grades + shard.grade
-    size = shard.n_assessors * shard.n_grades
-    sums = [np.bincount(use, minlength=size), *(np.bincount(use, part, size) for part in (relevance, relevance**2))]
-    return np.stack(sums).reshape(3, shard.n_assessors, shard.n_grades)
-
-
-def first_guess(seen: NDArray[np.float64], own_grades: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Parameters from the moments, drawn to the prior as if a few judgments more had followed it."""
-    # (3, n_assessors, n_grades), own_grades (n_assessors,) -> (n_assessors, 2 n_grades + 1)
-    n, total, squares = seen
+def initial_params(sums: Floats, own_grades: Integers) -> Floats:
+    """Return parameters from the moments of relevance by grade, shrunk to the prior by pseudo-judgments."""
+    # sums (3, n_assessors, n_grades), own_grades (n_assessors,) -> (n_assessors, 3 n_grades)
+    n, total, squares = sums
     n_grades = n.shape[1]
-    mean, _ = prior(own_grades, n_grades)
-    mu = (total + FEW * mean[:, :n_grades]) / (n + FEW)
-    within = (squares - 2 * mu * total + n * mu**2).sum(axis=1)
-    w = (within + FEW * n_grades * FIRST_W) / (n.sum(axis=1) + FEW * n_grades)
-    there = np.arange(n_grades) < own_grades[:, None]
-    share = np.log(n + FEW)
-    share = np.where(there, share - share.mean(axis=1, keepdims=True, where=there), ABSENT)
-    return np.concatenate([mu, share, np.log(w)[:, None]], axis=1)
+    mu = (total + PRIOR_JUDGMENTS * prior_mean(own_grades, n_grades)[:, :n_grades]) / (n + PRIOR_JUDGMENTS)
+    within = (squares - 2 * mu * total + n * mu**2).sum(axis=1, keepdims=True)
+    pseudo = PRIOR_JUDGMENTS * n_grades
+    width = (within + pseudo * PRIOR_WIDTH) / (n.sum(axis=1, keepdims=True) + pseudo)
+    present = np.arange(n_grades) < own_grades[:, None]
+    log_alpha = np.log(n + PRIOR_JUDGMENTS)
+    log_alpha = np.where(present, log_alpha - log_alpha.mean(axis=1, keepdims=True, where=present), ABSENT)
+    return np.concatenate([mu, log_alpha, np.tile(np.log(width), n_grades)], axis=1)
 
 
-def answer_curves(params: NDArray[np.float64]) -> NDArray[np.float64]:
-    """P(answer | node) of assessors, of one document alone: (n_assessors, n_answers, n_nodes).
+def in_grade_order(params: Floats, basis: Floats, covariance: Floats, own_grades: Integers) -> Floats:
+    """Return the nearest parameters with mu_0 <= mu_1 <= ..., in the metric of the free parameters' covariances."""
+    n_steps = params.shape[1] // 3 - 1
+    rises = (np.eye(n_steps, basis.shape[1], 1) - np.eye(n_steps, basis.shape[1])).astype(np.float64)
+    active: Booleans = np.arange(n_steps) < own_grades[:, None] - 1
+    free = params @ np.linalg.pinv(basis).T
+    return project(free, covariance, rises, active) @ basis.T
 
-    The width of a pair is made of the doubt of two documents; one has half of it.
+
+def mark_sums(shard: Shard, local: Arrays, params: Floats) -> Floats:
+    """Return the sums of weights, marks, squares of marks within queries, and log precision factors, (4,)."""
+    mark, weight, query = judgment_marks(shard, local, params)
+    off = mark - query_means(mark, weight, query)[query]
+    factor = -0.5 * params[shard.assessor, 2 * shard.n_grades + shard.grade.astype(np.int64)]
+    return np.array([weight.sum(), weight @ mark, weight @ off**2, weight @ factor])
+
+
+def mark_moments(sums: Floats) -> Floats:
+    """Return the mean of marks, their variance within queries, and the mean log precision factor, (3,)."""
+    moments: Floats = sums[1:] / max(sums[0], 1e-300)
+    return moments
+
+
+def judgment_marks(shard: Shard, local: Arrays, params: Floats) -> tuple[Floats, Floats, Integers]:
+    """Return relevance minus the mean of the given grade, weight, and query of each judgment, (n,) each."""
+    query = np.repeat(np.arange(len(local["query_items"]) - 1), np.diff(local["query_items"]))
+    return local["mode"][local["item"]] - params[shard.assessor, shard.grade], local["weight"], query[local["item"]]
+
+
+def query_means(values: Floats, weight: Floats, query: Integers) -> Floats:
+    """Return the weighted mean of the values of each query."""
+    means: Floats = np.bincount(query, weight * values) / np.maximum(np.bincount(query, weight), 1e-300)
+    return means
+
+
+def query_levels(shard: Shard, local: Arrays, theta: Arrays) -> Floats:
+    """Return the level of each item's query, from its grades: marks are lower in queries with high grades."""
+    mark, weight, query = judgment_marks(shard, local, theta["params"])
+    n = np.bincount(query, weight)
+    level = (theta["marks"][0] - query_means(mark, weight, query)) * n / (n + 1)
+    return np.repeat(level, np.diff(local["query_items"]))
+
+
+def posterior_variance(local: Arrays) -> Floats:
+    """Return the variance of relevance: given the level of the query, and that of the level.
+
+    The curvature is taken as that of equally connected documents, a diagonal plus a matrix of rank one.
     """
-    n_grades = params.shape[1] // 2
-    off = NODES - params[:, :n_grades, None]
-    scores = params[:, n_grades:-1, None] - 0.5 * off**2 * 2.0 * np.exp(-params[:, -1])[:, None, None]
-    return np.ascontiguousarray(softmax(scores, axis=1))
+    information, precision = local["information"], local["precision"]
+    own = 1 / (precision + information)
+    level = np.add.reduceat(information * precision * own, local["query_items"][:-1])
+    level = np.repeat(np.maximum(level, 1e-300), np.diff(local["query_items"]))
+    variance: Floats = own + (information * own) ** 2 / level
+    return variance
 
 
-def pairwise_informativeness(params: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How much each assessor's grades of two documents tell of their difference, in nats per judgment (eq. 11)."""
-    parts = [params[start : start + CHUNK] for start in range(0, len(params), CHUNK)]
-    return np.concatenate([pair_information(PRIOR, pair_curves(some))[0] for some in parts])
+def on_line(theta: Arrays) -> Floats:
+    """Return the parameters in the unit in which relevance has variance 1."""
+    n_grades = theta["params"].shape[1] // 3
+    scaled: Floats = theta["params"] * np.repeat([1 / theta["unit"][0], 1.0, 1.0], n_grades)
+    scaled[:, 2 * n_grades :] -= 2 * np.log(theta["unit"][0])
+    return scaled
 
 
-def pair_curves(params: NDArray[np.float64]) -> NDArray[np.float64]:
-    """p(g | g', difference) of assessors who judge both documents, on nodes of the difference, which is N(0, 2)."""
-    # (n_assessors, 2 n_grades + 1) -> (n_assessors, n_grades, n_grades, n_nodes) by g, g'
-    n_grades = params.shape[1] // 2
-    mu, scale = params[:, :n_grades], np.exp(-params[:, -1])[:, None, None, None]
+def answer_curves(theta: Arrays) -> Floats:
+    """Return P(grade | node) of assessors, averaged over partners, (n_assessors, n_grades, n_nodes)."""
+    mu, log_alpha, log_width = np.split(theta["params"], 3, axis=1)
+    mean, variance, log_factor = theta["marks"]
+    offset, precision = log_alpha - 0.25 * log_width, np.exp(log_factor - 0.5 * log_width)
+    total = np.zeros((*mu.shape, len(NODES)))
+    nodes, weights = QUADRATURE
+    for node, weight in zip(nodes, weights / weights.sum(), strict=True):
+        off = theta["unit"][0] * NODES - mean - node * np.sqrt(variance) - mu[:, :, None]
+        total += weight * softmax(offset[:, :, None] - 0.5 * precision[:, :, None] * off**2, axis=1)
+    return total
+
+
+def pairwise_informativeness(params: Floats) -> Floats:
+    """Return the information of two grades of an assessor about the difference of documents, per judgment (eq. 11)."""
+    blocks = [params[start : start + BLOCK] for start in range(0, len(params), BLOCK)]
+    return np.concatenate([pair_information(PRIOR, pair_curves(block))[0] for block in blocks])
+
+
+def pair_curves(params: Floats) -> Floats:
+    """Return p(g | g', difference) of assessors who judge both documents; the difference is N(0, 2) on the nodes."""
+    # (n_assessors, 3 n_grades) -> (n_assessors, n_grades, n_grades, n_nodes) by g, g'
+    mu, log_alpha, log_width = np.split(params, 3, axis=1)
+    precision = np.exp(-0.5 * (log_width[:, :, None] + log_width[:, None, :]))[..., None]
     off = np.sqrt(2.0) * NODES - (mu[:, :, None] - mu[:, None, :])[..., None]
-    return softmax(params[:, n_grades:-1, None, None] - 0.5 * off**2 * scale, axis=1)
+    return softmax((log_alpha - 0.25 * log_width)[:, :, None, None] - 0.5 * off**2 * precision, axis=1)
 
 
-def expert_lines(n_grades: int) -> NDArray[np.float64]:
-    """An expert as one more assessor with steep fixed curves, as slopes and offsets of the scores."""
-    # (2, n_grades)
-    if n_grades < 2:
-        return np.zeros((2, n_grades))
-    centres = np.linspace(-1.5, 1.5, n_grades)
-    variance = (0.25 * (centres[1] - centres[0])) ** 2
-    return np.stack([centres / variance, -0.5 * centres**2 / variance])
-
-
-def query_levels(shard: Shard, local: Arrays, params: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far each item's query as a whole lies from the middle of the line: standard normal, and the judgments."""
-    # (n_items,); P(grade | place) = softmax of lines in the place: Newton's steps climb a concave posterior
-    n_queries, n_grades = len(local["query_items"]) - 1, shard.n_grades
-    query = np.repeat(np.arange(n_queries), np.diff(local["query_items"]))
-    steep = 2.0 * np.exp(-params[:, -1:])  # as in answer_curves
-    slopes = (params[:, :n_grades] * steep)[shard.assessor]
-    offsets = params[:, n_grades:-1] - 0.5 * params[:, :n_grades] ** 2 * steep
-    offsets = offsets[shard.assessor] + slopes * local["relevance"][local["item"], None]
-    chosen = np.take_along_axis(slopes, shard.grade.astype(np.int64)[:, None], axis=1)[:, 0]
-    of, level = query[local["item"]], np.zeros(n_queries)
-    for _ in range(LEVEL_STEPS):
-        shares = softmax(slopes * level[of, None] + offsets, axis=1)
-        mean = (shares * slopes).sum(axis=1)
-        variance = (shares * (slopes - mean[:, None]) ** 2).sum(axis=1)
-        slope = np.bincount(of, chosen - mean, minlength=n_queries) - level
-        step = np.clip(slope / (1.0 + np.bincount(of, variance, minlength=n_queries)), -0.5, 0.5)
-        level += step
-        if np.abs(step).max() < ENOUGH:
-            break
-    return level[query]
-
-
-def standardized(values: NDArray[np.float64], bounds: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Values within each stretch as standard deviations from its mean.
+def standardized(values: Floats, bounds: Integers) -> Floats:
+    """Return the values between consecutive bounds in standard deviations from their mean.
 
     >>> standardized(np.array([0.0, 2.0, 5.0]), np.array([0, 2, 3])).tolist()
     [-1.0, 1.0, 0.0]
@@ -518,5 +502,5 @@ def standardized(values: NDArray[np.float64], bounds: NDArray[np.int64]) -> NDAr
     sizes = np.diff(bounds)
     off = values - np.repeat(np.add.reduceat(values, bounds[:-1]) / sizes, sizes)
     sd = np.sqrt(np.add.reduceat(off**2, bounds[:-1]) / sizes)
-    scaled: NDArray[np.float64] = off / np.repeat(np.where(sd > 0, sd, 1.0), sizes)
+    scaled: Floats = off / np.repeat(np.where(sd > 0, sd, 1.0), sizes)
     return scaled

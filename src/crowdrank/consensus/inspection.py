@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
+from crowdrank._typing import Floats
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.latent import NODES
 from crowdrank.consensus.result import item_ids, share_names
@@ -22,13 +24,30 @@ def posterior_table(model: EMAggregator, judgments: Any = None) -> pa.Table:
     """Return one row per document with P(node) on the latent scale, or P(grade)."""
     if not model.on_nodes:
         consensus = model.infer(judgments)
-        return consensus.document_table.select(["query", "document", *consensus.share_names])
+        documents = consensus.document_table
+        if model.in_grades:
+            return documents.select(["query", "document", *consensus.share_names])
+        posterior = normal_posterior(documents["relevance"].to_numpy(), documents["sd"].to_numpy())
+        return pa.table({name: documents[name] for name in ("query", "document")} | _node_columns(NODES, posterior))
     table = as_judgments(model.judgments_ if judgments is None else judgments, model.judgments_)
     prepared, theta, passes = model._open_passes(table)
     passes.accumulate(theta)
     posterior = np.concatenate([model._line_posterior(local) for local in passes.local_arrays()])
-    columns = {f"{node + 0.0:.2f}": values for node, values in zip(theta["nodes"], posterior.T, strict=True)}
-    return pa.table({**item_ids(prepared), **columns})
+    return pa.table({**item_ids(prepared), **_node_columns(theta["nodes"], posterior)})
+
+
+def normal_posterior(relevance: Floats, sd: Floats) -> Floats:
+    """Return the probability of a normal posterior in the cell of each node, (n_documents, n_nodes).
+
+    >>> normal_posterior(np.zeros(1), np.full(1, 1e-3)).argmax()
+    np.int64(10)
+    """
+    bounds = np.concatenate([[-np.inf], (NODES[1:] + NODES[:-1]) / 2, [np.inf]])
+    return np.diff(ndtr((bounds - relevance[:, None]) / sd[:, None]), axis=1)
+
+
+def _node_columns(nodes: Floats, posterior: Floats) -> dict[str, Floats]:
+    return {f"{node + 0.0:.2f}": values for node, values in zip(nodes, posterior.T, strict=True)}
 
 
 def grade_curves(model: EMAggregator, assessor: Any = None) -> pa.Table:
@@ -65,7 +84,8 @@ def grade_gaussians(model: EMAggregator, assessor: Any = None) -> pa.Table:
     theta = {name: array[rows] if name in model.assessor_arrays else array for name, array in model.theta_.items()}
     gaussians = model._gaussians(theta)
     if gaussians is None:
-        raise UsageError(f"{type(model).__name__} does not model grades as Gaussians", kind="no-gaussians")
+        problem = f"{type(model).__name__} does not model grades as Gaussians"
+        raise UsageError(problem, kind="no-gaussians", fix="use GDA or GDAPairwise (gda, gda-pairwise)")
     row, grade = np.nonzero(~np.isnan(gaussians[0]))
     prepared = model._prepare(model.judgments_)
     labels = [

@@ -1,9 +1,8 @@
-"""The passes over pairs of judgments within a query. Each has an obvious NumPy reference in tests/consensus/.
+"""Passes over pairs of judgments within a query. Each has a NumPy reference in tests/consensus/.
 
-A judgment has a place among those of its query (its number in the query's part of `order`), and partners, which are
-places too. What a pair says depends on the partner by two numbers only: where its grade lies relative to its document
-(`mark`), and how steep it is (`ease`). So a pass gathers two numbers a pair, sums over pairs by judgment, and goes to
-documents and assessors once a judgment.
+The judgments of a query are in groups whose members may be paired. `position` numbers them within the query. A pair
+depends on the partner only by its mark (relevance minus the mean of its grade), its precision factor and its weight, so
+that a pass gathers a few numbers per pair and updates documents and assessors once per judgment.
 """
 
 from __future__ import annotations
@@ -11,51 +10,47 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crowdrank._numba import njit
+from crowdrank._typing import Codes, Floats, Grades, Integers
 
 ALL_PAIRS = 10
-"""A group of up to so many times `partners` judgments is small enough for all its pairs."""
-CURVED = 4
-"""Where partners are drawn, every fourth shows how the assessors' slopes bend: that only guides the steps."""
-CG_STEPS = 30
-"""Conjugate gradients of a Newton step: relevance hangs together by so many pairs that a dozen will do."""
-CG_REST = 1e-2
-CG_LAST = 1e-6
-"""They end when the square of what is left is this part: the next Newton step mends it; or, where no other pass comes
-between the steps, this one."""
-SHORT_STEP = 1e-4
-"""A step shorter than this is the last: what it leaves is a thousandth of it."""
+"""A group of up to this many times `partners` judgments has all its pairs."""
+STRIDE = 4
+"""If partners are drawn, every fourth pair contributes to the curvature by assessors' parameters, to guide steps."""
+MAX_STEP = 1.0
+"""Maximum change of relevance and log difficulty in one Newton step."""
+SHORT_STEP = 1e-6
+"""Newton steps end when no document moves further than this."""
 GOLDEN = 0.6180339887498949
-"""Multiples of it, but for their whole parts, are spread evenly over [0, 1)."""
+"""The fractional parts of its multiples are evenly spread over [0, 1)."""
 
-LOG2_E = 1.0 / math.log(2.0)
-LN2_HIGH = 0.693147180369123816490
-LN2_LOW = 1.90821492927058770002e-10
-"""The logarithm of 2 in two parts, the first of few bits: whole multiples of it are exact."""
-ROUNDER = 1.5 * 2.0**52
-"""Added to a number, it leaves the whole part in the lowest bits."""
-TAYLOR = tuple(1.0 / math.factorial(power) for power in range(12))
-LOWEST, HIGHEST = -700.0, 600.0
-"""Scores are held between these: nothing overflows."""
 LANES = 20
-"""So many pairs at a time, in rows of constant length: the compiler then knows that they do not overlap."""
-X, INVERSE, TOTAL, GIVEN, MEAN, BY_X, BEND_X, BY_WIDTH, TILT = range(9)
-"""The rows; from TILT on one score, then one share, for each grade."""
-LEFT, RIGHT, WIDTH, BENT_WIDTH, BENT, BENT_BOTH = range(6)
-"""What is summed by judgment: slopes by x, as explained and as partner; slope and curvature by width; as partner, the
-curvature by mu, and by mu and width."""
+"""Number of pairs computed together, in rows of constant length that the compiler can vectorize."""
+MARK, FACTOR, WEIGHT, TOTAL, RISE, BEND, WIDER, BEND_WIDER, BEND_BOTH, SCRATCH = range(10)
+"""Rows of the work array: mark, precision factor and weight of the partner; derivatives of the log likelihood by
+the difference in relevance and by log width. Then, for each grade, slope of its exponent, exponent, and P(grade)."""
+N_ROWS = 10
+SLOPE, CURVE, WIDTH_SLOPE, WIDTH_CURVE, PARTNER = 0, 1, 2, 3, 4
+"""Columns of the sums by judgment: slope and expected curvature by relevance, the same by log width; from PARTNER on
+the same four as a partner of other judgments, and last the mixed curvature by both."""
+N_SUMS = 9
+LOG2_E = 1.0 / math.log(2.0)
+LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
+"""Logarithm of 2 in two parts; integer multiples of the first are exact."""
+ROUNDER = 1.5 * 2.0**52
+"""Added to a number, it leaves the integer part in the lowest bits."""
+TAYLOR = tuple(1.0 / math.factorial(power) for power in range(12))
+MIN_EXPONENT, MAX_EXPONENT = -300.0, 300.0
+MIN_PRODUCT = 1e-150
+"""Products of probabilities below this could underflow: exp(-300) is 1e-130."""
 FUSED = {"contract"}
-"""A product and a sum may be one step. Sums keep their order: which other one is fastest the compiler tells differently
-for what it has just compiled and for what comes from the cache, and then two processes would not round alike."""
-MUCH = 1e300
-"""A product beyond this may have overflown."""
+"""Multiply-add may be fused. Sums keep their order, so that cached and fresh code round alike."""
 
 
 @njit(cache=True, nogil=True)
-def scattered(seed: int, query: int, number: int) -> float:
-    """A number in [0, 1) that looks random and depends on nothing but the three (splitmix64)."""
+def hash_uniform(seed: int, query: int, number: int) -> float:
+    """Return a pseudo-random number in [0, 1) that depends only on the arguments (splitmix64)."""
     mixed = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(query)
     mixed = mixed * np.uint64(0xD1342543DE82EF95) + np.uint64(number)
     for _ in range(2):
@@ -66,8 +61,8 @@ def scattered(seed: int, query: int, number: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def most_pairs(groups: NDArray[np.int64], query_groups: NDArray[np.int64], partners: int) -> int:
-    """The number of pairs of the query that has most."""
+def max_pairs(groups: Integers, query_groups: Integers, partners: int) -> int:
+    """Return the largest number of pairs of a query."""
     most = 0
     for query in range(len(query_groups) - 1):
         pairs = 0
@@ -78,17 +73,51 @@ def most_pairs(groups: NDArray[np.int64], query_groups: NDArray[np.int64], partn
     return most
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)
-def raise_all(values: NDArray[np.float64], n: int, spare: NDArray[np.float64]) -> None:
-    """The first `n` values become their exponentials, to 1e-14; `spare` is scratch.
+@njit(cache=True, nogil=True)
+def draw_partners(
+    doc: Codes, bounds: Integers, partners: int, seed: int, query: int, first: Integers, partner: Codes
+) -> None:
+    """Write the partners of every judgment of a query: judgments of its group on other documents.
 
-    Plain arithmetic, so that the compiler does several at once.
+    Args:
+        doc: document of each position, (n,).
+        bounds: start of each group, and the end.
+        partners: number of partners of a judgment in a large group.
+        seed: seed of the draws.
+        query: number of the query.
+        first: (n + 1,), written: index of the first partner of each position, and the end.
+        partner: (n_pairs,), written: positions of the partners.
+
     """
+    n_pairs = 0
+    for group in range(len(bounds) - 1):
+        start, n = bounds[group] - bounds[0], bounds[group + 1] - bounds[group]
+        for i in range(start, start + n):
+            first[i] = n_pairs
+            if n <= ALL_PAIRS * partners:
+                for j in range(start, start + n):
+                    if doc[j] != doc[i]:
+                        partner[n_pairs] = j
+                        n_pairs += 1
+                continue
+            # One partner from each of `partners` equal parts; judgments are sorted by document.
+            offset, length = hash_uniform(seed, query, i), n / partners
+            for k in range(partners):
+                j = start + min(int((k + offset) * length), n - 1)
+                partner[n_pairs] = j
+                n_pairs += doc[j] != doc[i]
+                offset = offset + GOLDEN if offset < 1.0 - GOLDEN else offset + (GOLDEN - 1.0)
+    first[bounds[-1] - bounds[0]] = n_pairs
+
+
+@njit(cache=True, nogil=True, fastmath=FUSED)
+def exp_in_place(values: Floats, n: int, spare: Floats) -> None:
+    """Replace the first `n` values by their exponentials, to 1e-14, in a form that the compiler vectorizes."""
     bits = spare.view(np.int64)
     for k in range(n):
         value = values[k]
-        value = value if value > LOWEST else LOWEST
-        value = value if value < HIGHEST else HIGHEST
+        value = value if value > MIN_EXPONENT else MIN_EXPONENT
+        value = value if value < MAX_EXPONENT else MAX_EXPONENT
         shifted = value * LOG2_E + ROUNDER
         spare[k] = shifted
         whole = shifted - ROUNDER
@@ -97,595 +126,437 @@ def raise_all(values: NDArray[np.float64], n: int, spare: NDArray[np.float64]) -
         for term in range(10, -1, -1):
             power = power * part + TAYLOR[term]
         values[k] = power
-    for k in range(n):  # the whole part as the exponent of a float
+    for k in range(n):  # the integer part as the exponent of a float
         bits[k] = (bits[k] + np.int64(1023)) << np.int64(52)
     for k in range(n):
         values[k] *= spare[k]
 
 
 @njit(cache=True, nogil=True)
-def draw_partners(
-    doc: NDArray[np.int32],
-    bounds: NDArray[np.int64],
-    partners: int,
-    seed: int,
-    query: int,
-    first: NDArray[np.int64],
-    partner: NDArray[np.int32],
-) -> None:
-    """Write the partners of every judgment of one query: of its group, and of other documents."""
-    # doc (n,) document of each place; bounds: where the query's groups start; first (n + 1,): where partners start
-    n_pairs = 0
-    for group in range(len(bounds) - 1):
-        start, n = bounds[group] - bounds[0], bounds[group + 1] - bounds[group]
-        everyone = n <= ALL_PAIRS * partners
-        for i in range(start, start + n):
-            first[i] = n_pairs
-            if everyone:
-                for j in range(start, start + n):
-                    if doc[j] != doc[i]:
-                        partner[n_pairs] = j
-                        n_pairs += 1
-                continue
-            # One partner from each of as many equal stretches: judgments stand by document, so none is missed.
-            spot, stretch, mine = scattered(seed, query, i), n / partners, doc[i]
-            for k in range(partners):
-                j = start + min(int((k + spot) * stretch), n - 1)
-                partner[n_pairs] = j
-                n_pairs += doc[j] != mine
-                spot = spot + GOLDEN if spot < 1.0 - GOLDEN else spot + (GOLDEN - 1.0)
-    first[bounds[-1] - bounds[0]] = n_pairs
+def gather(
+    partner: Codes,
+    start: int,
+    end: int,
+    by_judgment: Floats,
+    own_variance: float,
+    scale: float,
+    all_pairs: bool,
+    rows: Floats,
+) -> int:
+    """Write mark, precision factor and weight of up to LANES pairs; return the number of partners.
+
+    With `own_variance` >= 0, relevance is uncertain, and the difference is taken one standard deviation above and below
+    its mean: both if a group has all its pairs, in turns if partners are drawn. This gives expectations to the second
+    order.
+    """
+    # by_judgment (n, 4): mark, precision factor, weight, variance of relevance
+    both = own_variance >= 0.0 and all_pairs
+    n = min(end - start, LANES // 2 if both else LANES)
+    for copy in range(2 if both else 1):
+        for k in range(copy * n, copy * n + n):
+            j = partner[start + k - copy * n]
+            rows[MARK * LANES + k] = by_judgment[j, 0]
+            rows[FACTOR * LANES + k] = by_judgment[j, 1]
+            rows[WEIGHT * LANES + k] = scale * by_judgment[j, 2] * (0.5 if both else 1.0)
+            rows[SCRATCH * LANES + k] = by_judgment[j, 3]
+    for k in range(2 * n if both else n, LANES):
+        rows[MARK * LANES + k] = rows[FACTOR * LANES + k] = rows[WEIGHT * LANES + k] = 0.0
+        rows[SCRATCH * LANES + k] = 0.0
+    if own_variance >= 0.0:
+        for k in range(LANES):
+            rows[SCRATCH * LANES + k] = math.sqrt(rows[SCRATCH * LANES + k] + own_variance)
+        for k in range(LANES):
+            up = k < n if both else (start + k) % 2 == 0
+            rows[MARK * LANES + k] += rows[SCRATCH * LANES + k] if up else -rows[SCRATCH * LANES + k]
+    return n
 
 
 @njit(cache=True, nogil=True, fastmath=FUSED)
 def compare(
-    partner: NDArray[np.int32],
-    mark: NDArray[np.float64],
-    ease: NDArray[np.float64],
-    place: float,
-    own_ease: float,
-    grades: tuple[int, ...],
-    curves: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    spare: NDArray[np.float64],
+    place: float, mu: Floats, offset: Floats, factor: Floats, easier: float, given: int, rows: Floats, spare: Floats
 ) -> None:
-    """Write what up to LANES pairs say of each grade other than that given: x, 1 / variance, score, exp(score)."""
-    # curves (3, n_grades) of the left assessor, the grade given first: mu, mu and log alpha beyond those of the first;
-    # rows (ROWS + 2 n_grades, LANES)
-    m = len(partner)
-    for k in range(m):
-        rows[X * LANES + k] = place - mark[partner[k]]
-        rows[INVERSE * LANES + k] = own_ease * ease[partner[k]]
-    for h in range(1, len(grades)):
-        gap, higher = curves[1, h], curves[2, h]
-        middle = curves[0, 0] + 0.5 * gap
-        for k in range(m):
-            tilt = rows[INVERSE * LANES + k] * gap * (rows[X * LANES + k] - middle)
-            rows[(TILT + h) * LANES + k] = tilt
-            rows[(TILT + len(grades) + h) * LANES + k] = higher + tilt
-    if m > 0:  # the rows of shares follow each other: what is beyond m is raised with the rest, to no harm
-        raise_all(rows[(TILT + len(grades) + 1) * LANES :], (len(grades) - 1) * LANES, spare)
-
-
-@njit(cache=True, nogil=True, fastmath=FUSED)
-def shape(
-    m: int, weight: float, grades: tuple[int, ...], curves: NDArray[np.float64], rows: NDArray[np.float64]
-) -> float:
-    """Slope and curvature of pairs by x; the log likelihood, all of weight 1."""
-    gaps = curves[1]
-    for k in range(m):
-        total, mean, square = 1.0, 0.0, 0.0
-        for h in range(1, len(grades)):
-            share = rows[(TILT + len(grades) + h) * LANES + k]
-            total += share
-            mean += share * gaps[h]
-            square += share * gaps[h] * gaps[h]
-        given = 1.0 / total
-        mean *= given
-        inverse = rows[INVERSE * LANES + k]
-        rows[TOTAL * LANES + k] = total
-        rows[GIVEN * LANES + k] = given
-        rows[MEAN * LANES + k] = mean
-        rows[BY_X * LANES + k] = -weight * inverse * mean
-        rows[BEND_X * LANES + k] = weight * inverse * inverse * (square * given - mean * mean)
-    product = 1.0
-    for k in range(m):
-        product *= rows[TOTAL * LANES + k]
-    if product < MUCH:  # one logarithm for all, unless a grade was all but impossible
-        return float(-np.log(product))
-    value = 0.0
-    for k in range(m):
-        value -= np.log(rows[TOTAL * LANES + k])
-    return value
-
-
-@njit(cache=True, nogil=True, fastmath=FUSED)
-def shape_widths(m: int, weight: float, grades: tuple[int, ...], rows: NDArray[np.float64]) -> None:
-    """Slope of pairs by log w or log eps."""
-    for k in range(m):
-        tilted = 0.0
-        for h in range(1, len(grades)):
-            tilted += rows[(TILT + len(grades) + h) * LANES + k] * rows[(TILT + h) * LANES + k]
-        rows[BY_WIDTH * LANES + k] = 0.5 * weight * tilted * rows[GIVEN * LANES + k]
-
-
-@njit(cache=True, nogil=True, fastmath=FUSED)
-def rise_left(
-    m: int,
-    weight: float,
-    grades: tuple[int, ...],
-    curves: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    rises: NDArray[np.float64],
-) -> None:
-    """Add to rises (2, n_grades) the slopes by the left assessor's mu and log alpha, the grade given first."""
-    for h in range(1, len(grades)):
-        mu, by_mu, by_alpha = curves[0, h], 0.0, 0.0
-        for k in range(m):
-            share = rows[(TILT + len(grades) + h) * LANES + k] * rows[GIVEN * LANES + k]
-            by_alpha += share
-            by_mu += share * rows[INVERSE * LANES + k] * (rows[X * LANES + k] - mu)
-        rises[0, h] -= weight * by_mu
-        rises[1, h] -= weight * by_alpha
-        rises[1, 0] += weight * by_alpha
-    mu, by_mu = curves[0, 0], 0.0
-    for k in range(m):
-        by_mu += (1.0 - rows[GIVEN * LANES + k]) * rows[INVERSE * LANES + k] * (rows[X * LANES + k] - mu)
-    rises[0, 0] += weight * by_mu
-
-
-@njit(cache=True, nogil=True, fastmath=FUSED)
-def bend_left(
-    m: int,
-    weight: float,
-    stride: int,
-    grades: tuple[int, ...],
-    curves: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    bends: NDArray[np.float64],
-) -> None:
-    """Add to bends (5, n_grades, n_grades) the expected curvature by the left assessor's parameters.
-
-    By mu and mu, log alpha and mu, log alpha and log alpha; then in single rows log w and mu, log w and log alpha.
-    """
-    n_grades = len(grades)
-    shares, off, bend = np.empty(n_grades), np.empty(n_grades), np.empty(n_grades)
-    weight *= m / ((m + stride - 1) // stride)
-    for k in range(0, m, stride):
-        shares[0], bend[0], bent = rows[GIVEN * LANES + k], 0.0, 0.0
-        off[0] = rows[INVERSE * LANES + k] * (rows[X * LANES + k] - curves[0, 0])
-        for h in range(1, n_grades):
-            shares[h] = rows[(TILT + n_grades + h) * LANES + k] * rows[GIVEN * LANES + k]
-            off[h] = rows[INVERSE * LANES + k] * (rows[X * LANES + k] - curves[0, h])
-            bend[h] = -0.5 * rows[(TILT + h) * LANES + k]
-            bent += shares[h] * bend[h]
-        for h in range(n_grades):
-            heavy = weight * shares[h]
-            bends[3, 0, h] += heavy * (bend[h] - bent) * off[h]
-            bends[4, 0, h] += heavy * (bend[h] - bent)
-            for f in range(n_grades):
-                joint = heavy * ((1.0 if f == h else 0.0) - shares[f])
-                bends[0, h, f] += joint * off[h] * off[f]
-                bends[1, h, f] += joint * off[f]
-                bends[2, h, f] += joint
-
-
-@njit(cache=True, nogil=True)
-def tell_left(
-    given: int,
-    rises: NDArray[np.float64],
-    bends: NDArray[np.float64],
-    sign: float,
-    slope: NDArray[np.float64],
-    curve: NDArray[np.float64],
-) -> None:
-    """Add what a judgment's pairs say of its own assessor; grades, the given first, go back to their order."""
-    # slope (n_params,), curve (n_params, n_params) of the assessor
-    n_grades = rises.shape[1]
-    last = 2 * n_grades
+    """Write P(grade) of LANES pairs (eq. 7), and the derivatives of log P(given grade)."""
+    # mu, offset, factor (n_grades,)
+    n_grades = len(mu)
+    tilt, half, share = N_ROWS * LANES, (N_ROWS + n_grades) * LANES, (N_ROWS + 2 * n_grades) * LANES
     for h in range(n_grades):
-        at = given if h == 0 else (h - 1 if h <= given else h)
-        slope[at] += sign * rises[0, h]
-        slope[n_grades + at] += sign * rises[1, h]
-        curve[last, at] += sign * bends[3, 0, h]
-        curve[last, n_grades + at] += sign * bends[4, 0, h]
-        for f in range(n_grades):
-            to = given if f == 0 else (f - 1 if f <= given else f)
-            curve[at, to] += sign * bends[0, h, f]
-            curve[n_grades + at, to] += sign * bends[1, h, f]
-            curve[n_grades + at, n_grades + to] += sign * bends[2, h, f]
+        shift, own = place - mu[h], factor[h] * easier
+        for k in range(LANES):
+            off = shift - rows[MARK * LANES + k]
+            slope = own * rows[FACTOR * LANES + k] * off
+            rows[tilt + h * LANES + k] = slope
+            rows[half + h * LANES + k] = 0.5 * slope * off
+    for h in range(n_grades):
+        more = offset[h] - offset[given]
+        for k in range(LANES):
+            rows[share + h * LANES + k] = more + rows[half + given * LANES + k] - rows[half + h * LANES + k]
+    exp_in_place(rows[share:], n_grades * LANES, spare)
+    for k in range(LANES):
+        rows[TOTAL * LANES + k] = 0.0
+    for h in range(n_grades):
+        for k in range(LANES):
+            rows[TOTAL * LANES + k] += rows[share + h * LANES + k]
+    for k in range(LANES):
+        rows[TOTAL * LANES + k] = 1.0 / rows[TOTAL * LANES + k]
+    for h in range(n_grades):
+        for k in range(LANES):
+            rows[share + h * LANES + k] *= rows[TOTAL * LANES + k]
 
 
-@njit(cache=True, nogil=True)
-def arrange(params: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each assessor and grade given: mu, and mu and log alpha beyond those of that grade, which comes first."""
-    # params (n_assessors, 2 n_grades + 1) -> (n_assessors, n_grades, 3, n_grades)
-    n_assessors, n_grades = len(params), params.shape[1] // 2
-    curves = np.empty((n_assessors, n_grades, 3, n_grades))
-    for a in range(n_assessors):
-        for given in range(n_grades):
-            for h in range(n_grades):
-                at = given if h == 0 else (h - 1 if h <= given else h)
-                curves[a, given, 0, h] = params[a, at]
-                curves[a, given, 1, h] = params[a, at] - params[a, given]
-                curves[a, given, 2, h] = params[a, n_grades + at] - params[a, n_grades + given]
-    return curves
+@njit(cache=True, nogil=True, fastmath=FUSED)
+def covariance(left: int, right: int, mean: int, out: int, n_grades: int, rows: Floats) -> None:
+    """Write mean of `left` and covariance of `left` and `right`, values of each grade, under P(grade)."""
+    share = (N_ROWS + 2 * n_grades) * LANES
+    for k in range(LANES):
+        rows[mean * LANES + k] = rows[out * LANES + k] = rows[SCRATCH * LANES + k] = 0.0
+    for h in range(n_grades):
+        for k in range(LANES):
+            part = rows[share + h * LANES + k] * rows[left + h * LANES + k]
+            rows[mean * LANES + k] += part
+            rows[out * LANES + k] += part * rows[right + h * LANES + k]
+            rows[SCRATCH * LANES + k] += rows[share + h * LANES + k] * rows[right + h * LANES + k]
+    for k in range(LANES):
+        rows[out * LANES + k] -= rows[mean * LANES + k] * rows[SCRATCH * LANES + k]
 
 
-@njit(cache=True, nogil=True)
-def tell_right(
-    partner: NDArray[np.int32], i: int, with_widths: bool, rows: NDArray[np.float64], sums: NDArray[np.float64]
+@njit(cache=True, nogil=True, fastmath=FUSED)
+def add_sums(
+    partner: Codes, start: int, n: int, i: int, given: int, n_grades: int, with_widths: bool, rows: Floats, sums: Floats
 ) -> None:
-    """Add the pairs' slopes to those of judgment `i` and of its partners."""
-    here = wide = 0.0
-    for k in range(len(partner)):
-        here += rows[BY_X * LANES + k]
-        sums[partner[k], RIGHT] += rows[BY_X * LANES + k]
-    sums[i, LEFT] += here
+    """Add derivatives by place and log width to the sums of judgment `i` and of its partners."""
+    tilt, half = N_ROWS * LANES, (N_ROWS + n_grades) * LANES
+    covariance(tilt, tilt, RISE, BEND, n_grades, rows)
+    for k in range(LANES):
+        weight = rows[WEIGHT * LANES + k]
+        rows[RISE * LANES + k] = weight * (rows[RISE * LANES + k] - rows[tilt + given * LANES + k])
+        rows[BEND * LANES + k] *= weight
     if with_widths:
-        for k in range(len(partner)):
-            wide += rows[BY_WIDTH * LANES + k]
-            sums[partner[k], WIDTH] += rows[BY_WIDTH * LANES + k]
-        sums[i, WIDTH] += wide
+        covariance(half, tilt, WIDER, BEND_BOTH, n_grades, rows)
+        covariance(half, half, WIDER, BEND_WIDER, n_grades, rows)
+        for k in range(LANES):
+            weight = 0.5 * rows[WEIGHT * LANES + k]
+            rows[WIDER * LANES + k] = weight * (rows[half + given * LANES + k] - rows[WIDER * LANES + k])
+            rows[BEND_WIDER * LANES + k] *= 0.5 * weight
+            rows[BEND_BOTH * LANES + k] *= -weight
+    for k in range(LANES):
+        if rows[WEIGHT * LANES + k] == 0.0:
+            break
+        j = partner[start + (k if k < n else k - n)]
+        sums[i, SLOPE] += rows[RISE * LANES + k]
+        sums[i, CURVE] += rows[BEND * LANES + k]
+        sums[j, PARTNER + SLOPE] -= rows[RISE * LANES + k]
+        sums[j, PARTNER + CURVE] += rows[BEND * LANES + k]
+        if with_widths:
+            sums[i, WIDTH_SLOPE] += rows[WIDER * LANES + k]
+            sums[i, WIDTH_CURVE] += rows[BEND_WIDER * LANES + k]
+            sums[j, PARTNER + WIDTH_SLOPE] += rows[WIDER * LANES + k]
+            sums[j, PARTNER + WIDTH_CURVE] += rows[BEND_WIDER * LANES + k]
+            sums[j, N_SUMS - 1] += rows[BEND_BOTH * LANES + k]
+
+
+@njit(cache=True, nogil=True, fastmath=FUSED)
+def add_assessor_terms(given: int, n_grades: int, stride: int, rows: Floats, slope: Floats, curve: Floats) -> None:
+    """Add slope and expected curvature by the parameters of the assessor of the judgment that is explained.
+
+    The curvature comes from every `stride`th pair; its lower triangle of blocks is written.
+    """
+    # slope (3 n_grades,), curve (3 n_grades, 3 n_grades): means, log weights, log widths
+    tilt, half, share = N_ROWS * LANES, (N_ROWS + n_grades) * LANES, (N_ROWS + 2 * n_grades) * LANES
+    for h in range(n_grades):
+        by_mu = by_alpha = by_width = 0.0
+        is_given = 1.0 if h == given else 0.0
+        for k in range(LANES):
+            rest = rows[WEIGHT * LANES + k] * (is_given - rows[share + h * LANES + k])
+            by_mu += rest * rows[tilt + h * LANES + k]
+            by_alpha += rest
+            by_width += rest * (0.5 * rows[half + h * LANES + k] - 0.25)
+        slope[h] += by_mu
+        slope[n_grades + h] += by_alpha
+        slope[2 * n_grades + h] += by_width
+    for k in range(0, LANES, stride):
+        if rows[WEIGHT * LANES + k] == 0.0:
+            break
+        weight = 0.0
+        for other in range(k, k + stride):
+            weight += rows[WEIGHT * LANES + other]
+        for h in range(n_grades):
+            mu_h, width_h = rows[tilt + h * LANES + k], 0.5 * rows[half + h * LANES + k] - 0.25
+            for f in range(n_grades):
+                joint = (1.0 if f == h else 0.0) - rows[share + f * LANES + k]
+                joint *= weight * rows[share + h * LANES + k]
+                mu_f, width_f = rows[tilt + f * LANES + k], 0.5 * rows[half + f * LANES + k] - 0.25
+                curve[h, f] += joint * mu_h * mu_f
+                curve[n_grades + h, f] += joint * mu_f
+                curve[n_grades + h, n_grades + f] += joint
+                curve[2 * n_grades + h, f] += joint * width_h * mu_f
+                curve[2 * n_grades + h, n_grades + f] += joint * width_h
+                curve[2 * n_grades + h, 2 * n_grades + f] += joint * width_h * width_f
 
 
 @njit(cache=True, nogil=True)
-def bend_right(
-    partner: NDArray[np.int32],
-    i: int,
-    weight: float,
-    stride: int,
-    grades: tuple[int, ...],
-    curves: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    sums: NDArray[np.float64],
-) -> None:
-    """Add the curvature of every `stride`th pair by widths, by the partner's mu, and by both."""
-    m = len(partner)
-    more = m / ((m + stride - 1) // stride)
-    for k in range(0, m, stride):
-        j, given = partner[k], rows[GIVEN * LANES + k]
-        tilted = square = both = 0.0
-        for h in range(1, len(grades)):
-            tilt = rows[(TILT + h) * LANES + k]
-            part = rows[(TILT + len(grades) + h) * LANES + k] * given * tilt
-            tilted += part
-            square += part * tilt
-            both += part * curves[1, h]
-        bent = 0.25 * weight * more * max(square - tilted * tilted, 0.0)
-        both -= rows[MEAN * LANES + k] * tilted
-        sums[i, BENT_WIDTH] += bent
-        sums[j, BENT_WIDTH] += bent
-        sums[j, BENT] += more * rows[BEND_X * LANES + k]
-        sums[j, BENT_BOTH] -= 0.5 * weight * more * rows[INVERSE * LANES + k] * both
+def log_likelihood(share: int, rows: Floats) -> float:
+    """Return the weighted sum of the logarithms of the row `share`; pairs of equal weight need one logarithm."""
+    value, product = 0.0, 1.0
+    for k in range(LANES):
+        product *= rows[share + k]
+        weight = rows[WEIGHT * LANES + k]
+        if k == LANES - 1 or product < MIN_PRODUCT or rows[WEIGHT * LANES + k + 1] != weight:
+            value += weight * math.log(product)
+            product = 1.0
+    return value
 
 
 @njit(cache=True, nogil=True)
 def pair_terms(
-    first: NDArray[np.int64],
-    partner: NDArray[np.int32],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    place: NDArray[np.float64],
-    mark: NDArray[np.float64],
-    ease: NDArray[np.float64],
-    grades: tuple[int, ...],
-    arranged: NDArray[np.float64],
-    stride: int,
-    pull: NDArray[np.float32],
-    sums: NDArray[np.float64],
-    slope: NDArray[np.float64],
-    curve: NDArray[np.float64],
-    sign: float,
-) -> float:
-    """The log likelihood of one query's pairs, each judgment's weighing 1 in all, and its derivatives.
+    first: Integers, partner: Codes, doc: Codes, assessor: Codes, grade: Grades, curves: Floats, by_judgment: Floats,
+    place: Floats, log_eps: Floats, with_widths: bool, all_pairs: bool, sums: Floats, slope: Floats, curve: Floats,
+) -> float:  # fmt: skip
+    """Write the derivatives of the log likelihood of a query's pairs, each judgment in its weight (eq. 8).
 
-    p(g | g', r - r') is a softmax with scores that are linear in r - r': minus the curvature by relevance is the exact
-    second derivative, that by all else the expected one.
+    Args:
+        first: index of the first partner of each position, and the end, (n + 1,).
+        partner: positions of the partners, (n_pairs,).
+        doc: document of each position, (n,).
+        assessor: assessor of each position, (n,).
+        grade: grade of each position, (n,).
+        curves: mean, offset and precision factor of each grade, (n_assessors, 3, n_grades).
+        by_judgment: mark, precision factor, weight and variance of each position, (n, 4).
+        place: relevance of each document that explains its judgments, (n_items,).
+        log_eps: log difficulty of each document, (n_items,).
+        with_widths: compute derivatives by log width.
+        all_pairs: whether judgments have all their partners, whose order then does not matter.
+        sums: (n, N_SUMS), written.
+        slope: slope by the assessors' parameters, (n_assessors, 3 n_grades), added to unless empty. The relevance of
+            documents is then taken as uncertain.
+        curve: expected curvature by these, (n_assessors, 3 n_grades, 3 n_grades), lower triangle, added to.
+
+    Returns:
+        The log likelihood, if slope is not empty.
+
     """
-    # place (n,) relevance of each judgment's document; mark (n,) = place - mu of its grade; ease (n,): 1 / sqrt(w eps);
-    # grades (0, 1, ...), whose number is a constant to the compiler; arranged: see arrange. Written: pull (n_pairs,)
-    # curvature by the difference, unless it is empty; sums (n, 2 or 6): see LEFT and the rest. Added to, times sign,
-    # unless they are empty: slope (as params), curve (n_assessors, n_params, n_params), whose lower triangle is right,
-    # from every `stride`th pair.
-    n_grades, with_widths, by_assessor = len(grades), sums.shape[1] > WIDTH, len(slope) > 0
-    rows = np.zeros((TILT + 2 * n_grades) * LANES)
-    spare = np.empty(n_grades * LANES)
-    rises, bends = np.empty((2, n_grades)), np.empty((5, n_grades, n_grades))
+    n_grades, by_assessor, value = curves.shape[2], len(slope) > 0, 0.0
+    rows, spare = np.zeros((N_ROWS + 3 * n_grades) * LANES), np.empty(n_grades * LANES)
     sums[:] = 0.0
-    value = 0.0
-    for i in range(len(place)):
-        begin, end, a, g = first[i], first[i + 1], assessor[i], grade[i]
-        if begin == end:
-            continue
-        weight = 1.0 / (end - begin)
-        curves = arranged[a, g]
-        if by_assessor:
-            rises[:], bends[:] = 0.0, 0.0
-        for start in range(begin, end, LANES):
-            these = partner[start : min(start + LANES, end)]
-            m = len(these)
-            compare(these, mark, ease, place[i], ease[i], grades, curves, rows, spare)
-            value += weight * shape(m, weight, grades, curves, rows)
-            if with_widths:
-                shape_widths(m, weight, grades, rows)
-                bend_right(these, i, weight, stride, grades, curves, rows, sums)
-            tell_right(these, i, with_widths, rows, sums)
-            if len(pull) > 0:
-                for k in range(m):
-                    pull[start + k] = max(rows[BEND_X * LANES + k], 0.0)
+    for i in range(len(doc)):
+        start, end, d, a, given, total = first[i], first[i + 1], doc[i], assessor[i], grade[i], 0.0
+        for pair in range(start, end):
+            total += by_judgment[partner[pair], 2]
+        easier = math.exp(-0.5 * log_eps[d])
+        while start < end:
+            scale, variance = by_judgment[i, 2] / total, by_judgment[i, 3] if by_assessor else -1.0
+            n = gather(partner, start, end, by_judgment, variance, scale, all_pairs, rows)
+            compare(place[d], curves[a, 0], curves[a, 1], curves[a, 2], easier, given, rows, spare)
+            add_sums(partner, start, n, i, given, n_grades, with_widths, rows, sums)
             if by_assessor:
-                rise_left(m, weight, grades, curves, rows, rises)
-                bend_left(m, weight, stride, grades, curves, rows, bends)
-        if by_assessor:
-            tell_left(g, rises, bends, sign, slope[a], curve[a])
+                value += log_likelihood((N_ROWS + 2 * n_grades + given) * LANES, rows)
+                add_assessor_terms(given, n_grades, 1 if all_pairs else STRIDE, rows, slope[a], curve[a])
+            start += n
     if by_assessor:
-        tell_partners(assessor, grade, sums, sign, slope, curve)
+        for j in range(len(doc)):
+            b, mu, width = assessor[j], grade[j], 2 * n_grades + grade[j]
+            slope[b, mu] -= sums[j, PARTNER + SLOPE]
+            slope[b, width] += sums[j, PARTNER + WIDTH_SLOPE]
+            curve[b, mu, mu] += sums[j, PARTNER + CURVE]
+            curve[b, width, width] += sums[j, PARTNER + WIDTH_CURVE]
+            curve[b, width, mu] += sums[j, N_SUMS - 1]
     return value
 
 
 @njit(cache=True, nogil=True)
-def tell_partners(
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    sums: NDArray[np.float64],
-    sign: float,
-    slope: NDArray[np.float64],
-    curve: NDArray[np.float64],
-) -> None:
-    """Add what the pairs say of the mu of the grades given by partners, and of all widths."""
-    last = slope.shape[1] - 1
-    for j in range(len(assessor)):
-        b, given = assessor[j], grade[j]
-        slope[b, last] += sign * sums[j, WIDTH]
-        slope[b, given] += sign * sums[j, RIGHT]
-        curve[b, last, last] += sign * sums[j, BENT_WIDTH]
-        curve[b, given, given] += sign * max(sums[j, BENT], 0.0)
-        curve[b, last, given] += sign * sums[j, BENT_BOTH]
-
-
-@njit(cache=True, nogil=True)
-def expert_terms(
-    gold: NDArray[np.int8],
-    relevance: NDArray[np.float64],
-    expert: NDArray[np.float64],
-    slope: NDArray[np.float64],
-    curve: NDArray[np.float64],
-) -> float:
-    """The log likelihood of expert grades, log softmax_g(expert[0, g] r + expert[1, g]); to the rest is added."""
+def add_expert_terms(gold: Grades, relevance: Floats, expert: Floats, slope: Floats, curve: Floats) -> None:
+    """Add slope and curvature of the log likelihood of expert grades, log softmax_g(expert[0, g] r + expert[1, g])."""
     # gold, relevance, slope, curve (n_items,); expert (2, n_grades)
-    value = 0.0
     for d in range(len(gold)):
-        if gold[d] < 0:
-            continue
-        score = expert[0] * relevance[d] + expert[1]
-        share = np.exp(score - score.max())
-        share /= share.sum()
-        mean = (share * expert[0]).sum()
-        value += score[gold[d]] - score.max() + np.log(share.max())
-        slope[d] += expert[0, gold[d]] - mean
-        curve[d] += (share * (expert[0] - mean) ** 2).sum()
-    return value
-
-
-@njit(cache=True, nogil=True, fastmath=FUSED)
-def solve(
-    first: NDArray[np.int64],
-    partner: NDArray[np.int32],
-    doc: NDArray[np.int32],
-    pull: NDArray[np.float32],
-    own: NDArray[np.float64],
-    slope: NDArray[np.float64],
-    n_steps: int,
-    enough: float,
-    diagonal: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """The Newton step of relevance by conjugate gradients: pairs pull at differences, `own` at each item."""
-    # pull (n_pairs,); own, slope (n_items,); diagonal (n_items,) is written: all that pulls at an item
-    n = len(doc)
-    others = np.empty(first[n], np.int32)  # (n_pairs,) the partner's item: looked up once, not in every step
-    diagonal[:] = own
-    for i in range(n):
-        here = 0.0
-        for pair in range(first[i], first[i + 1]):
-            others[pair] = doc[partner[pair]]
-            here += pull[pair]
-            diagonal[others[pair]] += pull[pair]
-        diagonal[doc[i]] += here
-    step, rest = np.zeros(len(own)), slope.copy()
-    towards = rest / diagonal
-    left_over = (rest * towards).sum()
-    enough *= left_over
-    for _ in range(n_steps):
-        if left_over <= enough:
-            break
-        image = diagonal * towards
-        for i in range(n):
-            here, mine = 0.0, towards[doc[i]]
-            for pair in range(first[i], first[i + 1]):
-                here += pull[pair] * towards[others[pair]]
-                image[others[pair]] -= pull[pair] * mine
-            image[doc[i]] -= here
-        length = left_over / (towards * image).sum()
-        step += length * towards
-        rest -= length * image
-        scaled = rest / diagonal
-        before, left_over = left_over, (rest * scaled).sum()
-        towards = scaled + left_over / before * towards
-    return step
+        if gold[d] >= 0:
+            score = expert[0] * relevance[d] + expert[1]
+            share = np.exp(score - score.max())
+            share /= share.sum()
+            mean = (share * expert[0]).sum()
+            slope[d] += expert[0, gold[d]] - mean
+            curve[d] += (share * (expert[0] - mean) ** 2).sum()
 
 
 @njit(cache=True, nogil=True)
 def locate(
-    doc: NDArray[np.int32],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    params: NDArray[np.float64],
-    steepness: NDArray[np.float64],
-    r: NDArray[np.float64],
-    e: NDArray[np.float64],
-    place: NDArray[np.float64],
-    mark: NDArray[np.float64],
-    ease: NDArray[np.float64],
-) -> None:
-    """Write each judgment's place, mark and ease: see pair_terms."""
-    easier = np.exp(-0.5 * e)
+    doc: Codes, assessor: Codes, grade: Grades, curves: Floats, mode: Floats, log_eps: Floats, variance: Floats,
+    by_judgment: Floats,
+) -> None:  # fmt: skip
+    """Write mark, precision factor and variance of relevance of each position."""
     for i in range(len(doc)):
-        place[i] = r[doc[i]]
-        mark[i] = place[i] - params[assessor[i], grade[i]]
-        ease[i] = steepness[assessor[i]] * easier[doc[i]]
+        a, g, d = assessor[i], grade[i], doc[i]
+        by_judgment[i, 0] = mode[d] - curves[a, 0, g]
+        by_judgment[i, 1] = curves[a, 2, g] * math.exp(-0.5 * log_eps[d])
+        by_judgment[i, 3] = variance[d]
 
 
 @njit(cache=True, nogil=True)
-def shorter(length: float) -> float:
-    """Half of it, and in the end nothing."""
-    return length / 2 if length > 1e-4 else 0.0
-
-
-@njit(cache=True, nogil=True)
-def gather(doc: NDArray[np.int32], sums: NDArray[np.float64], by_r: NDArray[np.float64]) -> None:
-    """Add the slopes by place to those of the documents."""
-    for i in range(len(doc)):
-        by_r[doc[i]] += sums[i, LEFT] - sums[i, RIGHT]
-
-
-@njit(cache=True, nogil=True)
-def harden(
-    doc: NDArray[np.int32], sums: NDArray[np.float64], hard_precision: float, e: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The step of hardness; both documents of a pair move: twice the curvature bounds what they do together."""
-    slope, curve = -hard_precision * e, np.full(len(e), hard_precision)
-    for i in range(len(doc)):
-        slope[doc[i]] += sums[i, WIDTH]
-        curve[doc[i]] += sums[i, BENT_WIDTH]
-    return slope / (2.0 * curve)
-
-
-@njit(cache=True, nogil=True)
-def climb_query(
-    first: NDArray[np.int64],
-    partner: NDArray[np.int32],
-    doc: NDArray[np.int32],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    gold: NDArray[np.int8],
-    grades: tuple[int, ...],
-    params: NDArray[np.float64],
-    arranged: NDArray[np.float64],
-    steepness: NDArray[np.float64],
-    expert: NDArray[np.float64],
-    hard_precision: float,
-    stride: int,
-    n_steps: int,
-    r: NDArray[np.float64],
-    e: NDArray[np.float64],
-    precision: NDArray[np.float64],
-    slope: NDArray[np.float64],
-    curve: NDArray[np.float64],
+def move_documents(
+    slope: Floats, curve: Floats, own_slope: Floats, own_curve: Floats, scale: float, place: Floats
 ) -> float:
-    """Up to `n_steps` Newton steps of one query's relevance and hardness, each halved while it is too long.
+    """Take a Newton step of each document and update `own_slope`; return the longest step, relative to `scale`."""
+    longest = 0.0
+    for d in range(len(place)):
+        step = (slope[d] + own_slope[d]) / (curve[d] + own_curve[d])
+        step = min(max(step, -MAX_STEP * scale), MAX_STEP * scale)
+        place[d] += step
+        own_slope[d] -= own_curve[d] * step
+        longest = max(longest, abs(step) / scale)
+    return longest
 
-    Then, where they are not empty, the assessors' slope and curvature are added to.
+
+@njit(cache=True, nogil=True)
+def update_modes(
+    first: Integers, partner: Codes, doc: Codes, assessor: Codes, grade: Grades, gold: Grades, curves: Floats,
+    expert: Floats, log_eps_precision: float, n_steps: int, by_judgment: Floats, sums: Floats, mode: Floats,
+    log_eps: Floats, variance: Floats, no_slope: Floats, no_curve: Floats,
+) -> None:  # fmt: skip
+    """Take Newton steps of relevance (and log difficulty) to the mode of the posterior of all pairs (eq. 8).
+
+    Only the diagonal of the curvature is used, enlarged because both documents of a pair move. Pairs depend on
+    differences only: prior and expert grades determine the level of the query.
     """
-    # doc, assessor, grade (n,) by place; gold, r (relevance), e (hardness), precision (n_items,) of this query; r and e
-    # are changed, precision is written
-    n, hard = len(doc), hard_precision > 0
-    place, mark, ease = np.empty(n), np.empty(n), np.empty(n)
-    pull, no_pull = np.empty(len(partner), np.float32), np.empty(0, np.float32)
-    sums = np.empty((n, 6 if hard else 2))
-    all_sums = np.empty((n if len(slope) > 0 else 0, 6))
-    no_slope, no_curve = slope[:0], curve[:0]
-    own, by_r = np.empty(len(r)), np.empty(len(r))
-    old_r, old_e, r_step, e_step = r.copy(), e.copy(), np.zeros(len(r)), np.zeros(len(r))
-    best, length, taken, sign = -np.inf, 1.0, 0, 1.0
-    enough = CG_REST if len(slope) > 0 else CG_LAST
-    while True:
-        locate(doc, assessor, grade, params, steepness, r, e, place, mark, ease)
-        # The last look is the assessors' too: they are told at once, and told off again if the step was too long.
-        last = taken == n_steps and len(slope) > 0
-        now = pair_terms(
-            first, partner, assessor, grade, place, mark, ease, grades, arranged, stride, no_pull if last else pull,
-            all_sums if last else sums, slope if last else no_slope, curve if last else no_curve, sign,
+    # by position (n,): first (n + 1,), doc, assessor, grade; of this query (n_items,): gold, mode, log_eps, variance
+    n_items, with_eps = len(mode), log_eps_precision > 0.0
+    pull, bend, own_slope, own_bend = np.empty(n_items), np.empty(n_items), np.empty(n_items), np.empty(n_items)
+    eps_slope, eps_bend = np.empty(n_items), np.empty(n_items)
+    for _ in range(n_steps):
+        locate(doc, assessor, grade, curves, mode, log_eps, variance, by_judgment)
+        pair_terms(
+            first, partner, doc, assessor, grade, curves, by_judgment, mode, log_eps, with_eps, True, sums, no_slope,
+            no_curve,
         )  # fmt: skip
-        by_r[:], own[:] = -r, 1.0
-        now += expert_terms(gold, r, expert, by_r, own)
-        now -= 0.5 * (r**2).sum() + 0.5 * hard_precision * (e**2).sum()
-        if sign > 0 and now < best - 1e-12 * abs(best):
-            length = shorter(length)
-            if last:
-                sign = -1.0
-                continue
-        elif sign > 0:
-            best, length = now, 1.0
-            old_r[:], old_e[:] = r, e
-            if taken == n_steps:
-                break
-            taken += 1
-            gather(doc, sums, by_r)
-            r_step = solve(first, partner, doc, pull, own, by_r, CG_STEPS, enough, precision)
-            if hard:
-                e_step = harden(doc, sums, hard_precision, e)
-            if len(slope) == 0 and max(np.abs(r_step).max(), np.abs(e_step).max()) < SHORT_STEP:
-                r += r_step
-                e += e_step
-                break
-        sign = 1.0
-        r[:], e[:] = old_r + length * r_step, old_e + length * e_step
-    return float(best)
+        pull[:], bend[:] = 0.0, 0.0
+        eps_slope[:], eps_bend[:] = -log_eps_precision * log_eps, log_eps_precision
+        for i in range(len(doc)):
+            d, joint = doc[i], 1.0 + 1.0 / max(first[i + 1] - first[i], 1)
+            pull[d] += sums[i, SLOPE] + sums[i, PARTNER + SLOPE]
+            bend[d] += joint * (sums[i, CURVE] + sums[i, PARTNER + CURVE])
+            eps_slope[d] += sums[i, WIDTH_SLOPE] + sums[i, PARTNER + WIDTH_SLOPE]
+            eps_bend[d] += 2.0 * (sums[i, WIDTH_CURVE] + sums[i, PARTNER + WIDTH_CURVE])
+        own_slope[:], own_bend[:] = -mode, 1.0
+        add_expert_terms(gold, mode, expert, own_slope, own_bend)
+        variance[:] = 1.0 / (own_bend + bend)
+        longest = move_documents(pull, bend, own_slope, own_bend, 1.0, mode)
+        mode += own_slope.sum() / own_bend.sum()
+        if with_eps:
+            for d in range(n_items):
+                step = min(max(eps_slope[d] / eps_bend[d], -MAX_STEP), MAX_STEP)
+                log_eps[d] += step
+                longest = max(longest, abs(step))
+        if longest < SHORT_STEP:
+            break
 
 
 @njit(cache=True, nogil=True)
-def climb(
-    order: NDArray[np.int64],
-    item: NDArray[np.int64],
-    groups: NDArray[np.int64],
-    query_groups: NDArray[np.int64],
-    query_items: NDArray[np.int64],
-    query_number: NDArray[np.int64],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    gold: NDArray[np.int8],
-    grades: tuple[int, ...],
-    params: NDArray[np.float64],
-    expert: NDArray[np.float64],
-    hard_precision: float,
-    partners: int,
-    seed: int,
-    n_steps: int,
-    relevance: NDArray[np.float64],
-    hardness: NDArray[np.float64],
-    precision: NDArray[np.float64],
-    slope: NDArray[np.float64],
-    curve: NDArray[np.float64],
-) -> float:
-    """Climb in every query, then add to the assessors' slope and curvature; returns the log posterior of the items."""
-    # order (n,) judgments by group; item (n,) of each judgment; groups (n_groups + 1,) where each starts in order;
-    # query_groups, query_items (n_queries + 1,) where a query's groups and items start; hard_precision 0: hardness
-    # stays; relevance, hardness (n_items,) are changed; precision (n_items,) is written: minus the second derivative
-    most = 0
+def update_relevance(
+    first: Integers, partner: Codes, doc: Codes, assessor: Codes, grade: Grades, gold: Grades, curves: Floats,
+    expert: Floats, unit: float, n_steps: int, by_judgment: Floats, sums: Floats, log_eps: Floats, relevance: Floats,
+    information: Floats, precision: Floats, no_slope: Floats, no_curve: Floats,
+) -> None:  # fmt: skip
+    """Take Newton steps of each document's relevance given its own judgments, explained by their partners.
+
+    Partners keep their marks, so that every judgment counts once, and documents are independent of each other.
+    """
+    n_items = len(relevance)
+    pull, own_slope, own_bend = np.empty(n_items), np.empty(n_items), np.empty(n_items)
+    for _ in range(n_steps):
+        pair_terms(
+            first, partner, doc, assessor, grade, curves, by_judgment, relevance, log_eps, False, True, sums, no_slope,
+            no_curve,
+        )  # fmt: skip
+        pull[:], information[:] = 0.0, 0.0
+        for i in range(len(doc)):
+            pull[doc[i]] += sums[i, SLOPE]
+            information[doc[i]] += sums[i, CURVE]
+        own_slope[:], own_bend[:] = -relevance / unit**2, 1.0 / unit**2
+        add_expert_terms(gold, relevance, np.stack((expert[0] / unit, expert[1])), own_slope, own_bend)
+        precision[:] = own_bend
+        if move_documents(pull, information, own_slope, own_bend, unit, relevance) < SHORT_STEP:
+            break
+    if n_steps > 0:
+        relevance += own_slope.sum() / own_bend.sum()  # the level of the query
+
+
+@njit(cache=True, nogil=True)
+def sweep(
+    order: Integers, item: Integers, groups: Integers, query_groups: Integers, query_items: Integers,
+    query_number: Integers, assessor: Codes, grade: Grades, weight: Floats, gold: Grades, params: Floats,
+    expert: Floats, unit: float, log_eps_precision: float, partners: int, seed: int, mode_steps: int,
+    relevance_steps: int, mode: Floats, log_eps: Floats, variance: Floats, relevance: Floats, information: Floats,
+    precision: Floats, slope: Floats, curve: Floats,
+) -> float:  # fmt: skip
+    """Update the documents of every query, then add slope and curvature by the assessors' parameters unless empty.
+
+    Args:
+        order: judgments by group, (n,).
+        item: item of each judgment, (n,).
+        groups: start of each group in `order`, and the end.
+        query_groups: first group of each query, and the end.
+        query_items: first item of each query, and the end.
+        query_number: number of each query, for the draw of partners.
+        assessor: assessor of each judgment, (n,).
+        grade: grade of each judgment, (n,).
+        weight: weight of each judgment, (n,).
+        gold: expert grade of each item, or -1.
+        params: mean, log weight and log width of each grade, (n_assessors, 3 n_grades).
+        expert: slope and offset of the score of each expert grade, (2, n_grades).
+        unit: prior standard deviation of `relevance`.
+        log_eps_precision: prior precision of log difficulty; 0 keeps difficulty.
+        partners: number of partners of a judgment in a large group.
+        seed: seed of the partners.
+        mode_steps: maximum number of Newton steps of the mode.
+        relevance_steps: maximum number of Newton steps of relevance.
+        mode: mode of the posterior of all pairs, (n_items,), changed.
+        log_eps: log difficulty, (n_items,), changed.
+        variance: variance at the mode, (n_items,), changed.
+        relevance: relevance given a document's own judgments, (n_items,), changed.
+        information: expected curvature of the log likelihood at `relevance`, (n_items,), written.
+        precision: curvature of prior and expert grades there, (n_items,), written.
+        slope: as `params`, added to unless empty.
+        curve: (n_assessors, 3 n_grades, 3 n_grades), lower triangle, added to.
+
+    Returns:
+        The log likelihood of all pairs, if slope is not empty.
+
+    """
+    largest = 0
     for query in range(len(query_items) - 1):
-        most = max(most, groups[query_groups[query + 1]] - groups[query_groups[query]])
-    partner = np.empty(most_pairs(groups, query_groups, partners), np.int32)
-    first, doc, who, said = (
-        np.empty(most + 1, np.int64),
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
-        np.empty(most, np.int8),
+        largest = max(largest, groups[query_groups[query + 1]] - groups[query_groups[query]])
+    partner = np.empty(max_pairs(groups, query_groups, partners), np.int32)
+    first, all_docs, all_sums = (
+        np.empty(largest + 1, np.int64),
+        np.empty(largest, np.int32),
+        np.empty((largest, N_SUMS)),
     )
-    steepness, arranged = np.exp(-0.5 * params[:, -1]), arrange(params)
+    assessors, grades, all_judgments = np.empty(largest, np.int32), np.empty(largest, np.int8), np.empty((largest, 4))
+    n_grades = params.shape[1] // 3
+    curves = np.empty((len(params), 3, n_grades))
+    curves[:, 0], curves[:, 2] = params[:, :n_grades], np.exp(-0.5 * params[:, 2 * n_grades :])
+    curves[:, 1] = params[:, n_grades : 2 * n_grades] - 0.25 * params[:, 2 * n_grades :]
     value = 0.0
     for query in range(len(query_items) - 1):
         start, stop = query_items[query], query_items[query + 1]
         bounds = groups[query_groups[query] : query_groups[query + 1] + 1]
         n = bounds[-1] - bounds[0]
+        doc, who, given, by_judgment, sums = all_docs[:n], assessors[:n], grades[:n], all_judgments[:n], all_sums[:n]
         for i in range(n):
             judgment = order[bounds[0] + i]
-            doc[i], who[i], said[i] = item[judgment] - start, assessor[judgment], grade[judgment]
+            doc[i], who[i], given[i] = item[judgment] - start, assessor[judgment], grade[judgment]
+            by_judgment[i, 2] = weight[judgment]
         draw_partners(doc, bounds, partners, seed, query_number[query], first, partner)
-        stride = CURVED if np.diff(bounds).max() > ALL_PAIRS * partners else 1
-        value += climb_query(
-            first[: n + 1], partner[: first[n]], doc[:n], who[:n], said[:n], gold[start:stop], grades, params,
-            arranged, steepness, expert, hard_precision, stride, n_steps, relevance[start:stop],
-            hardness[start:stop], precision[start:stop], slope, curve,
+        here, known, eps = mode[start:stop], gold[start:stop], log_eps[start:stop]
+        update_modes(
+            first, partner, doc, who, given, known, curves, expert, log_eps_precision, mode_steps, by_judgment, sums,
+            here, eps, variance[start:stop], slope[:0], curve[:0],
         )  # fmt: skip
+        locate(doc, who, given, curves, here, eps, variance[start:stop], by_judgment)
+        update_relevance(
+            first, partner, doc, who, given, known, curves, expert, unit, relevance_steps, by_judgment, sums, eps,
+            relevance[start:stop], information[start:stop], precision[start:stop], slope[:0], curve[:0],
+        )  # fmt: skip
+        if len(slope) > 0:
+            all_pairs = np.diff(bounds).max() <= ALL_PAIRS * partners
+            value += pair_terms(
+                first, partner, doc, who, given, curves, by_judgment, here, eps, True, all_pairs, sums, slope, curve
+            )
     return value

@@ -140,7 +140,8 @@ class Rasch(EMAggregator):
         new = {**theta, "thresholds": thresholds, "mean": mean, "covariance": covariance}
         by_node = by_difficulty(statistics["expert_states"], len(theta["nodes"])).sum(axis=1)
         cuts = experts.estimate_cuts(theta["expert_cuts"], by_node, theta["nodes"])
-        new |= {"origin": np.array([origin + sd * shift]), "sd": np.array([sd * stretch]), "expert_cuts": cuts}
+        new["expert_cuts"] = (cuts - shift) / stretch
+        new |= {"origin": np.array([origin + sd * shift]), "sd": np.array([sd * stretch])}
         return self._with_curves(new, refined_nodes(statistics), counts.sum(axis=(1, 2)))
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A document's judgments one by one, and what is known after each (the GDA paper's Figure 2)."""
+"""Replay of a document's judgments: the estimate after each of them (GDA paper, Figure 2)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from crowdrank._typing import Integers
 from crowdrank.consensus._base import Aggregator
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments import ids
@@ -17,10 +17,21 @@ SHOWN = ("relevance", "sd", "lower", "upper", "grade")
 
 
 def trace(model: Aggregator, judgments: Judgments, document: Any, query: Any = None) -> pa.Table:
-    """Replay a document's judgments in the order of their time (or of their rows), the assessors as estimated.
+    """Replay a document's judgments in the order of their time, or of their rows, with the fitted assessors.
 
-    One row per judgment: its number, the assessor, the grade given, and relevance, sd, lower, upper and grade of the
-    document after it.
+    A model of pairs compares the document with the other documents of its query, all of whose judgments are used.
+
+    Args:
+        model: a fitted model.
+        judgments: judgments of the document, and of its query.
+        document: id of the document.
+        query: id of its query; needed if several queries have the document.
+
+    Returns:
+        One row per judgment: step, assessor, given grade, and relevance, sd, lower, upper and grade after it.
+
+    Raises:
+        InputError: there is no such document, or several queries have it.
 
     >>> import pandas as pd
     >>> from crowdrank import DawidSkene, read_judgments
@@ -29,47 +40,56 @@ def trace(model: Aggregator, judgments: Judgments, document: Any, query: Any = N
     >>> trace(DawidSkene().fit(judgments), judgments, "a").column_names[:3]
     ['step', 'assessor', 'given']
     """
-    item = _item(judgments, document, query)
-    rows = _in_time(judgments, np.arange(judgments.offsets[item], judgments.offsets[item + 1]))
-    steps = [_known_after(model, judgments, rows[: step + 1]) for step in range(len(rows))]
-    told = judgments.where(_only(judgments, rows)).to_arrow()
-    place = np.argsort(np.argsort(rows))  # `told` has the rows in the order of the table
+    item = _find_item(judgments, document, query)
+    rows = np.arange(judgments.offsets[item], judgments.offsets[item + 1])
+    if "time" in judgments.extras:
+        rows = rows[np.argsort(judgments.extras["time"][rows], kind="stable")]
+    others = _other_judgments(judgments, item) if model.assessor_estimator_.locality == "query" else rows[:0]
+    steps = [_estimate(model, judgments, item, np.append(others, rows[: n + 1])) for n in range(len(rows))]
+    own = _select(judgments, rows).to_arrow()
+    place = pa.array(np.argsort(np.argsort(rows)))  # `own` has the rows in the order of the table
     return pa.table(
         {
             "step": np.arange(1, len(rows) + 1),
-            "assessor": told["assessor"].take(pa.array(place)),
-            "given": told["grade"].take(pa.array(place)),
+            "assessor": own["assessor"].take(place),
+            "given": own["grade"].take(place),
             **{name: pa.chunked_array([step[name].combine_chunks() for step in steps]) for name in SHOWN},
         }
     )
 
 
-def _item(judgments: Judgments, document: Any, query: Any) -> int:
-    """The number of the item that the ids name; where the query is not told, the document must be of one only."""
+def _find_item(judgments: Judgments, document: Any, query: Any) -> int:
+    """Return the index of the item with these ids; without a query, only one query may have the document."""
     code = ids.match(judgments.documents, pa.array([str(document)]))[0]
     items = np.flatnonzero(judgments.item_document == code)
     if query is not None:
         items = items[judgments.item_query[items] == ids.match(judgments.queries, pa.array([str(query)]))[0]]
     if not len(items):
         of_query = "" if query is None else f" of query {shown(query)}"
-        raise InputError(f"there is no judgment of the document {shown(document)}{of_query}", fix="check the ids")
+        problem = f"there is no judgment of the document {shown(document)}{of_query}"
+        raise InputError(problem, fix="check the ids", kind="unknown-document")
     if len(items) > 1:
-        problem = f"the document {shown(document)} was judged for {len(items)} queries"
-        raise InputError(problem, fix=Fix("name one with {}", "query"), kind="several-queries")
+        problem = f"{len(items)} queries have the document {shown(document)}"
+        raise InputError(problem, fix=[Fix("name one with {}", "query")], kind="ambiguous-document")
     return int(items[0])
 
 
-def _in_time(judgments: Judgments, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    if "time" not in judgments.extras:
-        return rows
-    return rows[np.argsort(judgments.extras["time"][rows], kind="stable")]
+def _other_judgments(judgments: Judgments, item: int) -> Integers:
+    """Return the rows of the other documents of the item's query."""
+    row_item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+    same_query = judgments.item_query[row_item] == judgments.item_query[item]
+    return np.flatnonzero(same_query & (row_item != item))
 
 
-def _only(judgments: Judgments, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _select(judgments: Judgments, rows: Integers) -> Judgments:
     keep = np.zeros(len(judgments), dtype=bool)
     keep[rows] = True
-    return keep
+    return judgments.where(keep)
 
 
-def _known_after(model: Aggregator, judgments: Judgments, rows: NDArray[np.int64]) -> pa.Table:
-    return model.infer(judgments.where(_only(judgments, rows))).document_table.select(list(SHOWN))
+def _estimate(model: Aggregator, judgments: Judgments, item: int, rows: Integers) -> pa.Table:
+    """Return the estimate of an item from the given rows."""
+    table = model.infer(_select(judgments, rows)).document_table
+    document = judgments.documents[int(judgments.item_document[item])].as_py()
+    row = table["document"].to_pylist().index(document)
+    return table.select(list(SHOWN)).slice(row, 1)

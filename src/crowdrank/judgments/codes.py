@@ -157,11 +157,20 @@ def restore_report(saved: dict[str, Any]) -> ReadReport:
             str(reason): restore_message(example) for reason, example in report_fields.object("examples").items()
         },
         repeats=report_fields.integer("repeats"),
+        repeats_by_assessor=_restore_repeats(report_fields.object("repeats_by_assessor")),
         excluded=report_fields.integer("excluded"),
         guessed=report_fields.flag("guessed"),
         notes=tuple(map(restore_message, report_fields.sequence("notes"))),
         **texts,
     )
+
+
+def _restore_repeats(saved: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return the counts of repeated judgments by assessor from their saved JSON object."""
+    for counts in saved.values():
+        pair = isinstance(counts, list) and len(counts) == 2 and all(map(is_integer, counts))
+        require(pair, "repeats_by_assessor is not a table of two counts")
+    return {assessor: (n, n_equal) for assessor, (n, n_equal) in saved.items()}
 
 
 def restore_message(saved: Any) -> Message:

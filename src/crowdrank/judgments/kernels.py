@@ -7,7 +7,7 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from crowdrank._numba import njit
-from crowdrank._typing import Booleans, Codes, Integers
+from crowdrank._typing import Booleans, Codes, Grades, Integers
 
 Bytes = NDArray[np.uint8]
 """Type of the UTF-8 bytes of all texts of an Arrow array, one after the other."""
@@ -82,6 +82,25 @@ def find_repeats(
                     continue
             seen_position[a] = position
     return is_repeat
+
+
+@njit(cache=True, nogil=True)
+def count_repeats(
+    offsets: Integers, row_order: Codes, assessor_codes: Codes, grades: Grades, n_assessors: int
+) -> Integers:
+    """Count each assessor's repeated judgments of an item, and those equal to the previous one (n_assessors, 2)."""
+    # offsets (n_items + 1,) into row_order (m,), rows grouped by item; assessor_codes, grades (n,)
+    counts = np.zeros((n_assessors, 2), np.int64)
+    seen_position = np.full(n_assessors, -1, np.int64)
+    for item in range(len(offsets) - 1):
+        for position in range(offsets[item], offsets[item + 1]):
+            row = row_order[position]
+            a = assessor_codes[row]
+            if seen_position[a] >= offsets[item]:
+                counts[a, 0] += 1
+                counts[a, 1] += grades[row_order[seen_position[a]]] == grades[row]
+            seen_position[a] = position
+    return counts
 
 
 @njit(cache=True, nogil=True)

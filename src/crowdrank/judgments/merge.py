@@ -272,7 +272,7 @@ class MergedRows:
 
     Attributes:
         judgments: the judgments.
-        n_repeats: number of rows in which an assessor judges the same item again.
+        repeats: by assessor id, number of repeated judgments of an item and of those equal to the previous one.
         repeat_error: the first such row and its error, if repeats are errors.
         query: (n_rows,) query of each row, used or not.
         used_rows: rows that are used, or None for all.
@@ -280,7 +280,7 @@ class MergedRows:
     """
 
     judgments: Judgments
-    n_repeats: int
+    repeats: dict[str, tuple[int, int]]
     repeat_error: tuple[int, InputError] | None
     query: Codes
     used_rows: Integers | None
@@ -289,6 +289,20 @@ class MergedRows:
         """Return for each query of the judgments its first row and its number of used rows."""
         size = np.bincount(self.query if self.used_rows is None else self.query[self.used_rows])
         return kernels.first_rows(self.query, int(self.query.max()) + 1)[:-1][: len(size)][size > 0], size[size > 0]
+
+
+def sum_repeats(parts: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, Any]:
+    """Return the fields of a read report about repeated judgments, summed over parts.
+
+    >>> sum_repeats([{"ann": (2, 1)}, {"ann": (1, 1), "bob": (1, 0)}])
+    {'repeats': 4, 'repeats_by_assessor': {'ann': (3, 2), 'bob': (1, 0)}}
+    """
+    total: dict[str, tuple[int, int]] = {}
+    for part in parts:
+        for assessor, (n, n_equal) in part.items():
+            n_before, n_equal_before = total.get(assessor, (0, 0))
+            total[assessor] = n_before + n, n_equal_before + n_equal
+    return {"repeats": sum(n for n, _ in total.values()), "repeats_by_assessor": total}
 
 
 def merge_parts(parts: Sequence[Part], options: EncodeOptions, source: str | None = None) -> Judgments:
@@ -317,7 +331,7 @@ def merge_parts(parts: Sequence[Part], options: EncodeOptions, source: str | Non
         judgments.report,
         skipped=dict(bad_rows.skipped),
         examples=bad_rows.examples,
-        repeats=merged.n_repeats,
+        **sum_repeats([merged.repeats]),
         notes=notes,
     )
     return replace(judgments, report=report)
@@ -376,16 +390,27 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
     all_rows = np.arange(len(query), dtype=np.int32)
     order, offsets = kernels.group_rows(query, document, all_rows, len(queries), len(documents))
     is_repeat = kernels.find_repeats(offsets, order, assessor, tables.header.n_assessors, repeats in ("last", "keep"))
-    n_repeats, repeat = int(is_repeat.sum()), None
-    if n_repeats and repeats == "error":
+    has_repeats, repeat = bool(is_repeat.any()), None
+    repeat_counts = _count_repeats(tables.header, order, offsets, assessor, grade) if has_repeats else {}
+    if has_repeats and repeats == "error":
         pair = _first_repeated_judgment(order, offsets, assessor, is_repeat)
         first, second = pair if kept_rows is None else kept_rows[list(pair)].tolist()
         repeat = second, _repeat_error(_locate_row(parts, first), _locate_row(parts, second))
-    if n_repeats and repeats != "keep":
+    if has_repeats and repeats != "keep":
         order, offsets = kernels.remove_rows(order, offsets, is_repeat)
     fields = _item_fields((query, queries), (document, documents), order, offsets, assessor, grade, extras)
     judgments = Judgments(**fields, **assessor_fields(tables.header))
-    return MergedRows(judgments, n_repeats, repeat, query_of_all_rows, kept_rows)
+    return MergedRows(judgments, repeat_counts, repeat, query_of_all_rows, kept_rows)
+
+
+def _count_repeats(
+    header: AssessorTable, row_order: Codes, offsets: Integers, assessor_codes: Codes, grade_codes: Grades
+) -> dict[str, tuple[int, int]]:
+    """Return by assessor id the number of repeated judgments of an item, and of those equal to the previous one."""
+    counts = kernels.count_repeats(offsets, row_order, assessor_codes, grade_codes, header.n_assessors)
+    with_repeats = np.flatnonzero(counts[:, 0])
+    names = header.assessors.take(pa.array(with_repeats)).to_pylist()
+    return {str(name): (n, n_equal) for name, (n, n_equal) in zip(names, counts[with_repeats].tolist(), strict=True)}
 
 
 def _item_fields(
@@ -622,7 +647,10 @@ def _merge_reports(old: ReadReport, new: ReadReport, n_replaced: int) -> ReadRep
         rows=old.rows + new.rows,
         skipped=dict(Counter(old.skipped) + Counter(new.skipped)),
         examples={**new.examples, **old.examples},
-        repeats=old.repeats + new.repeats + n_replaced,
+        **{
+            **sum_repeats([old.repeats_by_assessor, new.repeats_by_assessor]),
+            "repeats": old.repeats + new.repeats + n_replaced,
+        },
         excluded=old.excluded + new.excluded,
         units={name: unit for name, unit in old.units.items() if new.units.get(name) == unit},
         guessed=old.guessed and new.guessed,

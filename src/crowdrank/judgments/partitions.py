@@ -43,7 +43,7 @@ from crowdrank.judgments.addresses import (
 from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, resolve_columns
 from crowdrank.judgments.encode import EncodeOptions
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
-from crowdrank.judgments.merge import SharedTables, id_notes, unify_tables
+from crowdrank.judgments.merge import SharedTables, id_notes, sum_repeats, unify_tables
 from crowdrank.judgments.read import compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sharded import HEADER_FILE, SHARDS_FOLDER, ShardedJudgments, load_sharded, sharded_judgments
@@ -247,7 +247,7 @@ def _assemble_judgments(
         tables.header.report,
         skipped=dict(tables.bad_rows.skipped),
         examples=tables.bad_rows.examples,
-        repeats=sum(built.n_repeats for built in shards),
+        **sum_repeats(built.repeats for built in shards),
     )
     header, whole_queries = replace(tables.header, report=report), plan.by == "query" or len(stored) == 1
     judgments = sharded_judgments(draft_folder, stored, header, counts, whole_queries=whole_queries)

@@ -202,7 +202,7 @@ class BuiltShard:
     # (n_queries,) row number, among the rows of all files, of the first judgment of each query
     first_query_rows: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     largest_query: tuple[int, Any] = (0, None)  # number of judgments of the largest query, and its id
-    n_repeats: int = 0
+    repeats: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # as in MergedRows
     first_repeat: tuple[int, InputError] | None = None  # row number and error, if repeats are errors
     unusual_ids: Mapping[str, dict[str, str]] = field(default_factory=dict)  # by role: the usual form of each such id
 
@@ -229,7 +229,7 @@ def build_shard(
         bad_rows=bad_rows,
         first_query_rows=global_rows[query_row],
         largest_query=(int(query_size[largest]), judgments.queries[largest].as_py()),
-        n_repeats=merged.n_repeats,
+        repeats=merged.repeats,
         first_repeat=None
         if merged.repeat_error is None
         else (int(global_rows[merged.repeat_error[0]]), merged.repeat_error[1]),

@@ -35,6 +35,8 @@ class ReadReport:
     skipped: Mapping[str, int] = field(default_factory=dict)  # number of unused rows by reason
     examples: Mapping[str, Message] = field(default_factory=dict)  # by reason: the error of the first such row
     repeats: int = 0  # number of repeated judgments of an assessor on an item
+    # by assessor id: number of repeated judgments, and how many of them equal the assessor's next answer on the item
+    repeats_by_assessor: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     excluded: int = 0  # number of judgments of excluded assessors
     units: Mapping[str, str] = field(default_factory=dict)  # units of durations and costs, if known
     guessed: bool = False  # whether the scale was inferred from the grades

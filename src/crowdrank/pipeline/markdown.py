@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from crowdrank._text import counted, markdown_text
+from crowdrank.assessors.report import best_and_worst
 from crowdrank.evaluation.significance import format_p
 from crowdrank.pipeline.tables import comparison_table
 
@@ -37,7 +38,7 @@ def markdown(done: Run) -> str:
         "",
         _assessors(done),
         "",
-        *_table(_weakest(done)),
+        *_table(_best_and_worst_assessors(done)),
         "",
         "## What to label next",
         "",
@@ -89,13 +90,18 @@ def _scale(done: Run) -> str:
 
 
 def _assessors(done: Run) -> str:
-    flags = ", ".join(f"{number:,} {name or 'without a flag'}" for name, number in done.assessor_report.flags.items())
-    total = counted(len(done.assessor_report.table), "assessor")
-    return f"{total}: {flags}. The least informative first (all of them: assessors.csv)."
+    report = done.assessor_report
+    flags = ", ".join(f"{n:,} {f'flagged {name}' if name else 'not flagged'}" for name, n in report.flags.items())
+    offset = "" if report.expert_offset is None else f" {report.expert_offset}."
+    which = "All" if len(report.table) <= SHOWN else "The best and the worst"
+    return (
+        f"{counted(len(report.table), 'assessor')}: {flags}.{offset} {which}, the most informative first "
+        "(assessors.csv has all of them, pairs.csv the agreement of pairs)."
+    )
 
 
-def _weakest(done: Run) -> list[dict[str, Any]]:
-    table = done.assessor_report.table.sort_by([("informativeness", "ascending")]).slice(0, SHOWN)
+def _best_and_worst_assessors(done: Run) -> list[dict[str, Any]]:
+    table = best_and_worst(done.assessor_report.table, SHOWN)
     return list(table.select(["assessor", "judgments", "informativeness", "flag", "evidence"]).to_pylist())
 
 

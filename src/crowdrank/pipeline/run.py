@@ -6,7 +6,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from crowdrank._folders import FolderKind, check_output_folder, write_folder, wr
 from crowdrank._notebook import heading, html_table, panel, paragraph
 from crowdrank._progress import ProgressBar, reporting
 from crowdrank._text import counted
+from crowdrank.assessors.agreement import agreement_table
 from crowdrank.assessors.report import AssessorReport, assess
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine
@@ -129,10 +130,16 @@ class Run:
                 "test": [str(name) for name in self._ids(self.outcome.parts.test)],
             },
             "paragraph": self.paragraph,
+            "expert_offset": self._expert_offset(),
             "notes": self.notes,
             "protocol": self.verdict.protocol,
             "seconds": round(self.seconds, 1),
         }
+
+    def _expert_offset(self) -> dict[str, Any] | None:
+        """Return the mean difference between assessors and experts, ready for JSON."""
+        offset = self.assessor_report.expert_offset
+        return None if offset is None else asdict(offset)
 
     def sizes(self) -> dict[str, int]:
         """How much there was of everything."""
@@ -390,6 +397,7 @@ def _write(done: Run, folder: Path) -> None:
     done.opinions.model(done.settings.method).save(folder / "consensus")
     write_table(done.consensus.document_table, folder / "consensus.parquet")
     write_table(done.assessor_report.table, folder / "assessors.csv")
+    write_table(agreement_table(done.material.judgments), folder / "pairs.csv")
     write_table(next_table(done.consensus, done.material), folder / "next.csv")
     write_table(training_table(done.material, done.opinions, done.outcome, done.settings), folder / "training.parquet")
     done.ranker.save(folder / "model")

@@ -33,7 +33,8 @@ class GDAPairwiseMART(BoostedTrees):
 
     A pair of documents costs |dZ| times the sum over its judgments of -log p(g | g', s - s') - log p(g' | g, s - s'),
     with the assessors' parameters and the documents' difficulties as `GDAPairwise` estimated them. So two documents of
-    which little is known pull little, where a single label would pull with all its might.
+    which little is known pull little, where a single label would pull with all its might. Judgments of a family count
+    as in the model.
 
     Args:
         model: a fitted `GDAPairwise`.
@@ -210,6 +211,8 @@ class JudgmentObjective:
         chosen = chosen[np.lexsort((drawn, np.repeat(np.arange(len(items)), sizes)))]
         self.items, self.random_state = np.asarray(items, dtype=np.int64), int(random_state)
         self.assessor, self.grade = table.assessor[chosen], table.grade[chosen]
+        weights = model._judgment_weights(table)
+        self.judgment_weight = np.ones(len(chosen)) if weights is None else weights[chosen]
         self.params = np.ascontiguousarray(model.theta_["params"])
         self.ease = np.ones(len(items))
         if "difficulty" in model.consensus_.document_table.column_names:
@@ -236,6 +239,7 @@ class JudgmentObjective:
                 self.judged,
                 self.assessor,
                 self.grade,
+                self.judgment_weight,
                 self.ease,
                 self.params,
                 self.truncation,

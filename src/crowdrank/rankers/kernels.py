@@ -234,25 +234,39 @@ def scrambled(number: np.uint64) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def explain(
-    params: Floats, a: int, g: int, b: int, h: int, off: float, inverse: float, shares: Floats
+    params: Floats, factor: Floats, a: int, g: int, b: int, h: int, off: float, ease: float, scores: Floats
 ) -> tuple[float, float]:
-    """Slope and minus the curvature of log p(g | h, off): assessor a's grade given b's of a document `off` below."""
-    # params (n_assessors, 2 n_grades + 1): mu, log alpha, log w; shares (n_grades,) is written over
-    n_grades = shares.size
-    x = off + params[b, h]
-    highest = -np.inf
+    """Return slope and expected curvature of log p(g | h, off): assessor a's grade given b's of a document `off` below.
+
+    Args:
+        params: mean, log weight and log width of each grade, (n_assessors, 3 n_grades).
+        factor: square roots of the inverse widths, (n_assessors, n_grades).
+        a: assessor of the judgment.
+        g: grade of the judgment.
+        b: assessor of the partner.
+        h: grade of the partner.
+        off: difference in relevance.
+        ease: inverse of the root of the documents' difficulties.
+        scores: work array, (n_grades,).
+
+    """
+    n_grades = scores.size
+    x, highest = off + params[b, h], -np.inf
     for k in range(n_grades):
         away = x - params[a, k]
-        shares[k] = params[a, n_grades + k] - 0.5 * away * away * inverse
-        highest = max(highest, shares[k])
-    total, mean, square = 0.0, 0.0, 0.0
+        inverse = ease * factor[a, k] * factor[b, h]
+        scores[k] = params[a, n_grades + k] - 0.25 * params[a, 2 * n_grades + k] - 0.5 * away * away * inverse
+        highest = max(highest, scores[k])
+    total, mean, square, given = 0.0, 0.0, 0.0, 0.0
     for k in range(n_grades):
-        share = math.exp(shares[k] - highest)
+        share = math.exp(scores[k] - highest)
+        slope = (params[a, k] - x) * ease * factor[a, k] * factor[b, h]
+        given = slope if k == g else given
         total += share
-        mean += share * params[a, k]
-        square += share * params[a, k] * params[a, k]
+        mean += share * slope
+        square += share * slope * slope
     mean, square = mean / total, square / total
-    return (params[a, g] - mean) * inverse, max(square - mean * mean, 0.0) * inverse * inverse
+    return given - mean, max(square - mean * mean, 0.0)
 
 
 @njit(cache=True, nogil=True)
@@ -269,6 +283,7 @@ def judgment_forces(
     judged: Integers,
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
+    judgment_weight: Floats,
     ease: Floats,
     params: Floats,
     truncation: int,
@@ -286,14 +301,14 @@ def judgment_forces(
     judgments.
     """
     # score, value, weight, ease = eps^-1/2, slope, curve (n,); judged (n + 1,) where each row's judgments start in
-    # assessor, grade (n_judgments,); weight (0,) where there is none
+    # assessor, grade, judgment_weight (n_judgments,); weight (0,) where there is none
     longest = 0
     for query in range(first, last):
         longest = max(longest, offsets[query + 1] - offsets[query])
     falling, spare, spare_rows = np.empty(longest), np.empty(longest), np.empty(longest, np.int64)
     rows, ranked = np.empty(longest, np.int64), np.empty(longest)
-    before, sums, shares = np.empty(longest + 1), np.empty(longest + 1), np.empty(params.shape[1] // 2)
-    steepness = np.exp(-0.5 * params[:, -1])
+    before, sums, scores = np.empty(longest + 1), np.empty(longest + 1), np.empty(params.shape[1] // 3)
+    factor = np.exp(-0.5 * params[:, 2 * scores.size :])
     start_draw = scrambled(np.uint64(seed))
     for query in range(first, last):
         start, n = offsets[query], offsets[query + 1] - offsets[query]
@@ -324,7 +339,7 @@ def judgment_forces(
                     rest, step = step, rest % step
                 round_trip = pairs // rest  # after so many steps along both, the same pairs would come again
                 looked = min(pairs, most)
-                push, pull = 0.0, 0.0
+                push, pull, floor = 0.0, 0.0, 0.0
                 skip_mine, skip_theirs = np.int64(0), np.int64(0)
                 if looked < pairs:
                     draw = scrambled(start_draw ^ np.uint64(items[here]))
@@ -335,13 +350,15 @@ def judgment_forces(
                     left = judged[here] + (t + skip_mine) % mine
                     right = judged[there] + (t + t // round_trip + skip_theirs) % theirs
                     a, b, g, h = assessor[left], assessor[right], grade[left], grade[right]
-                    narrow = steepness[a] * steepness[b] * ease[here] * ease[there]
-                    rise, bend = explain(params, a, g, b, h, off, narrow, shares)
-                    back, bend_back = explain(params, b, h, a, g, -off, narrow, shares)
-                    push += rise - back
-                    pull += bend + bend_back
+                    both = ease[here] * ease[there]
+                    rise, bend = explain(params, factor, a, g, b, h, off, both, scores)
+                    back, bend_back = explain(params, factor, b, h, a, g, -off, both, scores)
+                    counted = judgment_weight[left] * judgment_weight[right]
+                    push += counted * (rise - back)
+                    pull += counted * (bend + bend_back)
+                    floor += counted * least
                 change *= pairs / looked
-                pull = change * max(pull, least * looked)
+                pull = change * max(pull, floor)
                 slope[here] -= change * push
                 slope[there] += change * push
                 curve[here] += pull

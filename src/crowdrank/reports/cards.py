@@ -28,19 +28,22 @@ BAD = ("random", "reversed")
 ADVICE = {
     "careful": "pay",
     "": "keep",
+    "lenient": "calibrate",
+    "strict": "calibrate",
     "careless": "train",
     "random": "drop",
     "reversed": "check",
     "few": "wait",
 }
-"""What to do about an assessor, by flag."""
+"""Advice by flag of an assessor."""
 MEANING = {
     "pay": "clearly more informative than most: give them more work",
     "keep": "nothing stands out",
+    "calibrate": "grades lower (strict) or higher (lenient) on the same documents: show them where each grade begins",
     "train": "clearly less informative than most, but not random: show them examples",
-    "drop": "answers hardly go with what the documents are: do not pay for more",
-    "check": "answers go the wrong way: ask whether they read the scale upside down",
-    "wait": "too few judgments to say",
+    "drop": "answers do not depend on the documents: do not pay for more",
+    "check": "low grades for good documents and high grades for bad ones: ask whether the scale was read upside down",
+    "wait": "too few judgments to decide",
 }
 FEWEST = 20
 """Of fewer documents that experts graded nothing is said."""
@@ -198,6 +201,8 @@ def trust(found: Findings) -> Answer:
             f"Single answers agree {agreeing(found.alpha.value)} with each other (Krippendorff's alpha "
             f"{found.alpha.value:.2f})."
         )
+    if found.expert_offset is not None:
+        said.append(f"{found.expert_offset}.")
     return Answer("Can I trust the labels?", short, tone, [*said, _spoilt(found)])
 
 
@@ -272,7 +277,11 @@ def _stop_paying(found: Findings) -> list[str]:
     bad = _flagged(found, "random")
     if not len(bad):
         return []
-    weight = f"for {found.tells(bad)} in the consensus" if found.knows_assessors else "in full, as everybody's do"
+    weight = (
+        f"for {found.weight_in_consensus(bad)} in the consensus"
+        if found.knows_assessors
+        else "in full, as everybody's do"
+    )
     cost = sum(found.paid.get(str(name), 0.0) for name in bad["assessor"])
     paid = f", and cost {cost:,.2f} of {sum(found.paid.values()):,.2f} ({found.unit('cost')})" if cost else ""
     return [
@@ -288,10 +297,10 @@ def _ask_whether_turned(found: Findings) -> list[str]:
         return []
     if not found.knows_assessors:
         weight = "count in full, against the truth: leave them out (--exclude), or let --method gda weigh them"
-    elif (turned["slope"] < 0).all():
-        weight = f"are read the other way round by the consensus, and count for {found.tells(turned)}"
+    elif (turned["model_slope"] < 0).all():
+        weight = f"are read the other way round by the consensus, and count for {found.weight_in_consensus(turned)}"
     else:
-        weight = f"count for {found.tells(turned)} in the consensus"
+        weight = f"count for {found.weight_in_consensus(turned)} in the consensus"
     return [
         f"Ask {counted(len(turned), 'assessor')} whether they read the scale upside down (reversed): "
         f"{_named(turned)}. Their {_share_of_judgments(found, turned)} {weight}."

@@ -91,8 +91,18 @@ def _charts(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
         if found.per_query is not None and found.chosen != found.baseline:
             values = found.per_query
             yield "rankers", lambda: charts.differences_by_query(values, found.chosen, found.baseline, found.measure)
+    yield from _of_assessors(found)
+    yield from _of_documents(found)
+    yield from _of_training(found)
+
+
+def _of_assessors(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
+    from crowdrank.reports import charts
+    from crowdrank.reports.charts.assessors import QUALITY_COLUMNS
+
     yield "assessors", lambda: charts.informativeness(found.assessors)
-    if _shares(found):
+    yield "assessors", lambda: charts.informativeness(found.assessors, "judgments")
+    if any(name in found.assessors and found.assessors[name].notna().any() for name in QUALITY_COLUMNS):
         yield "assessors", lambda: charts.informativeness_by_agreement(found.assessors)
     model = found.model
     if model is not None and model.answer_states() is not None:
@@ -100,13 +110,6 @@ def _charts(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "assessors", lambda: charts.grade_curves(model, who, captions)
     if model is not None and model.judgments_.families is not None:
         yield "assessors", lambda: charts.family_agreement(model.judgments_)
-    yield from _of_documents(found)
-    yield from _of_training(found)
-
-
-def _shares(found: Findings) -> bool:
-    names = ("gold_accuracy", "honeypot_share", "agreement")
-    return any(name in found.assessors and found.assessors[name].notna().any() for name in names)
 
 
 def typical_assessors(table: pd.DataFrame, fewest: int = 10) -> tuple[list[str], list[str]]:
@@ -144,6 +147,9 @@ def _of_documents(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
         )
     if "difficulty" in found.documents:
         yield "documents", lambda: charts.difficulty_by_relevance(found.documents)
+        if found.model is not None and "duration" in found.model.judgments_.extras:
+            judgments = found.model.judgments_
+            yield "documents", lambda: charts.difficulty_by_duration(found.documents, judgments)
     steps = _disputed_trace(found)
     if steps is not None:
         name, told = steps

@@ -13,14 +13,14 @@ from typing import Any
 from crowdrank._files import check_output_file, write_file
 from crowdrank._folders import update_folder
 from crowdrank._text import counted
+from crowdrank.assessors.flags import FLAGS
 from crowdrank.reports.cards import ADVICE, MEANING, answers
 from crowdrank.reports.embedded_charts import can_draw, figures
 from crowdrank.reports.formatting import real_minus
 from crowdrank.reports.run_folder import Findings, reading
-from crowdrank.reports.tables import assessor_sheet, document_sheet, ranker_sheet
+from crowdrank.reports.tables import assessor_sheet, document_sheet, pair_sheet, ranker_sheet
 
 REPORT = "report.html"
-FLAG_ORDER = ("careful", "", "careless", "random", "reversed", "few")
 
 
 def write_report(folder: str | Path, output: str | Path | None = None, *, shown_as: str | Path | None = None) -> Path:
@@ -62,6 +62,7 @@ def render(found: Findings) -> str:
     sheets = {
         "rankers": ranker_sheet(found),
         "assessors": assessor_sheet(found),
+        "pairs": pair_sheet(found),
         "uncertain": document_sheet(found, "uncertain"),
         "disputed": document_sheet(found, "disputed"),
     }
@@ -94,6 +95,7 @@ FILES = (
     ("comparison.csv", "every candidate with its figures"),
     ("per_query.csv", "every candidate on every test query"),
     ("assessors.csv", "every assessor"),
+    ("pairs.csv", "agreement of pairs of assessors"),
     ("consensus.parquet", "every document: relevance, interval, grade"),
     ("consensus", "the consensus model, with the judgments"),
     ("next.csv", "what to label next"),
@@ -178,10 +180,10 @@ def _setting(value: Any) -> str:
 
 
 def _flags(found: Findings) -> list[dict[str, Any]]:
-    """How many assessors have each flag, their part of the judgments, and what to do about them."""
+    """Return for each flag the number of its assessors, their share of the judgments, and advice."""
     table, rows = found.assessors, []
     total = max(int(table["judgments"].sum()), 1)
-    for flag in FLAG_ORDER:
+    for flag in FLAGS:
         of = table[table["flag"] == flag]
         if len(of):
             advice = ADVICE[flag]

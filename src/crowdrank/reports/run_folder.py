@@ -18,6 +18,7 @@ from crowdrank._folders import Manifest, open_folder
 from crowdrank._saved import Fields, loading, read_parquet, require
 from crowdrank.assessors.agreement import Alpha, krippendorff_alpha
 from crowdrank.assessors.flags import CAREFUL, CARELESS
+from crowdrank.assessors.reference import ExpertOffset
 from crowdrank.consensus._base import Aggregator
 from crowdrank.errors import InputError
 from crowdrank.judgments.table import UNJUDGEABLE
@@ -28,7 +29,19 @@ AS_GIVEN = "as in your file"
 """The unit of what came without one."""
 NOTHING = 0.05
 """An answer that tells less than this share of the usual one tells nothing worth naming."""
-TEXT = ("assessor", "query", "document", "candidate", "about", "note", "flag", "evidence", "feature", "remapper")
+TEXT = (
+    "assessor",
+    "other",
+    "query",
+    "document",
+    "candidate",
+    "about",
+    "note",
+    "flag",
+    "evidence",
+    "feature",
+    "remapper",
+)
 """Columns that stay text, whatever they look like: an id may be 007 or NA."""
 
 
@@ -41,6 +54,7 @@ class Findings:
         manifest: lists the run's files.
         about: run.json.
         assessors, documents, comparison, training, next: the tables of the same names.
+        pairs: agreement of pairs of assessors, likewise; None in runs of earlier versions.
         remapping, per_query: likewise; None where nothing was remapped or tested.
         model: the consensus model with its judgments; None where the folder has none.
 
@@ -54,6 +68,7 @@ class Findings:
     comparison: pd.DataFrame
     training: pd.DataFrame
     next: pd.DataFrame
+    pairs: pd.DataFrame | None
     remapping: pd.DataFrame | None
     per_query: pd.DataFrame | None
     model: Aggregator | None
@@ -81,6 +96,7 @@ class Findings:
                 "comparison": read_csv(place / "comparison.csv"),
                 "training": read_parquet(place / "training.parquet").to_pandas(),
                 "next": read_csv(place / "next.csv"),
+                "pairs": _if_listed(place, "pairs.csv", manifest),
                 "remapping": _if_listed(place, "remapping.csv", manifest),
                 "per_query": _if_listed(place, "per_query.csv", manifest),
             }
@@ -197,14 +213,27 @@ class Findings:
 
     @cached_property
     def usual_information(self) -> float:
-        """The median informativeness of assessors of whom enough is known, in nats."""
+        """Median informativeness of the assessors with enough judgments, in nats."""
         return crowd_median(self.assessors)
 
-    def tells(self, some: pd.DataFrame) -> str:
-        """What the answers of some assessors count for in the consensus, in words and nats."""
-        mean = float(np.average(some["informativeness"], weights=np.maximum(some["judgments"], 1)))
-        word = weight_word(mean, self.usual_information)
-        return f"{WEIGHTS[word]} ({mean:.3f} nats an answer; {self.usual_information:.3f} is usual)"
+    def weight_in_consensus(self, some: pd.DataFrame) -> str:
+        """Return how much the consensus model counts the answers of some assessors, in words and nats.
+
+        The report's own informativeness may rest on expert grades, which the consensus did not see.
+        """
+        assert self.model is not None
+        fitted = self.model.consensus_.assessor_table.to_pandas().astype({"assessor": str}).set_index("assessor")
+        nats = fitted["informativeness"].reindex(self.assessors["assessor"]).fillna(0.0).to_numpy()
+        median = crowd_median(self.assessors.assign(informativeness=nats))
+        chosen = self.assessors["assessor"].isin(some["assessor"]).to_numpy()
+        mean = float(np.average(nats[chosen], weights=np.maximum(self.assessors["judgments"][chosen], 1)))
+        return f"{WEIGHTS[weight_word(mean, median)]} ({mean:.3f} nats per answer; the median is {median:.3f})"
+
+    @property
+    def expert_offset(self) -> ExpertOffset | None:
+        """Mean difference between the assessors and the experts, in grades."""
+        offset = self.about.get("expert_offset")
+        return None if offset is None else ExpertOffset(**offset)
 
     def unit(self, column: str) -> str:
         """In what durations or costs are."""
@@ -359,7 +388,7 @@ WEIGHTS = {"nothing": "next to nothing", "little": "little", "usual": "as much a
 
 
 def crowd_median(assessors: pd.DataFrame) -> float:
-    """The median informativeness of assessors of whom enough is known, or else of all; as flags and evidence have it.
+    """Return the median informativeness of the assessors with enough judgments, or of all if there are none.
 
     >>> crowd_median(pd.DataFrame({"informativeness": [0.1, 0.3, 0.9], "flag": ["few", "", "careful"]}))
     0.6

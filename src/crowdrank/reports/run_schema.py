@@ -8,15 +8,15 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from crowdrank._saved import Fields, is_integer, is_text, require
+from crowdrank.assessors.flags import FLAGS
 
-FLAGS = ("careful", "", "careless", "random", "reversed", "few")
-"""Flags of assessors."""
 FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm")
 """Figures of a measure in the comparison."""
 SIZES = ("judgments", "assessors", "documents", "judged_documents", "queries", "expert_grades", "expert_queries")
 """Numbers in run.json that the report shows."""
 NUMBERS = {
     "assessors": ("judgments", "informativeness"),
+    "pairs": ("documents", "agreement", "difference", "kappa"),
     "documents": ("relevance", "lower", "upper", "judgments"),
     "comparison": ("choice_mean",),
     "training": ("labels", "expert"),
@@ -27,6 +27,7 @@ NUMBERS = {
 """Required columns of numbers of each table."""
 TEXTS = {
     "assessors": ("assessor", "flag", "evidence"),
+    "pairs": ("assessor", "other"),
     "documents": ("query", "document"),
     "comparison": ("candidate", "about", "note"),
     "training": ("query", "document", "part"),
@@ -52,7 +53,7 @@ def check_about(about: Fields) -> None:
         settings.texts("candidates")
     for name in SIZES:
         sizes.integer(name)
-    for name in ("chosen", "crowdrank"):
+    for name in ("chosen", "crowdrank", *(["paragraph"] if "paragraph" in about else [])):
         about.text(name)
     queries = Fields(about.object("queries"))
     for name in ("choice", "test"):
@@ -66,8 +67,16 @@ def check_about(about: Fields) -> None:
         origin = about.object("origin")
         _require_texts("origin", {name: origin.get(name, "") for name in ("command", "python")})
         _require_texts("units", Fields({"units": {}, **origin}).object("units"))
-    if "paragraph" in about:
-        about.text("paragraph")
+    if about.values.get("expert_offset") is not None:
+        _check_offset(Fields(about.object("expert_offset")))
+
+
+def _check_offset(offset: Fields) -> None:
+    """Raise ValueError unless a saved offset from the experts has its estimate, interval and number of documents."""
+    require(set(offset.values) == {"value", "lower", "upper", "documents"}, "expert_offset is incomplete")
+    for name in ("value", "lower", "upper"):
+        offset.number(name)
+    offset.integer("documents")
 
 
 def _require_texts(name: str, values: dict[str, Any]) -> None:

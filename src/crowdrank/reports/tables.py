@@ -19,6 +19,7 @@ SIMULATED = "simulated"
 """The unit of what `demo` made up."""
 MOST_ASSESSORS = 5000
 MOST_DOCUMENTS = 500
+MOST_PAIRS = 500
 LONGEST_ID = 200
 DIGITS = 4
 P_DIGITS = 6
@@ -77,68 +78,79 @@ def number(value: Any, digits: int = DIGITS) -> float | int | None:
     return int(value) if isinstance(value, int | np.integer | np.bool_) else round(float(value), digits)
 
 
+ASSESSOR_COLUMNS = {
+    "gold_bias": Column("bias to experts (grades)", "difference", "mean answer minus the expert grade"),
+    "agreement": Column("agrees", "share", "answers equal to the consensus grade"),
+    "gold_accuracy": Column("agrees with experts", "share", "answers equal to the expert grade"),
+    "gold_tau": Column("tau with experts", "number", "Kendall's rank correlation of answers and expert grades"),
+    "self_agreement": Column("agrees with itself", "share", "repeated judgments of a document with the same answer"),
+    "honeypot_share": Column("honeypots", "share", "planted documents answered correctly"),
+}
+"""Columns of the table of assessors that are shown if any assessor has a value."""
+FLAG_RANK = {flag: rank for rank, flag in enumerate(("random", "reversed", "careless", "strict", "lenient", "careful"))}
+"""Order of assessors by flag; those without a flag and with few judgments come last."""
+
+
 def assessor_sheet(found: Findings) -> Sheet:
-    """Every assessor: what to do about whom, and why; of very many those with flags and the most active."""
+    """Return the table of assessors, flagged ones first; of very many only those with flags and the most active."""
     table = found.assessors
-    rank = {"random": 0, "reversed": 1, "careless": 2, "careful": 3, "": 4, "few": 5}
-    order = table.assign(rank=table["flag"].map(rank)).sort_values(
+    order = table.assign(rank=table["flag"].map(lambda flag: FLAG_RANK.get(flag, 6 + (flag == "few")))).sort_values(
         ["rank", "judgments"], ascending=[True, False], kind="stable"
     )
-    told: list[tuple[Column, Any]] = [
+    columns: list[tuple[Column, Any]] = [
         (Column("assessor", "text"), lambda row: plain_id(row["assessor"], LONGEST_ID)),
-        (Column("do", "advice", "what to do, by the flag"), lambda row: ADVICE[row["flag"]]),
-        (Column("flag", "flag", "what the answers look like"), lambda row: row["flag"]),
-        (Column("judgments", "number", "how many", 0), lambda row: number(row["judgments"])),
+        (Column("do", "advice", "advice by flag"), lambda row: ADVICE[row["flag"]]),
+        (Column("flag", "flag"), lambda row: row["flag"]),
+        (Column("judgments", "number", "number of judgments", 0), lambda row: number(row["judgments"])),
         (
-            Column("informativeness", "bar", "what an answer tells of the truth, in nats; 0 is nothing", 3),
+            Column("informativeness", "bar", "information about relevance in one answer, in nats; 0 is none", 3),
             lambda row: number(row["informativeness"]),
         ),
-        (
-            Column("rise", "interval", "how the answers rise with the others': 1 alike, 0 random, below 0 reversed"),
-            lambda row: [number(row[name], 3) for name in ("rise_lower", "rise", "rise_upper")],
+        _interval_column(
+            "slope", "slope", "how answers increase with the others': 1 is typical, 0 random, negative reversed"
         ),
-        (
-            Column("bias (grades)", "difference", "mean answer less the others', in grades"),
-            lambda row: number(row["bias"]),
-        ),
-        (
-            Column("agrees", "share", "answers equal to the consensus grade"),
-            lambda row: number(row["agreement"]),
-        ),
+        _interval_column("bias (grades)", "bias", "mean answer minus the others' on the same documents", signed=True),
     ]
-    if "gold_judgments" in table and table["gold_judgments"].sum():
-        told.append(
-            (
-                Column("as experts", "share", "answers equal to the experts' grade"),
-                lambda row: number(row["gold_accuracy"]),
-            )
-        )
-    if table["honeypots"].sum():
-        told.append(
-            (
-                Column("honeypots", "share", "planted documents answered right"),
-                lambda row: number(row["honeypot_share"]),
-            )
-        )
+    shown = [name for name in ASSESSOR_COLUMNS if name in table and table[name].notna().any()]
+    columns += [(ASSESSOR_COLUMNS[name], lambda row, name=name: number(row[name])) for name in shown]
     if "duration" in table and table["duration"].notna().any():
         unit = found.unit("duration")
-        told.append(
-            (
-                Column(f"time per judgment ({unit})", "number", f"its median; {_from(unit, 'duration')}", 1),
-                lambda row: number(row["duration"]),
-            )
-        )
+        title, help = f"time per judgment ({unit})", f"median; {_from(unit, 'duration')}"
+        columns.append((Column(title, "number", help, 1), lambda row: number(row["duration"])))
     if found.paid:
         paid, unit = found.paid, found.unit("cost")
-        told.append(
-            (
-                Column(f"paid ({unit})", "number", f"for all judgments together; {_from(unit, 'cost')}"),
-                lambda row: number(paid.get(row["assessor"])),
-            )
-        )
-    told.append((Column("evidence", "words"), lambda row: real_minus(row["evidence"])))
-    rows = [[read(row) for _, read in told] for row in order.head(MOST_ASSESSORS).to_dict("records")]
-    return Sheet([column for column, _ in told], rows, len(table), "assessors.csv", "assessor", (1, False))
+        title, help = f"paid ({unit})", f"for all judgments together; {_from(unit, 'cost')}"
+        columns.append((Column(title, "number", help), lambda row: number(paid.get(row["assessor"]))))
+    columns.append((Column("evidence", "words"), lambda row: real_minus(row["evidence"])))
+    rows = [[read(row) for _, read in columns] for row in order.head(MOST_ASSESSORS).to_dict("records")]
+    return Sheet([column for column, _ in columns], rows, len(table), "assessors.csv", "assessor", (1, False))
+
+
+def _interval_column(title: str, name: str, help: str, *, signed: bool = False) -> tuple[Column, Any]:
+    """Return a column that shows a value of a table with its interval."""
+    names = (f"{name}_lower", name, f"{name}_upper")
+    return Column(title, "interval", help, signed=signed), lambda row: [number(row[one], 3) for one in names]
+
+
+def pair_sheet(found: Findings) -> Sheet | None:
+    """Return the table of pairs of assessors with most documents in common, the highest agreement first."""
+    if found.pairs is None or not len(found.pairs):
+        return None
+    columns: list[tuple[Column, Any]] = [
+        (Column("assessor", "text"), lambda row: plain_id(row["assessor"], LONGEST_ID)),
+        (Column("other", "text"), lambda row: plain_id(row["other"], LONGEST_ID)),
+        (Column("documents", "number", "documents that both judged", 0), lambda row: number(row["documents"])),
+        (Column("agrees", "share", "equal answers"), lambda row: number(row["agreement"])),
+        (
+            Column("difference (grades)", "difference", "mean answer of the assessor minus the other's"),
+            lambda row: number(row["difference"]),
+        ),
+        (Column("kappa", "number", "agreement beyond chance, quadratic weights"), lambda row: number(row["kappa"])),
+    ]
+    order = found.pairs.head(MOST_PAIRS).sort_values("kappa", ascending=False, kind="stable")
+    rows = [[read(row) for _, read in columns] for row in order.to_dict("records")]
+    kappa = len(columns) - 1
+    return Sheet([column for column, _ in columns], rows, len(found.pairs), "pairs.csv", "pair", (kappa, True))
 
 
 def _from(unit: str, column: str) -> str:
@@ -173,7 +185,7 @@ def _document_columns(found: Findings, places: Iterable[int]) -> list[tuple[Colu
         told += [
             (Column("answers", "votes", "how often each grade was given"), lambda row: votes[row["place"]].tolist()),
             (
-                Column("apart (grades)", "number", f"how far apart the answers are: their standard deviation{which}"),
+                Column("spread (grades)", "number", f"standard deviation of the answers{which}"),
                 lambda row: number(dispute[row["place"]]),
             ),
         ]
@@ -211,7 +223,7 @@ def document_sheet(found: Findings, by: str) -> Sheet | None:
     told = _document_columns(found, order["place"])
     rows = [[read(row) for _, read in told] for row in order.to_dict("records")]
     columns = [column for column, _ in told]
-    place = [column.title for column in columns].index("width" if by == "uncertain" else "apart (grades)")
+    place = [column.title for column in columns].index("width" if by == "uncertain" else "spread (grades)")
     names = tuple(f"{value:.0f}" for value in found.grade_values)
     return Sheet(columns, rows, len(documents), "consensus.parquet", "document", (place, True), names)
 

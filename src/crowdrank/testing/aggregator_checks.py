@@ -379,6 +379,26 @@ def check_grade_curves(model: Aggregator) -> None:
         fitted.grade_curves("nobody")
 
 
+def check_grade_gaussians(model: Aggregator) -> None:
+    """Check that the Gaussians of an assessor have positive widths and weights that sum to 1, if the model has any."""
+    frame = example_judgments()
+    fitted = _fit_copy(model, frame)
+    estimator = fitted.assessor_estimator_
+    if estimator._gaussians(estimator.theta_) is None:
+        with raises(UsageError, "grade_gaussians of a model without Gaussians", kind="no-gaussians"):
+            fitted.grade_gaussians()
+        return
+    table = fitted.grade_gaussians()
+    assert list(table.columns) == ["assessor", "grade", "mu", "width", "alpha"], "the columns must be these"
+    assert set(table["assessor"]) == set(frame["assessor"]), "every assessor must have Gaussians"
+    assert (table["width"] > 0).all(), "widths must be positive"
+    assert np.allclose(table.groupby("assessor")["alpha"].sum(), 1, atol=1e-6), "weights must sum to 1"
+    one = fitted.grade_gaussians("w0").reset_index(drop=True)
+    own = table[table["assessor"] == "w0"].reset_index(drop=True)
+    assert one["grade"].equals(own["grade"]), "one assessor must have its own rows"
+    assert np.allclose(one["mu"], own["mu"], atol=1e-6), "one assessor must have its own rows"
+
+
 CHECKS = (
     check_result_tables,
     check_predict_needs_fit,
@@ -405,5 +425,6 @@ CHECKS = (
     check_init_of_another_class,
     check_interval_is_checked,
     check_grade_curves,
+    check_grade_gaussians,
 )
 """Checks of every aggregator, in the order in which they run."""

@@ -19,6 +19,7 @@ from crowdrank.reports.charts.assessors import (
 )
 from crowdrank.reports.charts.documents import (
     convergence,
+    difficulty_by_duration,
     difficulty_by_relevance,
     document_trace,
     relevance_intervals,
@@ -31,6 +32,7 @@ __all__ = [
     "confusion",
     "convergence",
     "differences_by_query",
+    "difficulty_by_duration",
     "difficulty_by_relevance",
     "document_trace",
     "family_agreement",

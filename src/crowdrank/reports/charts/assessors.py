@@ -1,4 +1,4 @@
-"""Charts of assessors: how much their answers tell, how they use the grades, with whom they agree."""
+"""Charts of assessors: informativeness, use of the grades, and agreement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
+from crowdrank._typing import Floats
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.reports.charts import theme
@@ -16,202 +18,236 @@ from crowdrank.reports.charts.theme import as_pandas, dressed, number_of, plain_
 from crowdrank.reports.formatting import plain_id
 from crowdrank.reports.run_folder import crowd_median
 
-SHARES = {
-    "gold_accuracy": "answers equal to the experts' grade",
-    "honeypot_share": "honeypots answered right",
-    "agreement": "answers equal to the consensus grade",
+INFORMATIVENESS = "informativeness (nats per answer)"
+QUALITY_COLUMNS = {
+    "gold_tau": ("Kendall's tau with expert grades", "gold_judgments"),
+    "gold_accuracy": ("share of answers equal to the expert grade", "gold_judgments"),
+    "honeypot_share": ("share of honeypots answered correctly", "honeypots"),
+    "agreement": ("share of answers equal to the consensus grade", "judgments"),
 }
-"""What informativeness may be held against, the most telling first."""
-ASKED = {"gold_accuracy": "gold_judgments", "honeypot_share": "honeypots"}
-"""How many answers a share is of."""
-FEWEST = 10
-"""Shares of fewer answers than this are mostly chance."""
-MOST_CURVES = 6
-MOST_FAMILIES = 12
+"""Columns of the assessor report to plot informativeness against, in order of preference: axis title, and the column
+with the number of answers."""
+MIN_ANSWERS = 10
+"""Minimum number of answers of an assessor to be plotted."""
+MAX_CURVES = 6
+MAX_FAMILIES = 12
+PANELS = ("Gaussian of each grade", "probability of each grade", "joint density of relevance and grade")
 
 
-def informativeness(assessors: Any) -> Any:
-    """How many assessors are how informative, by flag: where the random ones lie, and how far the careful ones.
+def informativeness(assessors: Any, count: str = "assessors") -> Any:
+    """Plot a histogram of informativeness by flag (GDA's Figure 4).
 
     Args:
-        assessors: the frame of `assess(model)`, or assessors.csv.
+        assessors: frame of `assess(model)`, or assessors.csv.
+        count: count `assessors` (top of the figure) or their `judgments` (bottom).
 
     >>> frame = pd.DataFrame({"informativeness": [0.0, 0.4, 0.5], "flag": ["random", "", "careful"]})
     >>> informativeness(frame).to_dict()["layer"][0]["encoding"]["x"]["title"]
-    'what an answer tells of the truth (nats)'
+    'informativeness (nats per answer)'
     """
-    known = as_pandas(assessors, "informativeness", "flag")
-    edges = _edges(known["informativeness"])
+    if count not in ("assessors", "judgments"):
+        raise UsageError(f"must be one of assessors, judgments, not {count!r}", parameter="count")
+    by_judgments = count == "judgments"
+    table = as_pandas(assessors, "informativeness", "flag", *(["judgments"] if by_judgments else []))
+    nats, flags = table["informativeness"].to_numpy(np.float64), _flags(table)
+    weights = table["judgments"].to_numpy() if by_judgments else np.ones(len(table), np.int64)
+    highest = float(np.nanmax(nats)) if np.isfinite(nats).any() else 1.0
+    edges = np.linspace(0.0, max(highest, 1e-6) * 1.001, 25)
     rows = []
-    for name in theme.FLAGS:
-        of = known.loc[_flags(known) == name, "informativeness"]
-        count, _ = np.histogram(of.dropna(), bins=edges)
-        rows += [(name, *edge, n) for *edge, n in zip(edges[:-1], edges[1:], count, strict=True) if n]
-    told = pd.DataFrame(rows, columns=["flag", "start", "end", "assessors"])
-    told["order"] = told["flag"].map({name: number for number, name in enumerate(theme.FLAGS)})
-    middle = crowd_median(known) if len(known) else 0.0
-    few = 0 < int((known["flag"] == "few").sum()) < len(known)
+    for order, name in enumerate(theme.FLAGS):
+        used = (flags == name).to_numpy() & np.isfinite(nats)
+        counts, _ = np.histogram(nats[used], bins=edges, weights=weights[used])
+        bins = zip(edges[:-1], edges[1:], counts.astype(int), strict=True)
+        rows += [(name, order, start, end, n) for start, end, n in bins if n]
+    bars_data = pd.DataFrame(rows, columns=["flag", "order", "start", "end", count])
+    median = crowd_median(table) if len(table) else 0.0
+    few = 0 < int((table["flag"] == "few").sum()) < len(table)
     bars = (
-        alt.Chart(told)
+        alt.Chart(bars_data)
         .mark_bar(binSpacing=1)
         .encode(
-            alt.X("start:Q", bin="binned", title="what an answer tells of the truth (nats)"),
+            alt.X("start:Q", bin="binned", title=INFORMATIVENESS),
             alt.X2("end:Q"),
-            alt.Y("assessors:Q", title="assessors", stack="zero"),
-            color=_flag_colors(told),
+            alt.Y(f"{count}:Q", title=count, stack="zero"),
+            color=_flag_colors(bars_data),
             order="order:Q",
-            tooltip=["flag:N", "assessors:Q", alt.Tooltip("start:Q", format=".3f"), alt.Tooltip("end:Q", format=".3f")],
+            tooltip=["flag:N", f"{count}:Q", alt.Tooltip("start:Q", format=".3f"), alt.Tooltip("end:Q", format=".3f")],
         )
     )
-    rule = alt.Chart(pd.DataFrame({"x": [middle]})).mark_rule(color=theme.INK, strokeDash=[4, 3]).encode(x="x:Q")
+    rule = alt.Chart(pd.DataFrame({"x": [median]})).mark_rule(color=theme.INK, strokeDash=[4, 3]).encode(x="x:Q")
+    title = "Judgments by the informativeness of their assessors" if by_judgments else "Informativeness of assessors"
+    subtitle = f"{number_of(table, 'assessor')}; dashed: median of assessors{', flag few left out' * few}"
     return dressed(
-        alt.layer(bars, rule).properties(
-            width=theme.WIDTH,
-            height=theme.HEIGHT,
-            title=titled(
-                "How much assessors' answers tell",
-                f"{number_of(known, 'assessor')}; dashed: the crowd's median{', flag few left out' * few}",
-            ),
-        )
+        alt.layer(bars, rule).properties(width=theme.WIDTH, height=theme.HEIGHT, title=titled(title, subtitle))
     )
 
 
-def _edges(values: Any) -> Any:
-    known = np.asarray(values, dtype=np.float64)
-    high = float(np.nanmax(known)) if len(known) and np.isfinite(known).any() else 1.0
-    return np.linspace(0.0, max(high, 1e-6) * 1.001, 25)
-
-
-def _flags(frame: pd.DataFrame) -> Any:
+def _flags(frame: pd.DataFrame) -> pd.Series[str]:
     flag = frame["flag"].astype(object)
     return flag.where(flag.notna() & (flag != ""), "no flag")
 
 
 def _flag_colors(frame: pd.DataFrame) -> alt.Color:
-    there = [name for name in theme.FLAGS if (frame["flag"] == name).any()]
-    return alt.Color(
-        "flag:N", title=None, scale=alt.Scale(domain=there, range=[theme.FLAGS[name] for name in there]), sort=there
-    )
+    flags = [name for name in theme.FLAGS if (frame["flag"] == name).any()]
+    scale = alt.Scale(domain=flags, range=[theme.FLAGS[name] for name in flags])
+    return alt.Color("flag:N", title=None, scale=scale, sort=flags)
 
 
 def informativeness_by_agreement(assessors: Any, share: str | None = None) -> Any:
-    """Informativeness against agreement with experts (or with honeypots, or with the consensus).
+    """Plot informativeness against agreement with experts, honeypots or the consensus (GDA's Figure 5).
 
     Args:
-        assessors: as of :func:`informativeness`; many are shown as how many lie where.
-        share: the column to hold it against; the most telling that is there unless given.
+        assessors: as in :func:`informativeness`; very many assessors are shown as counts in cells.
+        share: column to plot it against; by default the first of gold_tau, gold_accuracy, honeypot_share and agreement
+            that has values.
 
     >>> frame = pd.DataFrame({"assessor": ["a", "b"], "judgments": [9, 9], "informativeness": [0.1, 0.4],
     ...                       "flag": ["", ""], "gold_accuracy": [0.4, 0.7]})
     >>> informativeness_by_agreement(frame).to_dict()["mark"]["type"]
     'point'
     """
-    known = as_pandas(assessors, "assessor", "judgments", "informativeness", "flag")
-    there = [name for name in SHARES if name in known and known[name].notna().any()]
-    column = share or (there[0] if there else None)
-    if column is None or column not in known:
-        raise UsageError(
-            f"There is nothing to hold informativeness against; the frame has none of {', '.join(SHARES)}."
-        )
-    asked = known[ASKED[column]] if ASKED.get(column) in known else known["judgments"]
-    enough = known[column].notna() & (asked >= FEWEST)
-    some = f"with {FEWEST} such answers or more" if enough.any() else "with any such answer"
-    told = known.loc[enough if enough.any() else known[column].notna()].assign(
-        flag=_flags(known), judgments=known["judgments"].astype(int)
+    table = as_pandas(assessors, "assessor", "judgments", "informativeness", "flag")
+    available = [name for name in QUALITY_COLUMNS if name in table and table[name].notna().any()]
+    column = share or (available[0] if available else None)
+    if column is None or column not in table:
+        columns = ", ".join(QUALITY_COLUMNS)
+        raise UsageError(f"The frame has no column to plot informativeness against; it needs one of {columns}.")
+    x_title, n_column = QUALITY_COLUMNS.get(column, (column, "judgments"))
+    n_answers = table[n_column] if n_column in table else table["judgments"]
+    known = table[column].notna()
+    enough = known & (n_answers >= MIN_ANSWERS)
+    condition = f"with at least {MIN_ANSWERS} such answers" if enough.any() else "with any such answer"
+    points = table[enough if enough.any() else known]
+    points = pd.DataFrame(
+        {
+            "assessor": plain_ids(points["assessor"]),
+            "judgments": points["judgments"].astype(int),
+            "informativeness": points["informativeness"],
+            "value": points[column].astype(float),
+            "flag": _flags(points),
+        }
     )
-    y_title, x_title = "informativeness (nats)", SHARES.get(column, column)
-    told = told.assign(share=told[column].astype(float), assessor=plain_ids(told["assessor"]))
-    named = titled(
-        f"Informativeness and {_what(column)}", f"{len(told):,} of {number_of(known, 'assessor')}: those {some}"
+    title = titled(
+        f"Informativeness and {x_title}", f"{len(points):,} of {number_of(table, 'assessor')}: those {condition}"
     )
-    if len(told) > theme.MOST_POINTS:
-        chart = theme.cloud(told["share"], told["informativeness"], f"{x_title} (share)", y_title, "assessor")
-        return dressed(chart.properties(width=theme.WIDTH, height=theme.HEIGHT, title=named))
-    flags = [name for name in theme.FLAGS if (told["flag"] == name).any()]
+    if len(points) > theme.MOST_POINTS:
+        chart = theme.cloud(points["value"], points["informativeness"], x_title, INFORMATIVENESS, "assessor")
+        return dressed(chart.properties(width=theme.WIDTH, height=theme.HEIGHT, title=title))
+    flags = [name for name in theme.FLAGS if (points["flag"] == name).any()]
     shapes = alt.Scale(domain=flags, range=[theme.SHAPES[name] for name in flags])
-    points = (
-        alt.Chart(told[["assessor", "judgments", "informativeness", "share", "flag"]])
+    number_format = ".2f" if column == "gold_tau" else ".0%"
+    chart = (
+        alt.Chart(points)
         .mark_point(filled=True, opacity=0.85, stroke="white", strokeWidth=0.5)
         .encode(
-            alt.X("share:Q", title=x_title, axis=alt.Axis(format="%"), scale=alt.Scale(zero=False)),
-            alt.Y("informativeness:Q", title=y_title),
-            color=_flag_colors(told),
+            alt.X("value:Q", title=x_title, axis=alt.Axis(format=number_format), scale=alt.Scale(zero=False)),
+            alt.Y("informativeness:Q", title=INFORMATIVENESS),
+            color=_flag_colors(points),
             shape=alt.Shape("flag:N", title=None, scale=shapes, sort=flags),
             size=alt.Size("judgments:Q", title="judgments", scale=alt.Scale(range=[45, 260])),
-            tooltip=["assessor:N", "judgments:Q", "flag:N", alt.Tooltip("share:Q", format=".0%")],
+            tooltip=["assessor:N", "judgments:Q", "flag:N", alt.Tooltip("value:Q", format=number_format)],
         )
     )
-    return dressed(points.properties(width=theme.WIDTH, height=theme.HEIGHT, title=named))
-
-
-def _what(column: str) -> str:
-    return {"gold_accuracy": "agreement with experts", "honeypot_share": "honeypots"}.get(
-        column, "agreement with the consensus"
-    )
+    return dressed(chart.properties(width=theme.WIDTH, height=theme.HEIGHT, title=title))
 
 
 def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] | None = None) -> Any:
-    """The probability that an assessor gives each grade where a document's relevance is known (GDA's Figure 3).
+    """Plot how assessors use the grades, one row each (GDA's Figure 3).
+
+    The columns are the Gaussian of each grade (models with Gaussians), the probability of each grade by relevance, and
+    the joint density of relevance and grade: the more its curves are separated, the more an answer says.
 
     Args:
-        model: a fitted model that has curves (GDA, Rasch, Dawid-Skene, ...).
-        assessors: ids; up to six are drawn side by side.
-        captions: what to call each; its id unless given.
+        model: a fitted model with grade curves (GDA, Rasch, Dawid-Skene, ...).
+        assessors: ids of at most six assessors.
+        captions: names of the rows; by default the ids.
 
     >>> import crowdrank
     >>> model = crowdrank.GDA().fit(crowdrank.simulate(queries=5, documents=6, random_state=1).judgments)
     >>> grade_curves(model, ["worker-01"]).to_dict()["spec"]["mark"]["type"]
     'line'
     """
-    if not assessors or len(assessors) > MOST_CURVES:
-        raise UsageError(f"Name 1 to {MOST_CURVES} assessors to draw the curves of, not {len(assessors)}.")
+    if not assessors or len(assessors) > MAX_CURVES:
+        raise UsageError(f"must have 1 to {MAX_CURVES} ids, not {len(assessors)}", parameter="assessors")
     names = plain_ids(assessors if captions is None else captions, 24 if captions is None else 48)
-    parts = []
-    for who, name in zip(assessors, names, strict=True):
-        curves = as_pandas(model.grade_curves(who))
-        shares = [column for column in curves if str(column).startswith("p") and str(column)[1:].lstrip("-").isdigit()]
-        long = curves.melt("relevance", shares, "grade", "chance")
-        parts.append(long.assign(assessor=name, grade=long["grade"].str[1:]))
-    told = pd.concat(parts)
-    grades = list(dict.fromkeys(told["grade"]))
+    curves = pd.concat(
+        [_assessor_curves(model, who).assign(assessor=name) for who, name in zip(assessors, names, strict=True)]
+    )
+    grades = list(dict.fromkeys(curves["grade"]))
+    panels = [panel for panel in PANELS if (curves["panel"] == panel).any()]
     on_a_line = model.assessor_estimator_.on_a_line
     x_title = "relevance (standard deviations)" if on_a_line else "grade of the document"
     lines = (
-        alt.Chart(told)
-        .mark_line(strokeWidth=2.2, point=not on_a_line)
+        alt.Chart(curves)
+        .mark_line(strokeWidth=2, point=not on_a_line)
         .encode(
             alt.X("relevance:Q", title=x_title, axis=alt.Axis(tickCount=5)),
-            alt.Y("chance:Q", title="chance of the answer", axis=alt.Axis(format="%", tickCount=4)),
+            alt.Y("value:Q", title=None, axis=alt.Axis(tickCount=4)),
             color=_grade_colors(grades, "answer"),
             strokeDash=alt.StrokeDash("grade:N", title="answer", sort=grades, scale=alt.Scale(domain=grades)),
-            tooltip=["grade:N", alt.Tooltip("chance:Q", format=".0%"), alt.Tooltip("relevance:Q", format=".2f")],
+            tooltip=["grade:N", alt.Tooltip("value:Q", format=".2f"), alt.Tooltip("relevance:Q", format=".2f")],
         )
-        .properties(width=185, height=130)
+        .properties(width=170, height=100)
     )
     facets = lines.facet(
-        alt.Facet("assessor:N", title=None, sort=names), columns=2 if len(names) in (2, 4) else 3
-    ).properties(
-        title=titled("How assessors use the grades", "the chance of each answer, by how relevant the document is")
-    )
-    return dressed(facets)
+        row=alt.Row("assessor:N", title=None, sort=names),
+        column=alt.Column("panel:N", title=None, sort=panels),
+    ).resolve_scale(y="independent")
+    return dressed(facets.properties(title=titled("How assessors use the grades", f"by {x_title}")))
+
+
+def _assessor_curves(model: Any, assessor: Any) -> pd.DataFrame:
+    """Return the curves of one assessor in long form: panel, relevance, grade, value."""
+    wide = as_pandas(model.grade_curves(assessor))
+    shares = [name for name in map(str, wide) if name.startswith("p") and name[1:].lstrip("-").isdigit()]
+    relevance = wide["relevance"].to_numpy(np.float64)
+    probability = wide.set_index("relevance")[shares].rename(columns=lambda name: name[1:])
+    prior = norm.pdf(relevance) if model.assessor_estimator_.on_a_line else _grade_shares(model, shares)
+    tables = {PANELS[1]: probability, PANELS[2]: probability.mul(prior, axis=0)}
+    if (gaussians := _gaussians(model, assessor)) is not None:
+        mu, width, alpha = (gaussians[name].to_numpy() for name in ("mu", "width", "alpha"))
+        density = alpha * norm.pdf(relevance[:, None], mu, np.sqrt(width))
+        tables[PANELS[0]] = pd.DataFrame(density, probability.index, gaussians["grade"].astype(str).tolist())
+    long = [
+        table.reset_index().melt("relevance", var_name="grade", value_name="value").assign(panel=panel)
+        for panel, table in tables.items()
+    ]
+    return pd.concat(long)
+
+
+def _grade_shares(model: Any, shares: list[str]) -> Floats:
+    """Return the share of documents of each grade."""
+    mean: Floats = as_pandas(model.consensus_.documents)[shares].mean().to_numpy()
+    return mean
+
+
+def _gaussians(model: Any, assessor: Any) -> pd.DataFrame | None:
+    """Return mu, width and alpha of each grade; None if the model has no Gaussians."""
+    try:
+        return as_pandas(model.grade_gaussians(assessor))
+    except UsageError as error:
+        if error.kind != "no-gaussians":
+            raise
+        return None
 
 
 def _grade_colors(grades: list[str], title: str) -> alt.Color:
     if len(grades) > len(theme.GRADES):
         return alt.Color("grade:O", title=title, sort=grades, scale=alt.Scale(scheme="viridis"))
-    step = [theme.VERMILION, theme.BLUE] if len(grades) == 2 else list(theme.GRADES[: len(grades)])
-    if len(grades) == 3:
-        step = [theme.VERMILION, theme.GREY, theme.BLUE]
-    return alt.Color("grade:N", title=title, sort=grades, scale=alt.Scale(domain=grades, range=step))
+    colors = {2: [theme.VERMILION, theme.BLUE], 3: [theme.VERMILION, theme.GREY, theme.BLUE]}
+    colors_of_grades = colors.get(len(grades), list(theme.GRADES[: len(grades)]))
+    return alt.Color("grade:N", title=title, sort=grades, scale=alt.Scale(domain=grades, range=colors_of_grades))
 
 
 def confusion(given: Any, truth: Any, title: str = "", given_as: str = "answer", truth_as: str = "expert") -> Any:
-    """How often each answer was given where the truth was each grade: a table of counts, shaded by row.
+    """Plot how often each answer was given to documents of each true grade.
 
     Args:
-        given, truth: a grade each, of the same documents.
-        title: what the answers are of.
-        given_as, truth_as: what the two sides are called.
+        given: answers, one per document.
+        truth: true grades of the same documents.
+        title: title of the chart.
+        given_as: name of the answers.
+        truth_as: name of the true grades.
 
     >>> chart = confusion([0, 1, 1], [0, 0, 1]).to_dict()
     >>> sorted(next(iter(chart["datasets"].values()))[0])
@@ -224,33 +260,33 @@ def confusion(given: Any, truth: Any, title: str = "", given_as: str = "answer",
     base = alt.Chart(table).encode(
         alt.X("answer:O", title=f"grade by {given_as}", axis=alt.Axis(labelAngle=0)),
         alt.Y("truth:O", title=f"grade by {truth_as}", sort="descending"),
+        tooltip=["answer:O", "truth:O", "count:Q", alt.Tooltip("share:Q", format=".0%")],
     )
-    shade = alt.Color("share:Q", title="share of row", scale=alt.Scale(domain=[0, 1], range=["#f4f8fb", "#00507d"]))
-    cells = base.mark_rect(stroke="white").encode(
-        color=shade.legend(format="%"), tooltip=["answer:O", "truth:O", "count:Q", alt.Tooltip("share:Q", format=".0%")]
-    )
-    text = base.mark_text(fontSize=11).encode(
-        text=alt.Text("count:Q", format=","),
-        color=alt.condition("datum.share > 0.5", alt.value("white"), alt.value(theme.INK)),
-    )
+    chart = _shaded_cells(base, "share of row", alt.Text("count:Q", format=","))
     side = max(150, min(46 * table["truth"].nunique(), 300))
-    said = f"equal in {equal:.0%} of {number_of(pairs, 'document')}"
-    return dressed(
-        alt.layer(cells, text).properties(
-            width=side, height=side * 0.8, title=titled(title or f"{given_as} and {truth_as}".capitalize(), said)
-        )
+    named = titled(
+        title or f"{given_as} and {truth_as}".capitalize(), f"equal in {equal:.0%} of {number_of(pairs, 'document')}"
     )
+    return dressed(chart.properties(width=side, height=side * 0.8, title=named))
+
+
+def _shaded_cells(base: Any, legend: str, text: alt.Text) -> Any:
+    """Return cells shaded by the column `share`, with a text in each."""
+    shade = alt.Color("share:Q", title=legend, scale=alt.Scale(domain=[0, 1], range=["#f4f8fb", "#00507d"]))
+    ink = alt.condition("datum.share > 0.5", alt.value("white"), alt.value(theme.INK))
+    cells = base.mark_rect(stroke="white").encode(color=shade.legend(format="%"))
+    return alt.layer(cells, base.mark_text(fontSize=11).encode(text=text, color=ink))
 
 
 def _grades(values: Any) -> list[Any]:
-    """Grades that can be shown: numbers as they are, names as plain text."""
+    """Return numeric grades unchanged, and names as plain text."""
     return [plain_id(value) if isinstance(value, str) else value for value in values]
 
 
 def family_agreement(judgments: Judgments) -> Any:
-    """How often two judgments of a document agree, within families of assessors and between them.
+    """Plot the share of equal answers of two judgments of a document, within and between families of assessors.
 
-    Copies of one judge agree with each other more than with the rest: their votes are not as many as they look.
+    Assessors of one family may err together: their votes are then not independent.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=8, documents=6, families=3, random_state=1)
@@ -263,37 +299,27 @@ def family_agreement(judgments: Judgments) -> Any:
     same, pairs, names = agreement_of_families(judgments)
     rows = [
         {"first": names[i], "second": names[j], "share": same[i, j] / pairs[i, j], "pairs": int(pairs[i, j])}
-        for i in range(len(names))
-        for j in range(len(names))
-        if pairs[i, j]
+        for i, j in zip(*np.nonzero(pairs), strict=True)
     ]
-    told = pd.DataFrame(rows, columns=["first", "second", "share", "pairs"])
-    base = alt.Chart(told).encode(
+    base = alt.Chart(pd.DataFrame(rows, columns=["first", "second", "share", "pairs"])).encode(
         alt.X("first:N", title=None, sort=names, axis=alt.Axis(labelAngle=-30)),
         alt.Y("second:N", title=None, sort=names),
-    )
-    shade = alt.Color("share:Q", title="agree", scale=alt.Scale(domain=[0, 1], range=["#f4f8fb", "#00507d"]))
-    cells = base.mark_rect(stroke="white").encode(
-        color=shade.legend(format="%"), tooltip=["first:N", "second:N", "pairs:Q", alt.Tooltip("share:Q", format=".0%")]
-    )
-    text = base.mark_text(fontSize=11).encode(
-        text=alt.Text("share:Q", format=".0%"),
-        color=alt.condition("datum.share > 0.55", alt.value("white"), alt.value(theme.INK)),
+        tooltip=["first:N", "second:N", "pairs:Q", alt.Tooltip("share:Q", format=".0%")],
     )
     total = len(judgments.families)
-    some = f"the {len(names)} largest of {total:,} families" if total > len(names) else f"{total:,} families"
+    which = f"the {len(names)} largest of {total:,} families" if total > len(names) else f"{total:,} families"
     side = 60 * len(names) if len(names) < 6 else 42 * len(names)
     return dressed(
-        alt.layer(cells, text).properties(
+        _shaded_cells(base, "agree", alt.Text("share:Q", format=".0%")).properties(
             width=max(180, side),
             height=max(140, side * 0.75),
-            title=titled("Agreement within and between families", f"pairs of answers that are equal; {some}"),
+            title=titled("Agreement within and between families", f"pairs of answers that are equal; {which}"),
         )
     )
 
 
 def agreement_of_families(judgments: Judgments) -> tuple[Any, Any, list[str]]:
-    """Equal pairs, all pairs (n_families, n_families) of judgments of one document, and the families' names.
+    """Return the numbers of equal pairs and of all pairs of judgments of a document by families, and their names.
 
     >>> import crowdrank
     >>> votes = pd.DataFrame({"document": ["a"] * 3, "assessor": ["x", "y", "z"], "family": ["f", "f", "g"],
@@ -306,23 +332,21 @@ def agreement_of_families(judgments: Judgments) -> tuple[Any, Any, list[str]]:
     assert judgments.assessor_family is not None
     table = judgments.on_main_scale()
     family = judgments.assessor_family[table.assessor]
-    kept = (family >= 0) & (table.grade != UNJUDGEABLE)
-    sizes = np.bincount(family[kept], minlength=len(judgments.families))
-    largest = np.argsort(-sizes, kind="stable")[:MOST_FAMILIES]
-    place = np.full(len(sizes), -1)
-    place[largest] = np.arange(len(largest))
-    kept &= place[np.maximum(family, 0)] >= 0
-    item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))[kept]
-    of, grade, n, n_grades = place[family[kept]], table.grade[kept], len(largest), len(table.scale)
+    used = (family >= 0) & (table.grade != UNJUDGEABLE)
+    sizes = np.bincount(family[used], minlength=len(judgments.families))
+    largest = np.argsort(-sizes, kind="stable")[:MAX_FAMILIES]
+    position = np.full(len(sizes), -1)
+    position[largest] = np.arange(len(largest))
+    used &= position[np.maximum(family, 0)] >= 0
+    item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))[used]
+    row_family, grade, n = position[family[used]], table.grade[used], len(largest)
     same, votes = np.zeros((n, n)), np.zeros((table.n_items, n))
-    for code in range(n_grades):  # equal pairs of a grade: products of how many of each family gave it
+    for code in range(len(table.scale)):
         chosen = grade == code
-        counts = np.bincount(item[chosen] * n + of[chosen], minlength=table.n_items * n).reshape(-1, n)
+        counts = np.bincount(item[chosen] * n + row_family[chosen], minlength=table.n_items * n).reshape(-1, n)
         same += counts.T @ counts - np.diag(counts.sum(axis=0))
         votes += counts
     pairs = votes.T @ votes - np.diag(votes.sum(axis=0))
-    # A pair within a family was counted from both of its sides.
-    np.fill_diagonal(same, np.diag(same) / 2)
-    np.fill_diagonal(pairs, np.diag(pairs) / 2)
-    names = plain_ids(judgments.families.take(largest).to_pylist(), 24)
-    return same, pairs, names
+    for matrix in (same, pairs):  # a pair within a family was counted twice
+        np.fill_diagonal(matrix, np.diag(matrix) / 2)
+    return same, pairs, plain_ids(judgments.families.take(largest).to_pylist(), 24)

@@ -7,8 +7,10 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.judgments.table import Judgments
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.theme import as_pandas, counts_in_bins, dressed, number_of, plain_ids, titled
 from crowdrank.reports.formatting import plain_id
@@ -118,6 +120,56 @@ def difficulty_by_relevance(documents: Any) -> Any:
             )
         )
     return dressed(chart.properties(width=theme.WIDTH, height=theme.HEIGHT, title=named))
+
+
+def difficulty_by_duration(documents: Any, judgments: Judgments) -> Any:
+    """Plot the difficulty of documents against the time that assessors took for them.
+
+    Durations are divided by the median duration of their assessor, because assessors differ in speed; a document has
+    the median over its judgments.
+
+    Args:
+        documents: `consensus.documents` of a model with difficulty.
+        judgments: the judgments, with a column duration.
+
+    >>> import crowdrank
+    >>> judgments = crowdrank.read_judgments(crowdrank.simulate(queries=8, documents=6, random_state=1).judgments)
+    >>> consensus = crowdrank.GDA(difficulty=True, n_iter=5, tol=1).fit(judgments).consensus_
+    >>> difficulty_by_duration(consensus.documents, judgments).to_dict()["mark"]["type"]
+    'circle'
+    """
+    if "duration" not in judgments.extras:
+        raise UsageError("These judgments have no durations; add a column duration.", kind="no-durations")
+    known = as_pandas(documents, "query", "document", "difficulty")
+    table = known.assign(duration=relative_durations(judgments, known)).dropna(subset=["duration"])
+    correlation = float(table["duration"].corr(table["difficulty"], method="spearman"))
+    x_title = "time per judgment (1: median of the assessor)"
+    if len(table) > theme.MOST_POINTS:
+        chart = theme.cloud(table["duration"], table["difficulty"], x_title, "difficulty", "document")
+    else:
+        points = table.assign(document=plain_ids(table["document"]))[["document", "duration", "difficulty"]]
+        chart = (
+            alt.Chart(points)
+            .mark_circle(color=theme.BLUE, size=28, opacity=0.55)
+            .encode(
+                alt.X("duration:Q", title=x_title, scale=alt.Scale(type="log")),
+                alt.Y("difficulty:Q", title="difficulty", scale=alt.Scale(zero=False)),
+                tooltip=["document:N"],
+            )
+        )
+    subtitle = f"{number_of(table, 'document')}; Spearman's correlation {correlation:.2f}"
+    title = titled("Difficulty and time per judgment", subtitle)
+    return dressed(chart.properties(width=theme.WIDTH, height=theme.HEIGHT, title=title))
+
+
+def relative_durations(judgments: Judgments, documents: pd.DataFrame) -> pd.Series[float]:
+    """Return the median duration of each document's judgments, relative to the median of each assessor."""
+    duration = pd.Series(judgments.extras["duration"].astype(np.float64)).where(lambda seconds: seconds > 0)
+    relative = duration / duration.groupby(judgments.assessor).transform("median")
+    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+    of_item = relative.groupby(item).median()
+    ids = (pa.array(documents[name].tolist()) for name in ("query", "document"))
+    return pd.Series(of_item.reindex(judgments.positions(*ids)).to_numpy(), documents.index)
 
 
 def document_trace(steps: Any, title: str = "", *, on_a_line: bool = True) -> Any:

@@ -18,12 +18,15 @@ except ImportError as problem:  # pragma: no cover - the tests have Altair
     raise UsageError("Charts need Altair; install it with: pip install 'crowdrank[report]'") from problem
 
 BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7"
+YELLOW = "#F0E442"
 INK, GREY, PALE = "#1f2933", "#8a939c", "#e4e7eb"
 GRADES = (VERMILION, ORANGE, GREY, SKY, BLUE, PURPLE, GREEN)
 """Of grades that are few enough to have a color each, from the lowest up."""
 FLAGS = {
     "careful": GREEN,
     "no flag": GREY,
+    "lenient": YELLOW,
+    "strict": BLUE,
     "careless": ORANGE,
     "random": VERMILION,
     "reversed": PURPLE,
@@ -32,6 +35,8 @@ FLAGS = {
 SHAPES = {
     "careful": "circle",
     "no flag": "circle",
+    "lenient": "triangle-up",
+    "strict": "triangle-right",
     "careless": "square",
     "random": "cross",
     "reversed": "triangle-down",
