@@ -1,4 +1,4 @@
-"""How much an assessor's answers tell of the truth, in nats (GDA eqs. 3-5, and 9-11 for pairs)."""
+"""Informativeness of assessors in nats: mutual information of answer and truth (GDA eqs. 3-5, 9-11 for pairs)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 def information(
     prior: NDArray[np.float64], likelihood: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The mutual information of state and answer per assessor, and the part of each answer.
+    """Return the mutual information of state and answer per assessor, and the part of each answer.
 
-    The part of answer g is the entropy that it takes from the prior, H[p(state)] - H[p(state | g)]; the mutual
-    information is its mean over the answers that the assessor gives. A random assessor has 0.
+    The part of answer g is the reduction of entropy, H[p(state)] - H[p(state | g)]; the mutual information is its mean
+    over the answers that the assessor gives. A random assessor has 0.
 
     >>> prior = np.array([0.5, 0.5])
     >>> perfect, random = np.eye(2), np.full((2, 2), 0.5)
@@ -30,10 +30,10 @@ def information(
 def pair_information(
     prior: NDArray[np.float64], given: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """As `information`, of the difference of two documents and an assessor's grades of both, per judgment.
+    """Return `information` of the difference of two documents in an assessor's grades of both, per judgment.
 
-    The pair of grades has the chance p(g, g' | difference) in proportion to sqrt(p(g | g', .) p(g' | g, .)); the result
-    is halved, being of two judgments.
+    The probability p(g, g' | difference) of a pair of grades is proportional to sqrt(p(g | g', .) p(g' | g, .)). The
+    result is halved, because a pair has two judgments.
 
     >>> difference = np.array([-1.0, 1.0])  # the other document is better, or this one
     >>> steep = np.array([[[0.9, 0.1]] * 2, [[0.1, 0.9]] * 2])  # p(g | g', difference), by g and g'
@@ -51,6 +51,6 @@ def pair_information(
 
 
 def entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The entropy of distributions along the last axis, in nats."""
+    """Return the entropy of distributions along the last axis, in nats."""
     total: NDArray[np.float64] = -(shares * np.log(np.maximum(shares, 1e-300))).sum(axis=-1)
     return total

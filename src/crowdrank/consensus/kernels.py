@@ -38,11 +38,11 @@ def count_confusions(
 
 @cache
 def expect_states(n_states: int) -> Kernel:
-    """The E-step of a model with latent states, and the counts of its M-step, in one pass, compiled for their number.
+    """Return the kernel for the E-step of a model with this many states, which also counts for the M-step.
 
-    A state is a true grade (Dawid-Skene) or a point of the latent scale (latent traits). Per item a product of
-    likelihoods, scaled up now and then: no logarithm per judgment, hardly one per item. The number of states is a
-    constant to the compiler, which unrolls the loops over it: twice as fast.
+    A state is a true grade (Dawid-Skene) or a point of the latent scale (latent traits). The kernel multiplies
+    likelihoods and rescales rarely, so that it takes about one logarithm per item. The number of states is a constant
+    for the compiler, which unrolls the loops over it: twice as fast.
     """
 
     @njit(cache=True, nogil=True)
