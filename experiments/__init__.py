@@ -43,8 +43,8 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     >>> get_experiment("rf11")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
-    web5, dl20, auto, expert-scale, calibration, difficulty, rankers, crowd-rankers, rigor, quality, experts,
-    expert-budget, next-label, overlap.
+    web5, dl20, auto, grades, expert-scale, calibration, difficulty, rankers, crowd-rankers, rigor, quality,
+    experts, expert-budget, next-label, overlap.
     """
     if name not in EXPERIMENTS:
         raise UsageError(

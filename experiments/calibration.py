@@ -118,7 +118,7 @@ def draw_gda(n_labels: int, seed: int, n_documents: int = 1000) -> Drawn:
     """Draw judgments from GDA: Gaussians with the same five means for all assessors and widths that differ.
 
     >>> draw_gda(5, seed=0, n_documents=100).judgments
-    <Judgments: 500 judgments of 100 documents in 2 queries by 20 assessors, grades 0-4>
+    <Judgments: 500 judgments of 100 documents in 2 queries by 19 assessors, grades 0-4>
     """
     rng = np.random.default_rng(seed)
     mu, width = np.linspace(-1.5, 1.5, 5), 0.5 * rng.lognormal(0.0, 0.3, N_ASSESSORS)

@@ -17,12 +17,12 @@ from terminal import crowdrank, without_columns
 # The command line, which leaves a file when a fit has made its first iteration.
 DRIVER = """
 from pathlib import Path
-from crowdrank.consensus._base import Aggregator
-has_converged = Aggregator._has_converged
-def noted(model):
+from crowdrank.consensus import em_loop
+has_converged = em_loop.has_converged
+def noted(history, tol):
     Path("iterating").touch()
-    return has_converged(model)
-Aggregator._has_converged = noted
+    return has_converged(history, tol)
+em_loop.has_converged = noted
 from crowdrank.cli.app import main
 main()
 """

@@ -80,7 +80,7 @@ def test_every_candidate_is_tried_and_every_file_written(whole: tuple[Run, Path]
     assert table["chosen"].eq(True).sum() == 1
     names = {path.name for path in folder.iterdir()}
     assert names == {
-        *("consensus.parquet", "assessors.csv", "training.parquet", "model", "comparison.csv", "next.csv"),
+        *("consensus.parquet", "assessors.csv", "training.parquet", "model", "comparison.csv", "next.csv", "pairs.csv"),
         *("crowdrank.json", "run.json", "report.md", "stages", "consensus", "per_query.csv", "remapping.csv"),
     }
     about = json.loads((folder / "run.json").read_text())
@@ -529,12 +529,11 @@ def test_a_method_at_its_last_iteration_is_said_without_options_that_a_run_lacks
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opinions = Opinions(gather(world.judgments, world.features), Stages(None))
-    monkeypatch.setattr("crowdrank.consensus.glad.GLAD._has_converged", lambda self: False)
+    monkeypatch.setattr("crowdrank.consensus.em_loop.has_converged", lambda history, tol: False)
     opinions.fit("glad")
     (caution,) = opinions.cautions
     assert caution.startswith("glad had not converged after")
     assert "raise n_iter" not in caution
-    monkeypatch.setattr("crowdrank.consensus.dawid_skene.DawidSkene._has_converged", lambda self: False)
     opinions.fit("dawid-skene")
     (both,) = opinions.cautions
     assert both.startswith("glad and dawid-skene had not converged after")

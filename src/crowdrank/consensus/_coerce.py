@@ -96,7 +96,7 @@ def example_map(expert: Scale, scale: Scale) -> str:
     >>> example_map(Scale.parse("0,1"), Scale.parse("0-4"))
     '0=0|1,1=2|3|4'
     """
-    cuts = np.arange(len(scale)) * len(expert) // len(scale)
+    cuts = (np.arange(len(scale)) * len(expert) + len(expert) - 1) // len(scale)
     if len(expert) > len(scale):
         return ",".join(f"{name}={scale.names[i * len(scale) // len(expert)]}" for i, name in enumerate(expert.names))
     sets = [[name for name, cut in zip(scale.names, cuts, strict=True) if cut == i] for i in range(len(expert))]

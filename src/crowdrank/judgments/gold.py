@@ -91,7 +91,7 @@ class Gold:
         >>> from crowdrank import read_gold, read_judgments
         >>> judgments = read_judgments(pd.DataFrame(
         ...     {"document": ["a", "b"], "assessor": ["w", "w"], "grade": [0, 2]}))
-        >>> read_gold(pd.DataFrame({"document": ["b"], "grade": [2]})).for_items(judgments).code.tolist()
+        >>> read_gold(pd.DataFrame({"document": ["b"], "grade": [2]}), grades="0-2").for_items(judgments).code.tolist()
         [-1, 2]
         """
         position = judgments.positions(self.query, self.document)
