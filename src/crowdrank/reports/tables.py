@@ -79,14 +79,12 @@ def number(value: Any, digits: int = DIGITS) -> float | int | None:
 
 
 ASSESSOR_COLUMNS = {
-    "gold_bias": Column("bias to experts (grades)", "difference", "mean answer minus the expert grade"),
     "agreement": Column("agrees", "share", "answers equal to the consensus grade"),
-    "gold_accuracy": Column("agrees with experts", "share", "answers equal to the expert grade"),
-    "gold_tau": Column("tau with experts", "number", "Kendall's rank correlation of answers and expert grades"),
-    "self_agreement": Column("agrees with itself", "share", "repeated judgments of a document with the same answer"),
+    "gold_accuracy": Column("as experts", "share", "answers equal to the expert grade"),
+    "self_agreement": Column("repeats", "share", "repeated judgments of a document with the same answer"),
     "honeypot_share": Column("honeypots", "share", "planted documents answered correctly"),
 }
-"""Columns of the table of assessors that are shown if any assessor has a value."""
+"""Columns of the table of assessors that are shown if any assessor has a value; the file has more."""
 FLAG_RANK = {flag: rank for rank, flag in enumerate(("random", "reversed", "careless", "strict", "lenient", "careful"))}
 """Order of assessors by flag; those without a flag and with few judgments come last."""
 
@@ -109,7 +107,10 @@ def assessor_sheet(found: Findings) -> Sheet:
         _interval_column(
             "slope", "slope", "how answers increase with the others': 1 is typical, 0 random, negative reversed"
         ),
-        _interval_column("bias (grades)", "bias", "mean answer minus the others' on the same documents", signed=True),
+        (
+            Column("bias (grades)", "difference", "mean answer minus the others' on the same documents"),
+            lambda row: number(row["bias"]),
+        ),
     ]
     shown = [name for name in ASSESSOR_COLUMNS if name in table and table[name].notna().any()]
     columns += [(ASSESSOR_COLUMNS[name], lambda row, name=name: number(row[name])) for name in shown]
@@ -126,10 +127,10 @@ def assessor_sheet(found: Findings) -> Sheet:
     return Sheet([column for column, _ in columns], rows, len(table), "assessors.csv", "assessor", (1, False))
 
 
-def _interval_column(title: str, name: str, help: str, *, signed: bool = False) -> tuple[Column, Any]:
+def _interval_column(title: str, name: str, help: str) -> tuple[Column, Any]:
     """Return a column that shows a value of a table with its interval."""
     names = (f"{name}_lower", name, f"{name}_upper")
-    return Column(title, "interval", help, signed=signed), lambda row: [number(row[one], 3) for one in names]
+    return Column(title, "interval", help), lambda row: [number(row[one], 3) for one in names]
 
 
 def pair_sheet(found: Findings) -> Sheet | None:
