@@ -237,3 +237,14 @@ def test_parameters_of_the_method_are_checked() -> None:
     for wrong in ({"n_iters": 1}, {"difficulty": True, "depth": 2}):
         with pytest.raises(UsageError, match="has no parameter"):
             Settings(method_settings=wrong)
+
+
+@pytest.mark.parametrize("command", ["aggregate", "assessors"])
+def test_a_map_without_expert_grades_is_refused(command: str, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text("document,assessor,grade\na,x,0\na,y,4\nb,x,2\nb,y,3\n")
+    done = CliRunner().invoke(app, [command, str(labels), "--expert-map", "0=0-1,1=2-4"])
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.message.parameter == "gold_map"
+    assert done.exception.fix is not None
+    assert done.exception.fix.parameter == "gold"

@@ -167,7 +167,7 @@ def _fit_model(model: Aggregator, inputs: Inputs, outputs: Outputs, computation:
     table: Any = None if inputs.on_disk else o.read_judgment_files(inputs.files, inputs.reading)
     if not inputs.on_disk and is_qrels(outputs.output):
         check_qrels(table)
-    grades = None if inputs.gold is None else o.read_gold_file(inputs.gold, inputs.gold_reading)
+    grades = o.read_maybe_gold_file(inputs.gold, inputs.gold_reading)
     with computation.open() as engine:
         if inputs.on_disk:
             table = read_folder(inputs.files[0], computation.work, engine, inputs.reading)

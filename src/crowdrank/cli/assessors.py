@@ -56,7 +56,7 @@ def assessors(
     estimator = model.build()
     check_outputs({"output": output, "pairs": pairs, "gaussians": gaussians}, o.input_files(judgments, reading, gold))
     table = o.read_judgment_files(judgments, reading)
-    grades = None if gold is None else o.read_gold_file(gold, gold_reading)
+    grades = o.read_maybe_gold_file(gold, gold_reading)
     with computation.open() as engine:
         report = assess(estimator.fit(table, gold=grades, engine=engine, progress=True))
     gaussian_table = None if gaussians is None else grade_gaussians(estimator.assessor_estimator_)

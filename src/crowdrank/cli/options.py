@@ -16,7 +16,7 @@ from crowdrank.cli.console import print_note, print_read_report, print_status
 from crowdrank.cli.from_settings import FieldsOf, complete_from
 from crowdrank.cli.model_settings import parse_settings
 from crowdrank.consensus import DEFAULT_METHOD, METHODS, get_aggregator
-from crowdrank.errors import parameter_prefix
+from crowdrank.errors import Fix, UsageError, parameter_prefix
 from crowdrank.judgments.read_options import FeatureReadOptions, GoldReadOptions, ReadOptions
 
 if TYPE_CHECKING:
@@ -202,6 +202,15 @@ def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Jud
     if (note := uncertain_scale_note(table)) is not None:
         print_note(note)
     return table
+
+
+def read_maybe_gold_file(path: Path | None, read_options: GoldReadOptions) -> Gold | None:
+    """Read expert grades if a file is given; raise UsageError if there is only a map for them."""
+    if path is not None:
+        return read_gold_file(path, read_options)
+    if read_options.map is not None:
+        raise UsageError("needs expert grades", parameter="gold_map", fix=Fix("give them with {}", "gold"))
+    return None
 
 
 def read_gold_file(path: Path, read_options: GoldReadOptions) -> Gold:

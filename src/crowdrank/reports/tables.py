@@ -146,7 +146,10 @@ def pair_sheet(found: Findings) -> Sheet | None:
             Column("difference (grades)", "difference", "mean answer of the assessor minus the other's"),
             lambda row: number(row["difference"]),
         ),
-        (Column("kappa", "number", "agreement beyond chance, quadratic weights"), lambda row: number(row["kappa"])),
+        (
+            Column("kappa", "number", "agreement corrected for chance, with quadratic weights"),
+            lambda row: number(row["kappa"]),
+        ),
     ]
     order = found.pairs.head(MOST_PAIRS).sort_values("kappa", ascending=False, kind="stable")
     rows = [[read(row) for _, read in columns] for row in order.to_dict("records")]
