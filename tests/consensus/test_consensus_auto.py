@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from crowdrank import GDA, Auto, DawidSkene, Judgments, read_judgments, simulate
 from crowdrank.consensus import scoring
-from crowdrank.consensus.auto import CANDIDATES, ChoiceReason
+from crowdrank.consensus.candidate_choice import CANDIDATES, ChoiceReason
 from crowdrank.consensus.held_out import HeldOutFolds, count_comparable_pairs
 from crowdrank.consensus.posterior_check import check
 from crowdrank.errors import InputError, UsageError

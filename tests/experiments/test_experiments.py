@@ -12,7 +12,7 @@ import pytest
 
 from crowdrank import GDA, Auto, DawidSkene, Judgments, read_gold, read_judgments, simulate
 from crowdrank.consensus import METHODS
-from crowdrank.consensus.auto import CANDIDATES
+from crowdrank.consensus.candidate_choice import CANDIDATES
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from experiments import EXPERIMENTS, auto, get_experiment
 from experiments.agreement import agreement_table

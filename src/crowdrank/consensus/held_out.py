@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from scipy.special import ndtr, stdtrit
 
 from crowdrank.consensus import scoring
 from crowdrank.engine.base import Engine
@@ -33,9 +34,14 @@ class Score:
     by_fold: NDArray[np.float64]
 
     def is_clearly_above(self, other: Score) -> bool:
-        """Return whether the mean difference over folds exceeds its standard error (Breiman et al. 1984, 3.4.3)."""
+        """Return whether the mean difference over folds exceeds its standard error (Breiman et al. 1984, 3.4.3).
+
+        The standard error of a few folds is itself uncertain: it is multiplied by the quantile of Student's t that
+        stands for one standard deviation, 1.3 with three folds and 1.1 with five.
+        """
         difference = self.by_fold - other.by_fold
-        error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.inf
+        n = len(difference)
+        error = difference.std(ddof=1) / np.sqrt(n) * stdtrit(n - 1, ndtr(1.0)) if n > 1 else np.inf
         return bool(difference.mean() > error)
 
 
