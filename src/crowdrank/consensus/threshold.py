@@ -161,7 +161,7 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
         if self.grade_prior == "uniform":
             n_grades = len(classes) - self._models_unjudgeable
             shares[:n_grades] = shares[:n_grades].mean()
-        return np.maximum(shares, FLOOR)
+        return np.asarray(np.maximum(shares, FLOOR))
 
     def _initial_prior(self, n_states: int) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the coefficients, (2 (n_states - 1),) each."""
@@ -211,7 +211,7 @@ def threshold_features(n_states: int, unjudgeable: bool = False) -> Floats:
         reaches[-1, :-1] = False
     by_state = np.stack([~reaches, reaches], axis=2)
     features = reaches[:, None, :, None] & by_state[None]
-    return features.reshape(n_states, n_states, 2 * (n_states - 1)).astype(np.float64)
+    return np.asarray(features.reshape(n_states, n_states, 2 * (n_states - 1)), np.float64)
 
 
 def answer_probabilities(coefficients: Floats, features: Floats) -> Floats:
