@@ -20,7 +20,7 @@ from crowdrank.consensus import get_aggregator
 from crowdrank.errors import Fix, UsageError, find_interrupt
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 from crowdrank.pipeline.config import RunConfig, RunFiles, read_config
-from crowdrank.pipeline.settings import Settings
+from crowdrank.pipeline.settings import RunSettings
 
 if TYPE_CHECKING:
     from crowdrank.pipeline.run import Run
@@ -32,11 +32,11 @@ def run(
     options: Annotated[
         CommandLineOptions,
         FieldsOf(RunFiles, "Files"),
-        FieldsOf(Settings, "Settings"),
+        FieldsOf(RunSettings, "RunSettings"),
         FieldsOf(ReadOptions, o.READING),
         FieldsOf(GoldReadOptions, o.GOLD, prefix="expert_"),
     ],
-    model: Annotated[o.ModelOptions, FieldsOf(o.ModelOptions, "Settings", only=("setting",))],
+    model: Annotated[o.ModelOptions, FieldsOf(o.ModelOptions, "RunSettings", only=("setting",))],
     computation: Annotated[o.EngineOptions, FieldsOf(o.EngineOptions, o.COMPUTATION, without=("n_jobs",))],
     config: Annotated[
         Path | None,
@@ -91,7 +91,7 @@ def _merge_options(config_path: Path | None, options: CommandLineOptions, model_
     """Merge the options of a TOML file with those of the command line, which override the file."""
     merged = {**({} if config_path is None else read_config(config_path)), **options}
     if model_settings:
-        method = get_aggregator(str(merged.get("method", Settings.method)))
+        method = get_aggregator(str(merged.get("method", RunSettings.method)))
         merged["method_settings"] = {**merged.get("method_settings", {}), **parse_settings(model_settings, method)}
     return merged
 
@@ -132,7 +132,7 @@ def print_run(result: Run, output_folder: Path, *, json: bool) -> None:
     """Print the result of a run and where its report is."""
     report = output_folder / REPORT_NAME
     if json:
-        columns = {"columns": dict(result.material.judgments.report.columns)}
+        columns = {"columns": dict(result.data.judgments.report.columns)}
         print_json({**result.about(), "output": str(output_folder), "report": str(report), **columns})
         return
     print_candidates(result)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_origin
 from crowdrank._options import check_choices, option, option_fields, option_name, union_members
 from crowdrank.errors import Fix, InputError, UsageError, near, parameter_prefix, shown
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
-from crowdrank.pipeline.settings import Settings
+from crowdrank.pipeline.settings import RunSettings
 
 if TYPE_CHECKING:
     from crowdrank.judgments.gold import Gold
@@ -33,7 +33,7 @@ class RunFiles:
     output: Path | None = option(None, "Folder for the results.", "-o")
 
 
-PREFIXES: Mapping[type, str] = {RunFiles: "", Settings: "", ReadOptions: "", GoldReadOptions: "expert_"}
+PREFIXES: Mapping[type, str] = {RunFiles: "", RunSettings: "", ReadOptions: "", GoldReadOptions: "expert_"}
 """Dataclasses whose fields are options of a run, and what the names of the options begin with."""
 
 
@@ -42,7 +42,7 @@ class RunConfig:
     """Files, read options and settings of a run."""
 
     files: RunFiles
-    settings: Settings
+    settings: RunSettings
     reading: ReadOptions
     expert_reading: GoldReadOptions
 
@@ -63,7 +63,7 @@ class RunConfig:
         check_choices(reading)
         with parameter_prefix("expert_"):
             check_choices(expert_reading)
-        settings = Settings.of({**values[Settings], **tables})
+        settings = RunSettings.of({**values[RunSettings], **tables})
         return cls(RunFiles(**files), settings, reading, expert_reading)
 
     def read(self) -> tuple[Judgments, Features, Gold | None, Gold | None]:

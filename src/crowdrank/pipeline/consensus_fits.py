@@ -19,8 +19,8 @@ from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
 from crowdrank.errors import CrowdrankError, DataWarning
 from crowdrank.label_learning.label_features import LabelFeatures, label_features
-from crowdrank.pipeline.run_data import Material
-from crowdrank.pipeline.stage_cache import Stages, code, digest
+from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.stage_cache import StageCache, code, digest
 from crowdrank.rankers.labels import read_labels
 from crowdrank.rankers.lambdamart import usual_threads
 
@@ -32,7 +32,7 @@ WARNINGS_FILE = "warnings.json"
 """Name of the file with a fit's data warnings, in the folder of its stage."""
 
 
-class Opinions:
+class ConsensusFits:
     """Consensus models of a run's labels.
 
     No expert grade reaches them, so that crowd labels of any query may: they tell of assessors, not of experts.
@@ -40,13 +40,13 @@ class Opinions:
 
     def __init__(
         self,
-        material: Material,
-        stages: Stages,
+        data: RunData,
+        cache: StageCache,
         n_jobs: int | None = None,
         cluster: Engine | None = None,
         parameters: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        self.material, self.stages, self.cluster = material, stages, cluster
+        self.data, self.cache, self.cluster = data, cache, cluster
         self.parameters = parameters or {}  # of methods, by name
         self.n_jobs = n_jobs or usual_threads()
         self.failed: dict[str, str] = {}
@@ -57,18 +57,18 @@ class Opinions:
         self._features: dict[str, LabelFeatures] = {}
         self._items: dict[str, Integers] = {}
         self._drawn: dict[tuple[str, int], tuple[Integers, Integers]] = {}
-        self.key = digest(code(), material.labels)
+        self.key = digest(code(), data.labels)
 
     def fit(self, method: str, report: Report | bool = False) -> None:
         """Fit a method; why it cannot be is kept in `failed`, what it warns of is told by `cautions`."""
         if method in self._models or method in self.failed:
             return
         options: dict[str, Any] = {}
-        if method == "gda-pairwise" and len(self.material.labels) > MANY_LABELS * self.material.labels.n_items:
+        if method == "gda-pairwise" and len(self.data.labels) > MANY_LABELS * self.data.labels.n_items:
             options["partners"] = 5
         options |= self.parameters.get(method, {})
         try:
-            self._models[method], found = self.stages.kept(
+            self._models[method], found = self.cache.kept(
                 f"consensus-{method}",
                 digest(self.key, method, options),
                 lambda: self._fitted(method, options, report),
@@ -89,7 +89,7 @@ class Opinions:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model = get_aggregator(method, **options)
-            model.fit(self.material.labels, engine=self.cluster or LocalEngine(self.n_jobs), progress=report)
+            model.fit(self.data.labels, engine=self.cluster or LocalEngine(self.n_jobs), progress=report)
         return model, list(dict.fromkeys(str(one.message) for one in caught if one.category is DataWarning))
 
     @property
@@ -121,7 +121,7 @@ class Opinions:
             values = read_labels(self.model(method)).target(target)
             if target == "relevance":
                 values = values - min(0.0, float(values.min()))
-            self._labels[method, target] = self.material.by_row(values)
+            self._labels[method, target] = self.data.by_row(values)
         return self._labels[method, target]
 
     def label_features(self, kind: str) -> LabelFeatures:
@@ -130,13 +130,13 @@ class Opinions:
             models: dict[str, Any] = {"dawid_skene": self.model("dawid-skene"), "glad": self.model("glad")}
             if kind == "all":
                 models["latent"] = self.model("gda")
-            self._features[kind] = label_features(self.material.judgments, kind=kind, **models)
+            self._features[kind] = label_features(self.data.judgments, kind=kind, **models)
         return self._features[kind]
 
     def items(self, kind: str) -> Integers:
         """The item of each row among the judgments of label features."""
         if kind not in self._items:
-            known = self.material.features
+            known = self.data.features
             self._items[kind] = self.label_features(kind).judgments.positions(known.query, known.document)
         return self._items[kind]
 

@@ -84,7 +84,7 @@ def _figure(head: str, value: Any) -> Any:
 
 
 def _scale(done: Run) -> str:
-    if not done.opinions.model(done.settings.method).in_grades:
+    if not done.fits.model(done.settings.method).in_grades:
         return "Relevance is in standard deviations: 0 is the mean document; grade is the consensus grade."
     return "Relevance is in grades."
 

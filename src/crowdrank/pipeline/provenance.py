@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crowdrank._text import counted
-from crowdrank.pipeline.settings import Settings
+from crowdrank.pipeline.settings import RunSettings
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Origin:
         return asdict(self)
 
 
-def call(given: Mapping[str, Any], settings: Settings, output: Path | None, engine: Any = None) -> str:
+def call(given: Mapping[str, Any], settings: RunSettings, output: Path | None, engine: Any = None) -> str:
     """The Python call of a run: paths and settings as they are, frames by name and size.
 
     >>> files = {"judgments": "labels.csv", "features": [0, 0], "expert": None}
-    >>> print(call(files, Settings(random_state=3), Path("out")))
+    >>> print(call(files, RunSettings(random_state=3), Path("out")))
     import crowdrank
     <BLANKLINE>
     crowdrank.run(
@@ -45,7 +45,7 @@ def call(given: Mapping[str, Any], settings: Settings, output: Path | None, engi
         output="out",
     )
     """
-    usual = Settings().to_dict()
+    usual = RunSettings().to_dict()
     changed = {name: value for name, value in settings.to_dict().items() if value != usual[name]}
     lines = [_argument(name, what) for name, what in given.items() if what is not None]
     lines += [f"{name}={_quoted(value)}," for name, value in changed.items()]

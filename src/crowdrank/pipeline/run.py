@@ -27,13 +27,20 @@ from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError, near
 from crowdrank.judgments.write import write_table
 from crowdrank.pipeline.candidates import Candidate, sensible
-from crowdrank.pipeline.consensus_fits import Opinions
+from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.markdown import markdown
 from crowdrank.pipeline.provenance import Origin, call
-from crowdrank.pipeline.run_data import Material, gather
-from crowdrank.pipeline.selection import ENSEMBLES, CandidateSelection, ExpertSplit, Outcome, only_crowd, parted
-from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stage_cache import INPUTS, STAGE_NAMES, Stages, code, digest
+from crowdrank.pipeline.run_data import RunData, build_run_data
+from crowdrank.pipeline.selection import (
+    ENSEMBLES,
+    CandidateSelection,
+    ExpertSplit,
+    SelectionResult,
+    only_crowd,
+    split_expert_queries,
+)
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.stage_cache import INPUTS, STAGE_NAMES, StageCache, code, digest
 from crowdrank.pipeline.summary import Verdict
 from crowdrank.pipeline.tables import comparison_table, next_table, per_query_table, remapping_table, training_table
 from crowdrank.rankers.base import Ranker
@@ -59,15 +66,15 @@ class Run:
 
     """
 
-    material: Material
-    settings: Settings
+    data: RunData
+    settings: RunSettings
     consensus: Consensus
     assessor_report: AssessorReport
-    outcome: Outcome
+    outcome: SelectionResult
     verdict: Verdict
     ranker: Ranker
     notes: list[str]
-    opinions: Opinions
+    fits: ConsensusFits
     seconds: float = 0.0
     inputs: dict[str, str] = field(default_factory=dict)
     origin: Origin = field(default_factory=Origin)
@@ -109,10 +116,10 @@ class Run:
     @cached_property
     def next(self) -> Any:
         """What to label next, the least certain first, as a DataFrame."""
-        return next_table(self.consensus, self.material).to_pandas()
+        return next_table(self.consensus, self.data).to_pandas()
 
     def about(self) -> dict[str, Any]:
-        """Settings, versions, protocol and result, ready for JSON."""
+        """RunSettings, versions, protocol and result, ready for JSON."""
         return {
             "crowdrank": crowdrank.__version__,
             "python": platform.python_version(),
@@ -144,18 +151,18 @@ class Run:
     def sizes(self) -> dict[str, int]:
         """How much there was of everything."""
         return {
-            "judgments": len(self.material.judgments),
-            "assessors": self.material.judgments.n_assessors,
-            "documents": len(self.material.query),
-            "judged_documents": self.material.judgments.n_items,
-            "queries": len(self.material.query_ids),
-            "features": len(self.material.features.names),
-            "expert_grades": int((~np.isnan(self.material.expert)).sum()),
-            "expert_queries": len(self.material.graded_queries),
+            "judgments": len(self.data.judgments),
+            "assessors": self.data.judgments.n_assessors,
+            "documents": len(self.data.query),
+            "judged_documents": self.data.judgments.n_items,
+            "queries": len(self.data.query_ids),
+            "features": len(self.data.features.names),
+            "expert_grades": int((~np.isnan(self.data.expert)).sum()),
+            "expert_queries": len(self.data.graded_queries),
         }
 
     def _ids(self, queries: Any) -> list[Any]:
-        return list(self.material.query_ids.take(pa.array(queries)).to_pylist())
+        return list(self.data.query_ids.take(pa.array(queries)).to_pylist())
 
 
 def run(
@@ -180,14 +187,14 @@ def run(
             by them, and it is said what 50 queries of them would buy.
         honeypots: planted documents with their right grades, likewise; they tell of assessors, and no ranker learns
             from them.
-        output: a folder for the results; finished stages are cached in it, and an interrupted run resumes from them.
+        output: a folder for the results; finished cache are cached in it, and an interrupted run resumes from them.
             The results of an earlier run stay until the new ones are complete, and are then replaced at once.
         progress: show bars where it takes long.
         engine: a cluster for the consensus models, the remappers and their least squares (`DaskEngine`); by default
             threads here. Trees of rankers grow here in any case.
         origin: how the run was asked for, where it was not by this call; the report tells it.
         report: called with the folder of the new results before they replace the old ones, to add a report to them.
-        settings: the attributes of `Settings`, as in `measure="AP"` or `test=0.5`.
+        settings: the attributes of `RunSettings`, as in `measure="AP"` or `test=0.5`.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=40, documents=10, gold_queries=15, random_state=1)
@@ -197,7 +204,7 @@ def run(
     >>> done.ranker.predict(crowdrank.read_features(world.features)).shape
     (441,)
     """
-    told = Settings.of(settings)
+    told = RunSettings.of(settings)
     inputs = (judgments, features, expert, honeypots)
     if output is None:
         return _run(*inputs, None, progress, engine, origin, report, told)
@@ -216,45 +223,45 @@ def _run(
     engine: Engine | None,
     origin: Origin | None,
     report: Callable[[Path], object] | None,
-    told: Settings,
+    told: RunSettings,
 ) -> Run:
     began = time.monotonic()
-    material = gather(judgments, features, expert, honeypots, unjudgeable_as=told.unjudgeable_as)
+    data = build_run_data(judgments, features, expert, honeypots, unjudgeable_as=told.unjudgeable_as)
     asked = {"judgments": judgments, "features": features, "expert": expert, "honeypots": honeypots}
     origin = origin or Origin(python=call(asked, told, folder, engine))
-    candidates, out = sensible(material, told.candidates)
+    candidates, out = sensible(data, told.candidates)
     _require_baseline(told, candidates)
-    inputs = _digests(material)
+    inputs = _digests(data)
     if folder is not None and not (folder / MANIFEST).exists():
         with write_folder(folder, RUN) as draft:
             (draft / CACHE).mkdir()
-    stages = Stages(None if folder is None else folder / CACHE)
-    notes = [*material.notes, *(_changed(folder, inputs) if folder else [])]
-    opinions = Opinions(material, stages, told.n_jobs, engine, {told.method: told.method_settings})
+    cache = StageCache(None if folder is None else folder / CACHE)
+    notes = [*data.notes, *(_changed(folder, inputs) if folder else [])]
+    fits = ConsensusFits(data, cache, told.n_jobs, engine, {told.method: told.method_settings})
 
-    _fit(opinions, told.method, progress)
-    if told.method in opinions.failed:
-        raise InputError(opinions.failed[told.method], fix="take another method for the consensus")
-    consensus = opinions.model(told.method).consensus_
-    assessors = assess(opinions.model(told.method), material.judgments, material.gold)
-    candidates = _prepared(opinions, candidates, out, progress)
-    trial, stand_in = _tried(material, opinions, told, candidates, stages, out, progress)
+    _fit(fits, told.method, progress)
+    if told.method in fits.failed:
+        raise InputError(fits.failed[told.method], fix="take another method for the consensus")
+    consensus = fits.model(told.method).consensus_
+    assessors = assess(fits.model(told.method), data.judgments, data.gold)
+    candidates = _prepared(fits, candidates, out, progress)
+    trial, stand_in = _tried(data, fits, told, candidates, cache, out, progress)
     outcome = trial.outcome
     verdict = Verdict.of(trial, told, stand_in=stand_in)
     ranker = _once_more(trial, progress) if told.refit else outcome.ranker(outcome.chosen)
     done = Run(
-        material,
+        data,
         told,
         consensus,
         assessors,
         outcome,
         verdict,
         ranker,
-        [*notes, *opinions.cautions, *_fewer_folds(outcome.parts, told)],
-        opinions,
+        [*notes, *fits.cautions, *_fewer_folds(outcome.parts, told)],
+        fits,
         time.monotonic() - began,
         inputs,
-        replace(origin, units={**material.judgments.report.units, **origin.units}),
+        replace(origin, units={**data.judgments.report.units, **origin.units}),
     )
     if folder is not None:
         with write_folder(folder, RUN) as draft:
@@ -262,24 +269,24 @@ def _run(
             write_manifest(draft, RUN)
             if report is not None:
                 report(draft)
-        stages.tidy()
+        cache.tidy()
     return done
 
 
-def _require_baseline(settings: Settings, candidates: list[Candidate]) -> None:
+def _require_baseline(settings: RunSettings, candidates: list[Candidate]) -> None:
     """Refuse a baseline that is not tried; without `majority` the usual one gives way to the first."""
     names = [*(candidate.name for candidate in candidates), *ENSEMBLES]
-    if settings.baseline not in names and settings.baseline != Settings.baseline:
+    if settings.baseline not in names and settings.baseline != RunSettings.baseline:
         meant, listed = near(settings.baseline, names), ", ".join(names)
         raise UsageError(f"The baseline '{settings.baseline}' is no candidate here{meant}; there are: {listed}.")
 
 
-def _digests(material: Material) -> dict[str, str]:
-    graded = ~np.isnan(material.expert)
+def _digests(data: RunData) -> dict[str, str]:
+    graded = ~np.isnan(data.expert)
     return {
-        "judgments": digest(material.judgments),
-        "features": digest(material.features),
-        "expert grades": digest(np.flatnonzero(graded), material.expert[graded]),
+        "judgments": digest(data.judgments),
+        "features": digest(data.features),
+        "expert grades": digest(np.flatnonzero(graded), data.expert[graded]),
     }
 
 
@@ -313,42 +320,42 @@ def _kept_inputs(place: Path) -> dict[str, str]:
     return told if isinstance(told, dict) else {}
 
 
-def _fit(opinions: Opinions, method: str, progress: bool) -> None:
+def _fit(fits: ConsensusFits, method: str, progress: bool) -> None:
     with reporting(progress, f"consensus by {method}") as report:
-        opinions.fit(method, report)
+        fits.fit(method, report)
 
 
-def _prepared(opinions: Opinions, candidates: list[Candidate], out: dict[str, str], progress: bool) -> list[Candidate]:
+def _prepared(fits: ConsensusFits, candidates: list[Candidate], out: dict[str, str], progress: bool) -> list[Candidate]:
     """Fit what the candidates ask for; those whose method cannot be fitted here are out."""
     for method in dict.fromkeys(method for candidate in candidates for method in candidate.needs):
-        _fit(opinions, method, progress)
+        _fit(fits, method, progress)
     kept = []
     for candidate in candidates:
-        missing = [method for method in candidate.needs if method in opinions.failed]
+        missing = [method for method in candidate.needs if method in fits.failed]
         if missing:
-            out[candidate.name] = f"{missing[0]}: {opinions.failed[missing[0]]}"
+            out[candidate.name] = f"{missing[0]}: {fits.failed[missing[0]]}"
         else:
             kept.append(candidate)
     if any(candidate.expert and candidate.crowd and "glad" in candidate.needs for candidate in kept):
         for kind in ("remap", "all"):
-            opinions.label_features(kind)
+            fits.label_features(kind)
     return kept
 
 
 def _tried(
-    material: Material,
-    opinions: Opinions,
-    settings: Settings,
+    data: RunData,
+    fits: ConsensusFits,
+    settings: RunSettings,
     candidates: list[Candidate],
-    stages: Stages,
+    cache: StageCache,
     out: dict[str, str],
     progress: bool,
 ) -> tuple[CandidateSelection, bool]:
     """The trial, and whether the crowd's own consensus stood in for experts."""
-    parts = parted(material.graded_queries, settings)
-    stand_in = not len(material.graded_queries)
+    parts = split_expert_queries(data.graded_queries, settings)
+    stand_in = not len(data.graded_queries)
     if stand_in:
-        material, parts = _standing_in(material, opinions, settings)
+        data, parts = _standing_in(data, fits, settings)
     if not parts.folds:
         if not stand_in:
             why = "too few expert-graded queries to learn from and to choose by"
@@ -356,7 +363,7 @@ def _tried(
         candidates = only_crowd(candidates)
     bar = ProgressBar("training candidates")
     with bar:
-        trial = CandidateSelection(material, opinions, settings, candidates, parts, stages, bar if progress else None)
+        trial = CandidateSelection(data, fits, settings, candidates, parts, cache, bar if progress else None)
         trial.run()
     trial.outcome.failed |= out
     return trial, stand_in
@@ -368,43 +375,43 @@ def _once_more(trial: CandidateSelection, progress: bool) -> Ranker:
         return trial.refit(trial.outcome.chosen, bar if progress else None)
 
 
-def _fewer_folds(parts: ExpertSplit, settings: Settings) -> list[str]:
+def _fewer_folds(parts: ExpertSplit, settings: RunSettings) -> list[str]:
     """Say where there are fewer folds than were asked for."""
     n = len(parts.development)
     if not parts.folds or len(parts.folds) == settings.folds:
         return []
     return [
-        f"The {n} expert queries for the choice are dealt into {counted(len(parts.folds), 'fold')}, not "
+        f"The {n} expert queries for the choice are deal_folds into {counted(len(parts.folds), 'fold')}, not "
         f"{settings.folds}: a fold has two queries at least. So few make the choice between rankers unsteady; more "
         "expert-graded queries would steady it."
     ]
 
 
-def _standing_in(material: Material, opinions: Opinions, settings: Settings) -> tuple[Material, ExpertSplit]:
-    """Material whose consensus grades stand in for experts', and a part of the judged queries to look at."""
-    grade = np.round(opinions.labels(settings.method, "expected-grade"))
-    judged = replace(material, expert=grade)
+def _standing_in(data: RunData, fits: ConsensusFits, settings: RunSettings) -> tuple[RunData, ExpertSplit]:
+    """RunData whose consensus grades stand in for experts', and a part of the judged queries to look at."""
+    grade = np.round(fits.labels(settings.method, "expected-grade"))
+    judged = replace(data, expert=grade)
     queries = judged.graded_queries
     none = np.empty(0, np.int64)
     if len(queries) < FEWEST:
-        return replace(material, expert=np.full(len(grade), np.nan)), ExpertSplit((), none)
+        return replace(data, expert=np.full(len(grade), np.nan)), ExpertSplit((), none)
     drawn = np.random.default_rng(settings.random_state).permutation(queries)[: max(2, round(STAND_IN * len(queries)))]
     return judged, ExpertSplit((), np.sort(drawn))
 
 
 def _write(done: Run, folder: Path) -> None:
     """Write the results of a run into an empty folder."""
-    done.opinions.model(done.settings.method).save(folder / "consensus")
+    done.fits.model(done.settings.method).save(folder / "consensus")
     write_table(done.consensus.document_table, folder / "consensus.parquet")
     write_table(done.assessor_report.table, folder / "assessors.csv")
-    write_table(agreement_table(done.material.judgments), folder / "pairs.csv")
-    write_table(next_table(done.consensus, done.material), folder / "next.csv")
-    write_table(training_table(done.material, done.opinions, done.outcome, done.settings), folder / "training.parquet")
+    write_table(agreement_table(done.data.judgments), folder / "pairs.csv")
+    write_table(next_table(done.consensus, done.data), folder / "next.csv")
+    write_table(training_table(done.data, done.fits, done.outcome, done.settings), folder / "training.parquet")
     done.ranker.save(folder / "model")
     write_table(comparison_table(done.outcome, done.verdict), folder / "comparison.csv")
     more = {
         "remapping.csv": remapping_table(done.outcome),
-        "per_query.csv": per_query_table(done.material, done.verdict),
+        "per_query.csv": per_query_table(done.data, done.verdict),
     }
     for name, table in more.items():
         if table is not None:

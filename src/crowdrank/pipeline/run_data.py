@@ -27,7 +27,7 @@ EXAMPLES = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
+class RunData:
     """Everything that was given, by the rows of the features.
 
     Attributes:
@@ -111,9 +111,9 @@ class Material:
         return self.features.take(rows)
 
 
-def gather(
+def build_run_data(
     judgments: Any, features: Any, expert: Any = None, honeypots: Any = None, *, unjudgeable_as: str = "lowest"
-) -> Material:
+) -> RunData:
     """Join what was given: `Judgments`, `Features` and `Gold`, or paths and DataFrames of them."""
     table, known = as_judgments(judgments), as_features(features)
     gold = None if expert is None else expert if isinstance(expert, Gold) else read_gold(expert)
@@ -155,7 +155,7 @@ def gather(
             labels.positions(gold.query, gold.document) < 0
         )
         gold = gold.take(np.flatnonzero(~is_honeypot))
-    return Material(replace(known, grade=None), table, labels, grade, judged, tuple(notes), gold)
+    return RunData(replace(known, grade=None), table, labels, grade, judged, tuple(notes), gold)
 
 
 def _documents(labels: Judgments) -> pa.Array:

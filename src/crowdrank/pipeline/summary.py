@@ -22,9 +22,9 @@ from crowdrank.pipeline.selection import (
     CandidateSelection,
     ExpertScorer,
     ExpertSplit,
-    Outcome,
+    SelectionResult,
 )
-from crowdrank.pipeline.settings import Settings
+from crowdrank.pipeline.settings import RunSettings
 from crowdrank.rankers.ensemble import EQUAL, HALVES
 
 REMAPPED = ("linear-gls", "linear-remap", "boosted-gls", "boosted-remap")
@@ -58,7 +58,7 @@ class Verdict:
     baseline: str
 
     @classmethod
-    def of(cls, trial: CandidateSelection, settings: Settings, *, stand_in: bool) -> Verdict:
+    def of(cls, trial: CandidateSelection, settings: RunSettings, *, stand_in: bool) -> Verdict:
         """Test the candidates once, and say what came of it."""
         outcome = trial.outcome
         development = {name: float(values.mean()) for name, values in outcome.values.items()}
@@ -69,13 +69,13 @@ class Verdict:
         return cls(comparison, development, paragraph, protocol(trial, settings, comparison, stand_in), baseline)
 
 
-def _tested(trial: CandidateSelection, settings: Settings, baseline: str) -> Comparison | None:
+def _tested(trial: CandidateSelection, settings: RunSettings, baseline: str) -> Comparison | None:
     """Every candidate on the test queries."""
-    material, queries = trial.material, trial.outcome.parts.test
+    data, queries = trial.data, trial.outcome.parts.test
     if not len(queries):
         return None
-    rows = np.flatnonzero(np.isin(material.query, queries) & ~np.isnan(material.expert))
-    pairs = pd.DataFrame({"query": material.query[rows], "document": rows, "grade": material.expert[rows].astype(int)})
+    rows = np.flatnonzero(np.isin(data.query, queries) & ~np.isnan(data.expert))
+    pairs = pd.DataFrame({"query": data.query[rows], "document": rows, "grade": data.expert[rows].astype(int)})
     runs = {name: pairs.assign(score=score[rows]) for name, score in trial.outcome.scores.items()}
     measures = [parse_measure(f"nDCG@{cutoff}").with_gains(settings.gains) for cutoff in (1, 5, 10)]
     return compare(
@@ -93,12 +93,12 @@ class SummaryWriter:
     """Write the summary paragraphs of a run."""
 
     trial: CandidateSelection
-    settings: Settings
+    settings: RunSettings
     comparison: Comparison | None
     baseline: str
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SelectionResult:
         """What the trial found."""
         return self.trial.outcome
 
@@ -117,7 +117,7 @@ class SummaryWriter:
         return " ".join(sentence for sentence in sentences if sentence)
 
     def _chosen(self) -> str:
-        name, n = self.outcome.chosen, len(self.trial.material.graded_queries)
+        name, n = self.outcome.chosen, len(self.trial.data.graded_queries)
         test, chosen_by = len(self.parts.test), len(self.parts.development)
         if not self.parts.folds:
             return (
@@ -199,7 +199,7 @@ class SummaryWriter:
 
     @cached_property
     def _judge(self) -> ExpertScorer:
-        return ExpertScorer(self.trial.material, self.parts.test, self.settings)
+        return ExpertScorer(self.trial.data, self.parts.test, self.settings)
 
     def _values(self, name: str) -> Floats:
         return self._judge.values(self.outcome.scores[name])
@@ -228,9 +228,11 @@ def about(name: str) -> str:
     return ENSEMBLES.get(name) or BY_NAME[name].about
 
 
-def protocol(trial: CandidateSelection, settings: Settings, comparison: Comparison | None, stand_in: bool) -> list[str]:
+def protocol(
+    trial: CandidateSelection, settings: RunSettings, comparison: Comparison | None, stand_in: bool
+) -> list[str]:
     """How the trial was made."""
-    parts, material = trial.outcome.parts, trial.material
+    parts, data = trial.outcome.parts, trial.data
     told = [
         "Consensus methods see every crowd label but no expert grade and no honeypot; rankers learn from crowd labels "
         "of queries that they are not judged on.",
@@ -242,16 +244,16 @@ def protocol(trial: CandidateSelection, settings: Settings, comparison: Comparis
             "differ."
         )
         return told
-    graded = len(material.graded_queries)
+    graded = len(data.graded_queries)
     told.append(
         f"Of {counted(graded, 'expert-graded query')} with two different grades, {len(parts.test)} were drawn for the "
-        f"test (seed {settings.random_state}) and {len(parts.development)} serve the choice, dealt into "
+        f"test (seed {settings.random_state}) and {len(parts.development)} serve the choice, deal_folds into "
         f"{counted(len(parts.folds), 'fold')}: a fold is ranked by what learned from the others, and neither its crowd "
         "labels nor its expert grades were seen."
     )
-    both = np.isin(material.query[material.judged > 0], material.graded_queries)
+    both = np.isin(data.query[data.judged > 0], data.graded_queries)
     if both.any():
-        n = len(np.unique(material.query[material.judged > 0][both]))
+        n = len(np.unique(data.query[data.judged > 0][both]))
         told.append(
             f"{counted(n, 'expert-graded query')} also {'has' if n == 1 else 'have'} crowd labels: they are learned "
             "from only where the query is not ranked."

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crowdrank.consensus.result import Consensus
-from crowdrank.pipeline.consensus_fits import Opinions
-from crowdrank.pipeline.run_data import Material
-from crowdrank.pipeline.selection import Outcome
-from crowdrank.pipeline.settings import Settings
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.selection import SelectionResult
+from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.summary import Verdict, about
 from crowdrank.rankers.labels import pair_positions
 
@@ -22,7 +22,7 @@ EXPECTED = ("dawid-skene", "gda")
 FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm", "significant")
 
 
-def comparison_table(outcome: Outcome, verdict: Verdict) -> pa.Table:
+def comparison_table(outcome: SelectionResult, verdict: Verdict) -> pa.Table:
     """One row per candidate, the best by the choice first: figures of the choice and of the test, and notes."""
     order = sorted(outcome.scores, key=lambda name: -verdict.development.get(name, 0.0))
     rows = [_row(name, outcome, verdict) for name in order]
@@ -33,7 +33,7 @@ def comparison_table(outcome: Outcome, verdict: Verdict) -> pa.Table:
     return pa.table({name: [row.get(name) for row in rows] for name in names})
 
 
-def _row(name: str, outcome: Outcome, verdict: Verdict) -> dict[str, Any]:
+def _row(name: str, outcome: SelectionResult, verdict: Verdict) -> dict[str, Any]:
     parts = outcome.weights.get(name, {})
     row: dict[str, Any] = {
         "candidate": name,
@@ -62,12 +62,12 @@ def _number(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def next_table(consensus: Consensus, material: Material) -> pa.Table:
+def next_table(consensus: Consensus, data: RunData) -> pa.Table:
     """Documents by how little is known of them, the widest interval first; those that experts graded are left out."""
     table = consensus.document_table
-    graded = np.flatnonzero(~np.isnan(material.expert))
+    graded = np.flatnonzero(~np.isnan(data.expert))
     if len(graded):
-        known = material.taken(graded)
+        known = data.taken(graded)
         place = pair_positions(
             known.query, known.document, table["query"].combine_chunks(), _one(table), "the features"
         )
@@ -81,27 +81,27 @@ def _one(table: pa.Table) -> pa.Array:
     return table["document"].combine_chunks()
 
 
-def training_table(material: Material, opinions: Opinions, outcome: Outcome, settings: Settings) -> pa.Table:
+def training_table(data: RunData, fits: ConsensusFits, outcome: SelectionResult, settings: RunSettings) -> pa.Table:
     """What rankers learn from, row by row: the labels by each way, what experts said, and which part it served."""
-    rows = np.flatnonzero((material.judged > 0) | ~np.isnan(material.expert))
-    known = material.taken(rows)
+    rows = np.flatnonzero((data.judged > 0) | ~np.isnan(data.expert))
+    known = data.taken(rows)
     columns: dict[str, Any] = {
         "query": known.query,
         "document": known.document,
-        "part": _parts(material, outcome)[rows],
-        "labels": material.judged[rows],
+        "part": _parts(data, outcome)[rows],
+        "labels": data.judged[rows],
     }
     for method, target in LABELS:
-        if opinions.has(method):
-            columns[method.replace("-", "_")] = opinions.labels(method, target)[rows]
+        if fits.has(method):
+            columns[method.replace("-", "_")] = fits.labels(method, target)[rows]
     for method in EXPECTED:
-        if opinions.has(method):
-            columns[method.replace("-", "_")] = opinions.labels(method, "expected-grade")[rows]
+        if fits.has(method):
+            columns[method.replace("-", "_")] = fits.labels(method, "expected-grade")[rows]
     for kind, remapped in outcome.remapped.items():
         place = remapped.labels.judgments.positions(known.query, known.document)
         for role, values in zip(("target", "weight"), remapped.rescaled(), strict=True):
             columns[f"{kind}_{role}"] = np.where(place >= 0, values[place], np.nan)
-    columns["expert"] = material.expert[rows]
+    columns["expert"] = data.expert[rows]
     blank = {
         name: pa.array(column, from_pandas=True) if isinstance(column, np.ndarray) else column
         for name, column in columns.items()
@@ -109,15 +109,15 @@ def training_table(material: Material, opinions: Opinions, outcome: Outcome, set
     return pa.table(blank)
 
 
-def _parts(material: Material, outcome: Outcome) -> Any:
+def _parts(data: RunData, outcome: SelectionResult) -> Any:
     """`test`, `choice` or `train` of each row, by its query."""
-    names = np.full(len(material.query_ids), "train", dtype=object)
+    names = np.full(len(data.query_ids), "train", dtype=object)
     names[outcome.parts.development] = "choice"
     names[outcome.parts.test] = "test"
-    return names[material.query]
+    return names[data.query]
 
 
-def remapping_table(outcome: Outcome) -> pa.Table | None:
+def remapping_table(outcome: SelectionResult) -> pa.Table | None:
     """What labels turned out to be worth, by what is known of them, of each remapper that ran."""
     tables = []
     for kind, remapped in outcome.remapped.items():
@@ -126,12 +126,12 @@ def remapping_table(outcome: Outcome) -> pa.Table | None:
     return pa.concat_tables(tables) if tables else None
 
 
-def per_query_table(material: Material, verdict: Verdict) -> pa.Table | None:
+def per_query_table(data: RunData, verdict: Verdict) -> pa.Table | None:
     """The value of each candidate on each test query, where there was a test."""
     if verdict.comparison is None:
         return None
     told = pa.Table.from_pandas(verdict.comparison.per_query, preserve_index=False)
-    ids = material.query_ids.take(pa.array(told["query"].to_numpy().astype(np.int64)))
+    ids = data.query_ids.take(pa.array(told["query"].to_numpy().astype(np.int64)))
     return told.set_column(told.column_names.index("query"), "query", ids).rename_columns(
         ["candidate" if name == "run" else name for name in told.column_names]
     )
