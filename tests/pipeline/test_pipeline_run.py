@@ -20,7 +20,8 @@ from crowdrank.pipeline import selection as trial_module
 from crowdrank.pipeline.candidates import BY_NAME, CANDIDATES, Candidate, sensible
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.dry_run import plan
-from crowdrank.pipeline.run import Run, run
+from crowdrank.pipeline.result import RunResult
+from crowdrank.pipeline.run import run
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.selection import (
     CROWD,
@@ -51,7 +52,7 @@ def world() -> World:
 
 
 @pytest.fixture(scope="module")
-def whole(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
+def whole(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunResult, Path]:
     """A run of every candidate."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     brief = {"n_iter": 5, "ridge": 0.1}
@@ -67,10 +68,10 @@ def whole(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, 
     return done, folder
 
 
-def test_every_candidate_is_tried_and_every_file_written(whole: tuple[Run, Path]) -> None:
+def test_every_candidate_is_tried_and_every_file_written(whole: tuple[RunResult, Path]) -> None:
     done, folder = whole
     table = pd.read_csv(folder / "comparison.csv")
-    tried = set(table.loc[table["choice_mean"].notna(), "candidate"])
+    tried = set(table.loc[table["selection_mean"].notna(), "candidate"])
     assert tried == {c.name for c in CANDIDATES if c.name != "family-mean"} | {
         *ENSEMBLES,
     }
@@ -82,39 +83,45 @@ def test_every_candidate_is_tried_and_every_file_written(whole: tuple[Run, Path]
     assert names == {
         *("consensus.parquet", "assessors.csv", "training.parquet", "model", "comparison.csv", "next.csv", "pairs.csv"),
         *("crowdrank.json", "run.json", "report.md", "stages", "consensus", "per_query.csv", "remapping.csv"),
+        "remappers",
     }
     about = json.loads((folder / "run.json").read_text())
-    assert about["chosen"] == done.chosen
+    assert about["rankers"]["chosen"] == done.chosen
     assert about["settings"]["measure"] == "nDCG@10"
-    assert len(about["queries"]["test"]) + len(about["queries"]["choice"]) == about["sizes"]["expert_queries"]
-    assert not set(about["queries"]["test"]) & set(about["queries"]["choice"])
+    assert (
+        len(about["rankers"]["test_queries"]) + len(about["rankers"]["selection_queries"])
+        == about["sizes"]["expert_queries"]
+    )
+    assert not set(about["rankers"]["test_queries"]) & set(about["rankers"]["selection_queries"])
     report = (folder / "report.md").read_text()
-    assert markdown_text(done.paragraph) in report
+    assert markdown_text(done.summary) in report
     assert "## What to label next" in report
 
 
-def test_the_written_ranker_ranks_as_the_one_returned(whole: tuple[Run, Path], world: World) -> None:
+def test_the_written_ranker_ranks_as_the_one_returned(whole: tuple[RunResult, Path], world: World) -> None:
     done, folder = whole
     features = crowdrank.read_features(world.features)
     again = Ranker.load(folder / "model")
     np.testing.assert_allclose(again.predict(features, features.query), done.ranker.predict(features, features.query))
 
 
-def test_the_candidates_fit_into_80_columns(whole: tuple[Run, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    print_candidates(whole[0])
+def test_the_candidates_fit_into_80_columns(whole: tuple[RunResult, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    rankers = whole[0].rankers
+    assert rankers is not None
+    print_candidates(whole[0], rankers)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     shown = [line.split()[0] for line in lines if line.startswith(" ") and line.strip()]
-    assert set(whole[0].outcome.scores) <= set(shown), "a name is one word in one line"
+    assert set(whole[0].comparison["candidate"]) - set(rankers.left_out) <= set(shown), "a name is one word in one line"
     assert lines[-1] == "Left out: family-mean (the judgments name no families)."
     (row,) = [line.split() for line in lines if line.split()[:1] == ["gls"]]
     table = whole[0].comparison.set_index("candidate")
     assert row[3] == f"{table.loc['gls', 'nDCG@10 difference']:+.4f}"
 
 
-def test_a_run_says_the_call_that_made_it(whole: tuple[Run, Path], world: World) -> None:
+def test_a_run_says_the_call_that_made_it(whole: tuple[RunResult, Path], world: World) -> None:
     done, folder = whole
-    told = json.loads((folder / "run.json").read_text())["origin"]
+    told = json.loads((folder / "run.json").read_text())["provenance"]
     assert told["command"] == ""
     assert f"judgments=judgments,  # pandas DataFrame, {len(world.judgments):,} rows" in told["python"]
     names = {"judgments": world.judgments, "features": world.features, "expert": world.gold}
@@ -127,7 +134,7 @@ def test_a_run_says_the_call_that_made_it(whole: tuple[Run, Path], world: World)
     assert given["expert"] is world.gold
 
 
-def test_next_is_widest_first_and_leaves_out_what_experts_graded(whole: tuple[Run, Path], world: World) -> None:
+def test_next_is_widest_first_and_leaves_out_what_experts_graded(whole: tuple[RunResult, Path], world: World) -> None:
     _, folder = whole
     table = pd.read_csv(folder / "next.csv")
     assert table["width"].is_monotonic_decreasing
@@ -136,10 +143,10 @@ def test_next_is_widest_first_and_leaves_out_what_experts_graded(whole: tuple[Ru
     assert not graded & set(table["document"])
 
 
-def test_training_tells_labels_parts_and_experts(whole: tuple[Run, Path], world: World) -> None:
+def test_training_tells_labels_parts_and_experts(whole: tuple[RunResult, Path], world: World) -> None:
     _, folder = whole
     table = pd.read_parquet(folder / "training.parquet")
-    assert set(table["part"]) == {"train", "choice", "test"}
+    assert set(table["part"]) == {"train", "selection", "test"}
     assert {"majority", "average", "dawid_skene", "gda", "linear_target", "boosted_weight"} <= set(table.columns)
     planted = world.documents.loc[world.documents["honeypot"], "document"]
     assert table["expert"].notna().sum() == (~world.gold["document"].isin(planted)).sum()
@@ -150,7 +157,7 @@ def test_training_tells_labels_parts_and_experts(whole: tuple[Run, Path], world:
     np.testing.assert_allclose(judged["average"], average.loc[judged.index], atol=1e-9)
 
 
-def test_honeypots_never_enter_training(whole: tuple[Run, Path], world: World) -> None:
+def test_honeypots_never_enter_training(whole: tuple[RunResult, Path], world: World) -> None:
     _, folder = whole
     table = pd.read_parquet(folder / "training.parquet").set_index("document")
     planted = world.documents.loc[world.documents["honeypot"], "document"]
@@ -183,16 +190,16 @@ def test_a_run_that_is_made_again_keeps_what_labels_turned_out_to_be_worth(world
     assert not (tmp_path / "out" / "remapping.csv").exists()
 
 
-def test_values_per_query_have_the_means_of_the_comparison(whole: tuple[Run, Path]) -> None:
+def test_values_per_query_have_the_means_of_the_comparison(whole: tuple[RunResult, Path]) -> None:
     done, folder = whole
     values = pd.read_csv(folder / "per_query.csv", dtype={"query": str})
     means = values.groupby("candidate")["nDCG@10"].mean()
     told = done.comparison.set_index("candidate")["nDCG@10 mean"].dropna()
     pd.testing.assert_series_equal(means, told, check_names=False, check_like=True)
-    assert set(values["query"]) <= set(done.about()["queries"]["test"])
+    assert set(values["query"]) <= set(done.to_dict()["rankers"]["test_queries"])
 
 
-def test_assessors_are_held_against_experts(whole: tuple[Run, Path], world: World) -> None:
+def test_assessors_are_held_against_experts(whole: tuple[RunResult, Path], world: World) -> None:
     done, _ = whole
     asked = world.judgments[world.judgments["honeypot"].isna()]
     both = asked.merge(world.gold, on=["query", "document"], suffixes=("", "_expert"))
@@ -256,14 +263,6 @@ def test_an_interrupted_run_leaves_the_last_results_whole(world: World, tmp_path
     assert {path.name: path.read_bytes() for path in files} == before
 
 
-def test_damaged_notes_of_inputs_are_no_obstacle(world: World, tmp_path: Path) -> None:
-    told: dict[str, Any] = {"candidates": ["majority"], "trees": TREES, "output": tmp_path / "out"}
-    run(world.judgments, world.features, **told)
-    (tmp_path / "out" / "stages" / "inputs.json").write_text("nojson")
-    done = run(world.judgments, world.features, **told)
-    assert not any("changed" in note for note in done.notes)
-
-
 def test_stages_of_earlier_settings_go_once_a_run_is_done(world: World, tmp_path: Path) -> None:
     told: dict[str, Any] = {"output": tmp_path / "out", "candidates": ["majority", "gls"]}
 
@@ -277,7 +276,6 @@ def test_stages_of_earlier_settings_go_once_a_run_is_done(world: World, tmp_path
     run(world.judgments, world.features, world.gold, trees={"n_estimators": 5}, **told)
     second = cache()
     assert len(second) == len(first)
-    assert "inputs.json" in second
     assert any(name.startswith("consensus-") for name in first & second)
     assert not any(name.startswith("ranker-") for name in first & second)
 
@@ -287,7 +285,7 @@ def test_changed_files_are_noticed_and_what_depends_on_them_made_again(world: Wo
     run(world.judgments, world.features, world.gold, **told)
     fewer = world.judgments.iloc[:-200]
     changed = run(fewer, world.features, world.gold, **told)
-    assert any("judgments have changed" in note for note in changed.notes)
+    assert any(change.startswith("Judgments: ") for change in changed.changes)
     fresh = run(fewer, world.features, world.gold, candidates=FEW, trees=TREES)
     pd.testing.assert_frame_equal(changed.comparison, fresh.comparison)
 
@@ -487,42 +485,46 @@ def test_too_few_experts_to_choose_by_are_for_the_test(world: World, n: int) -> 
     gold = world.gold[world.gold["query"].isin(some)]
     done = run(world.judgments, world.features, gold, candidates=[*FEW], trees=TREES)
     assert done.chosen == CROWD
-    assert not done.outcome.values
-    assert "none can be spared to choose by" in done.paragraph
-    assert "too few" in done.outcome.failed["expert-only"]
-    assert done.verdict.comparison is not None
+    assert done.rankers is not None
+    assert not done.rankers.selection_queries
+    assert "too few to select a ranker" in done.summary
+    assert "too few" in done.rankers.left_out["expert-only"]
+    assert "per_query" in done.tables
 
 
 def test_without_experts_it_says_what_they_would_buy(world: World) -> None:
     done = run(world.judgments, world.features, candidates=["majority", "average"], trees=TREES)
     assert done.chosen == CROWD
-    assert done.verdict.comparison is None
-    assert "50 expert-graded queries would show differences in nDCG@10 of 0." in done.paragraph
+    assert "per_query" not in done.tables
+    assert "50 expert-graded queries would show differences in nDCG@10 from about 0." in done.summary
 
 
 def test_without_a_test_all_experts_are_for_the_choice(world: World) -> None:
     done = run(world.judgments, world.features, world.gold, candidates=FEW, trees=TREES, test=0)
-    assert len(done.outcome.parts.development) == len(done.data.graded_queries)
-    assert "Nothing was tested" in done.paragraph
+    assert done.rankers is not None
+    assert len(done.rankers.selection_queries) == done.sizes["expert_queries"]
+    assert "No expert-graded query was held out" in done.summary
 
 
 def test_experts_of_other_queries_than_the_crowds(world: World) -> None:
     graded = set(world.gold["query"])
     apart = world.judgments[~world.judgments["query"].isin(graded)]
     done = run(apart, world.features, world.gold, candidates=FEW, trees=TREES)
-    assert not any("also have crowd labels" in line for line in done.verdict.protocol)
+    assert not any("also have crowd labels" in line for line in done.protocol)
     both = run(world.judgments, world.features, world.gold, candidates=FEW, trees=TREES)
-    assert any("also have crowd labels" in line for line in both.verdict.protocol)
+    assert any("also have crowd labels" in line for line in both.protocol)
 
 
 def test_fewer_folds_than_asked_for_are_said(world: World) -> None:
     some = world.gold["query"].unique()[:9]
     gold = world.gold[world.gold["query"].isin(some)]
     done = run(world.judgments, world.features, gold, candidates=["majority", "gls"], trees=TREES, folds=4)
-    n = len(done.outcome.parts.development)
-    assert f"The {n} expert queries for the choice are deal_folds into {n // 2} folds, not 4" in " ".join(done.notes)
+    assert done.rankers is not None
+    n = len(done.rankers.selection_queries)
+    (note,) = [note for note in done.notes if note.kind == "few-folds"]
+    assert f"{n // 2} folds, not 4" in note.problem
     done = run(world.judgments, world.features, gold, candidates=["majority", "gls"], trees=TREES, folds=2)
-    assert "folds" not in " ".join(done.notes)
+    assert "few-folds" not in {note.kind for note in done.notes}
 
 
 def test_a_method_at_its_last_iteration_is_said_without_options_that_a_run_lacks(
@@ -531,18 +533,18 @@ def test_a_method_at_its_last_iteration_is_said_without_options_that_a_run_lacks
     fits = ConsensusFits(build_run_data(world.judgments, world.features), StageCache(None))
     monkeypatch.setattr("crowdrank.consensus.em_loop.has_converged", lambda history, tol: False)
     fits.fit("glad")
-    (caution,) = fits.cautions
-    assert caution.startswith("glad had not converged after")
-    assert "raise n_iter" not in caution
+    (note,) = fits.notes
+    assert note.kind == "not-converged"
+    assert "glad" in note.problem
     fits.fit("dawid-skene")
-    (both,) = fits.cautions
-    assert both.startswith("glad and dawid-skene had not converged after")
+    (note,) = fits.notes
+    assert "glad and dawid-skene" in note.problem
 
 
 def test_families_join_the_candidates() -> None:
     world = crowdrank.simulate(queries=30, documents=8, families=3, gold_queries=10, random_state=2)
     done = run(world.judgments, world.features, world.gold, candidates=["majority", "family-mean"], trees=TREES)
-    assert "family-mean" in done.outcome.scores
+    assert "family-mean" in done.comparison["candidate"].tolist()
 
 
 def test_the_same_seed_gives_the_same_and_ids_do_not_matter(world: World) -> None:
@@ -566,7 +568,7 @@ def test_honeypots_from_a_file_are_kept_out(world: World) -> None:
     marked = build_run_data(world.judgments, world.features)
     told = build_run_data(bare, world.features, honeypots=file)
     np.testing.assert_array_equal(marked.judged, told.judged)
-    assert any("no ranker learns from them" in note for note in told.notes)
+    assert "honeypots" in {note.kind for note in told.notes}
 
 
 def test_expert_grades_of_honeypots_count_for_nothing(world: World) -> None:
@@ -575,7 +577,7 @@ def test_expert_grades_of_honeypots_count_for_nothing(world: World) -> None:
     data = build_run_data(world.judgments, world.features, world.gold)
     at = pd.Series(data.expert, index=world.features["document"])
     assert at[planted["document"]].isna().all()
-    assert any("honeypot" in note for note in data.notes)
+    assert "honeypot-grades" in {note.kind for note in data.notes}
 
 
 def test_queries_of_one_expert_grade_are_said_to_be_left_out(world: World) -> None:
@@ -583,7 +585,8 @@ def test_queries_of_one_expert_grade_are_said_to_be_left_out(world: World) -> No
     flat = world.gold.assign(grade=world.gold["grade"].where(~world.gold["query"].isin(some), 1))
     notes = build_run_data(world.judgments.drop(columns="honeypot"), world.features, flat).notes
     n = int((flat.groupby("query")["grade"].nunique() == 1).sum())
-    assert any(note.startswith(f"{n} expert-graded queries of 18 have one grade only") for note in notes), notes
+    (note,) = [note for note in notes if note.kind == "one-grade"]
+    assert note.problem.startswith(f"{n} expert-graded queries of 18 ")
 
 
 def test_few_test_queries_can_tell_nothing(world: World) -> None:
@@ -591,7 +594,7 @@ def test_few_test_queries_can_tell_nothing(world: World) -> None:
     done = run(
         world.judgments, world.features, world.gold[world.gold["query"].isin(some)], candidates=["majority", "gls"]
     )
-    assert "With 3 test queries no difference, however large, can be told from chance" in done.paragraph
+    assert "With 3 test queries no difference can be significant" in done.summary
 
 
 def test_no_common_documents_show_ids_of_both_sides(world: World) -> None:
@@ -617,13 +620,17 @@ def test_one_assessor_works_and_is_said(world: World) -> None:
     alone = world.judgments.drop_duplicates(["query", "document"]).assign(assessor="only")
     tried = ["majority", "average", "gda", "dawid-skene"]
     done = run(alone, world.features, world.gold, candidates=tried, trees=TREES)
-    assert done.chosen in done.outcome.scores
-    (told,) = [note for note in done.notes if "No document was judged by two assessors" in note]
-    assert told.endswith("This concerns gda and dawid-skene."), "the same is said once"
+    assert done.chosen in done.comparison["candidate"].tolist()
+    (told,) = [note for note in done.notes if "No document was judged by two assessors" in note.problem]
+    assert "gda and dawid-skene" in told.problem, "a warning of several methods appears once"
 
 
-def test_a_resumed_run_repeats_the_warnings_of_the_first(world: World, tmp_path: Path) -> None:
+def test_a_resumed_run_repeats_the_warnings_of_the_first(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = world.judgments.assign(assessor="alone").drop_duplicates(["query", "document"])
+    made: list[int] = []
+    monkeypatch.setattr(StageCache, "tidy", lambda cache: made.append(cache.made))
     first, again = (
         run(
             one,
@@ -635,8 +642,8 @@ def test_a_resumed_run_repeats_the_warnings_of_the_first(world: World, tmp_path:
         )
         for _ in range(2)
     )
-    assert any("No document was judged by two assessors" in note for note in first.notes)
-    assert again.fits.cache.made == 0
+    assert any("No document was judged by two assessors" in note.problem for note in first.notes)
+    assert made[1] == 0
     assert again.notes == first.notes
 
 
@@ -645,8 +652,9 @@ def test_several_scales_without_maps_leave_out_what_cannot_take_them(tmp_path: P
     scales.write_text(f"assessor,grades\n{world.judgments['assessor'].iloc[0]},0-9\n*,0-4\n")
     judgments = crowdrank.read_judgments(world.judgments.drop(columns="honeypot"), scales=scales)
     done = run(judgments, world.features, world.gold, candidates=["majority", "gda"], trees=TREES)
-    assert "2 scales" in done.outcome.failed["majority"]
-    assert "gda" in done.outcome.scores
+    assert done.rankers is not None
+    assert "2 scales" in done.rankers.left_out["majority"]
+    assert done.comparison.set_index("candidate")["selection_mean"].notna()["gda"]
 
 
 @pytest.mark.parametrize(
@@ -659,7 +667,7 @@ def test_several_scales_without_maps_leave_out_what_cannot_take_them(tmp_path: P
         ({"measure": "Tau"}, "validate_by|measure"),
         ({"method": "gold"}, "method must be one of"),
         ({"color": 1}, "no setting 'color'"),
-        ({"baseline": "zzz"}, "The baseline 'zzz' is no candidate here"),
+        ({"baseline": "zzz"}, "baseline 'zzz' is not a candidate of this run"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(world: World, settings: dict[str, Any], said: str) -> None:

@@ -6,6 +6,7 @@ import filecmp
 import json
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from crowdrank.consensus import get_aggregator
 from crowdrank.consensus._base import Aggregator
 from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
-from crowdrank.errors import CrowdrankError, DataWarning
+from crowdrank.errors import CrowdrankError, DataWarning, Fix, Message
 from crowdrank.label_learning.label_features import LabelFeatures, label_features
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.stage_cache import StageCache, code, digest
@@ -50,7 +51,7 @@ class ConsensusFits:
         self.parameters = parameters or {}  # of methods, by name
         self.n_jobs = n_jobs or usual_threads()
         self.failed: dict[str, str] = {}
-        self._warned: dict[str, list[str]] = {}  # what was said, and by which methods
+        self._warned: dict[Message, list[str]] = {}  # methods that raised each warning
         self._unfinished: dict[str, int] = {}  # methods that had not converged, and their iterations
         self._models: dict[str, Aggregator] = {}
         self._labels: dict[tuple[str, str], Floats] = {}
@@ -78,33 +79,35 @@ class ConsensusFits:
         except CrowdrankError as problem:
             self.failed[method] = str(problem).rstrip(".")
             return
-        for sentence in found:
-            self._warned.setdefault(sentence, []).append(method)
+        for message in found:
+            self._warned.setdefault(message, []).append(method)
         model = self._models[method]
         if not getattr(model, "converged_", True):
             self._unfinished[method] = model.n_iter_
 
-    def _fitted(self, method: str, options: dict[str, Any], report: Report | bool) -> tuple[Aggregator, list[str]]:
+    def _fitted(self, method: str, options: dict[str, Any], report: Report | bool) -> tuple[Aggregator, list[Message]]:
         """Fit a method; return the model and its data warnings, each once."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model = get_aggregator(method, **options)
             model.fit(self.data.labels, engine=self.cluster or LocalEngine(self.n_jobs), progress=report)
-        return model, list(dict.fromkeys(str(one.message) for one in caught if one.category is DataWarning))
+        messages = [one.message.message for one in caught if isinstance(one.message, DataWarning)]
+        return model, list(dict.fromkeys(messages))
 
     @property
-    def cautions(self) -> list[str]:
-        """What the methods warned of; the same from several of them is said once."""
-        told = [f"{sentence} This concerns {_joined(methods)}." for sentence, methods in self._warned.items()]
+    def notes(self) -> list[Message]:
+        """Data warnings of the models, and models that did not converge; each warning once, with its models."""
+        notes = [
+            replace(message, problem=f"{message.problem} (consensus by {_joined(methods)})")
+            for message, methods in self._warned.items()
+        ]
         if self._unfinished:
             names, most = list(self._unfinished), max(self._unfinished.values())
-            # What a model itself advises are its own options, which a run does not have.
-            told.append(
-                f"{_joined(names)} had not converged after {most} iterations: labels by "
-                f"{'it' if len(names) == 1 else 'them'} might still move a little, and so might rankers that learn "
-                f"from them. To see whether they do: `crowdrank aggregate -m {names[0]} -s n_iter={3 * most}`."
-            )
-        return told
+            problem = f"Consensus by {_joined(names)} did not converge in {most} iterations; labels may still change"
+            command = f"crowdrank aggregate -m {names[0]} -s n_iter={3 * most}"
+            fix = Fix(f"see whether they do with more iterations: {command}")
+            notes.append(Message(problem, "not-converged", "warning", fixes=(fix,)))
+        return notes
 
     def has(self, method: str) -> bool:
         """Whether a method was fitted."""
@@ -153,11 +156,11 @@ class ConsensusFits:
         return self._drawn[kind, random_state]
 
 
-def _save(fitted: tuple[Aggregator, list[str]], place: Path) -> None:
+def _save(fitted: tuple[Aggregator, list[Message]], place: Path) -> None:
     """Save a fitted model together with its data warnings."""
     model, found = fitted
     model.save(place)
-    (place / WARNINGS_FILE).write_text(json.dumps(found), encoding="utf-8")
+    (place / WARNINGS_FILE).write_text(json.dumps([message.to_dict() for message in found]), encoding="utf-8")
     _share_judgments(place / JUDGMENTS_FILE)
 
 
@@ -174,9 +177,10 @@ def _share_judgments(saved: Path) -> None:
             return
 
 
-def _load(place: Path) -> tuple[Aggregator, list[str]]:
+def _load(place: Path) -> tuple[Aggregator, list[Message]]:
     """Load what `_save` wrote."""
-    return Aggregator.load(place), json.loads((place / WARNINGS_FILE).read_text(encoding="utf-8"))
+    stored = json.loads((place / WARNINGS_FILE).read_text(encoding="utf-8"))
+    return Aggregator.load(place), [Message.from_dict(fields) for fields in stored]
 
 
 def _joined(names: list[str]) -> str:

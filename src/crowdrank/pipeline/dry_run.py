@@ -53,7 +53,7 @@ def plan(judgments: Any, features: Any, expert: Any = None, honeypots: Any = Non
         f"Consensus by {', '.join(methods)}.",
         f"Candidates: {', '.join(candidate.name for candidate in candidates)}, and ensembles of them.",
         *(f"Left out: {name}, as {why}." for name, why in out.items()),
-        *data.notes,
+        *map(str, data.notes),
     ]
     return [*lines, f"Roughly {_about(seconds(data, told, candidates, parts, methods))} on this machine."]
 
