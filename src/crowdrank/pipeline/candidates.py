@@ -1,4 +1,4 @@
-"""The candidates: ways from labels to a ranker. Each is a name, a sentence, and a function of a lesson."""
+"""The candidates: ways from labels to a ranker. Each is a name, a sentence, and a function of a view."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.linear import LinearRemapper
 from crowdrank.label_learning.remapped_labels import Remapped, rescaled
 from crowdrank.label_learning.remapper import Remapper
-from crowdrank.pipeline.consensus_fits import Opinions
-from crowdrank.pipeline.run_data import Material
-from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stage_cache import Stages, digest
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.stage_cache import StageCache, digest
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.gda_mart import GDAPairwiseMART
 from crowdrank.rankers.lambdamart import LambdaMART
@@ -70,12 +70,12 @@ class TrainingView:
 
     """
 
-    material: Material
-    opinions: Opinions
-    settings: Settings
+    data: RunData
+    fits: ConsensusFits
+    settings: RunSettings
     crowd: Integers
     expert: Integers
-    stages: Stages
+    cache: StageCache
     key: str
     n_jobs: int | None = None
     report: Report | bool = False
@@ -85,24 +85,24 @@ class TrainingView:
 
     def labels(self, method: str, target: str) -> tuple[Integers, Floats]:
         """The rows of the crowd, and what a consensus says of them."""
-        return self.crowd, self.opinions.labels(method, target)[self.crowd]
+        return self.crowd, self.fits.labels(method, target)[self.crowd]
 
     def experts(self) -> tuple[Integers, Floats]:
         """The rows of the experts, and their grades."""
-        return self.expert, self.material.expert[self.expert]
+        return self.expert, self.data.expert[self.expert]
 
     def taught(self, make: Callable[[int, bool], Ranker], rows: Integers, y: Floats, **options: Any) -> Ranker:
         """A ranker that learned these labels; with enough queries, some of them tell when to stop."""
         if not len(rows):
             raise InputError("all that it could learn from is of queries that are held out")
-        query = self.material.query[rows]
+        query = self.data.query[rows]
         later = self._set_aside(query)
         ranker = make(len(rows), bool(later.any()))
-        train = self.material.taken(rows[~later])
+        train = self.data.taken(rows[~later])
         told = {name: value[~later] for name, value in options.items()}
         held_out = None
         if later.any():
-            features = self.material.taken(rows[later])
+            features = self.data.taken(rows[later])
             held_out = (features, y[later], features.query)
         return ranker.fit(train, y[~later], query=train.query, eval_set=held_out, progress=self.report or False, **told)
 
@@ -114,7 +114,7 @@ class TrainingView:
         return np.isin(query, drawn)
 
     def trees(self, stops: bool, rows: int) -> dict[str, Any]:
-        """Settings of boosted trees for so many rows."""
+        """RunSettings of boosted trees for so many rows."""
         usual = TREES if stops else {**SMALL_TREES, "min_child_samples": max(1, min(30, rows // 20))}
         gains = {"gains": self.settings.gains, "validate_by": self.settings.measure}
         return {
@@ -135,10 +135,10 @@ class TrainingView:
         return GLS(ridge, gains=self.settings.gains, validate_by=self.settings.measure)
 
     def remapper(self, kind: str) -> Remapper:
-        """A remapper that learned from the experts of this lesson; once, for all who ask."""
+        """A remapper that learned from the experts of this view; once, for all who ask."""
         with self.lock:
             if kind not in self.remappers:
-                self.remappers[kind] = self.stages.kept(
+                self.remappers[kind] = self.cache.kept(
                     f"remapper-{kind}",
                     digest(self.key, kind),
                     lambda: self._steered(kind),
@@ -150,7 +150,7 @@ class TrainingView:
     def remapped(self, kind: str) -> Remapped:
         """What the remapper makes of the crowd labels that may be seen."""
         made = self.remapper(kind)
-        labels = self.opinions.label_features(made.kind)
+        labels = self.fits.label_features(made.kind)
         return made.transform(labels.where(self._seen(made.kind)))
 
     def folded(self, kind: str) -> tuple[Floats, Floats]:
@@ -161,14 +161,14 @@ class TrainingView:
         made = self.remapper(kind)
         with self.lock:
             if kind not in self.read:
-                target, weight = made.transform(self.opinions.label_features(made.kind)).folded()
-                found = self.opinions.items(made.kind)[self.crowd]
+                target, weight = made.transform(self.fits.label_features(made.kind)).folded()
+                found = self.fits.items(made.kind)[self.crowd]
                 self.read[kind] = target[found], weight[found]
             return self.read[kind]
 
     def _steered(self, kind: str) -> Remapper:
         rows, grades = self.experts()
-        n = len(np.unique(self.material.query[rows]))
+        n = len(np.unique(self.data.query[rows]))
         if n < LEAST_EXPERTS:
             raise InputError(f"{counted(n, 'expert-graded query')} cannot steer it, {LEAST_EXPERTS} can")
         told = {**STEPS[kind], **{"linear": self.settings.linear, "boosted": self.settings.boosted}[kind]}
@@ -176,14 +176,14 @@ class TrainingView:
         made.set_params(
             **{"objective": "DCG@10", "gains": self.settings.gains, "random_state": self.settings.random_state, **told}
         )
-        features = self.material.taken(rows)
+        features = self.data.taken(rows)
         known = (features, grades, features.query)
-        seen, engine = self.steering(made.kind), self.opinions.cluster
-        return made.fit(seen, self.material.features, known, progress=self.report, engine=engine)
+        seen, engine = self.steering(made.kind), self.fits.cluster
+        return made.fit(seen, self.data.features, known, progress=self.report, engine=engine)
 
     def steering(self, kind: str) -> LabelFeatures:
         """The labels that steer a remapper, by the kind of what is known of them."""
-        return self.opinions.label_features(kind).where(self._some(kind))
+        return self.fits.label_features(kind).where(self._some(kind))
 
     def share(self, kind: str) -> float:
         """How many labels may be seen for each that steers."""
@@ -191,21 +191,21 @@ class TrainingView:
 
     def _seen(self, kind: str) -> NDArray[np.bool_]:
         """(n_labels,) which labels may be seen."""
-        labels = self.opinions.label_features(kind)
+        labels = self.fits.label_features(kind)
         return self._documents(kind)[labels.item]
 
     def _documents(self, kind: str) -> NDArray[np.bool_]:
-        seen = np.zeros(self.opinions.label_features(kind).judgments.n_items, bool)
-        seen[self.opinions.items(kind)[self.crowd]] = True
+        seen = np.zeros(self.fits.label_features(kind).judgments.n_items, bool)
+        seen[self.fits.items(kind)[self.crowd]] = True
         return seen
 
     def _some(self, kind: str) -> NDArray[np.bool_]:
         """(n_labels,) up to so many labels of up to so many documents, drawn."""
-        number, place = self.opinions.drawn(kind, self.settings.random_state)
+        number, place = self.fits.drawn(kind, self.settings.random_state)
         seen = np.flatnonzero(self._documents(kind))
         kept = np.zeros(len(place), bool)
         kept[seen[np.argsort(place[seen])[:MOST_DOCUMENTS]]] = True
-        return np.asarray((number < MOST_STEERING) & kept[self.opinions.label_features(kind).item])
+        return np.asarray((number < MOST_STEERING) & kept[self.fits.label_features(kind).item])
 
 
 Learn = Callable[[TrainingView], Ranker]
@@ -217,7 +217,7 @@ class Candidate:
 
     Attributes:
         about: what it is, to be read after its name.
-        learn: the ranker that a lesson makes.
+        learn: the ranker that a view makes.
         needs: the consensus methods that it asks for.
         crowd, expert: whether it learns from the crowd's labels, and from experts' grades.
         cost: how long it takes, roughly, as a multiple of LambdaMART.
@@ -235,36 +235,36 @@ class Candidate:
 
 def on_label(method: str, target: str) -> Learn:
     """LambdaMART on a consensus."""
-    return lambda lesson: lesson.taught(lesson.boosted, *lesson.labels(method, target))
+    return lambda view: view.taught(view.boosted, *view.labels(method, target))
 
 
-def linear_on_average(lesson: TrainingView) -> Ranker:
+def linear_on_average(view: TrainingView) -> Ranker:
     """Least squares on the average label."""
-    return lesson.taught(lesson.linear, *lesson.labels("average", "relevance"))
+    return view.taught(view.linear, *view.labels("average", "relevance"))
 
 
-def experts_only(lesson: TrainingView) -> Ranker:
+def experts_only(view: TrainingView) -> Ranker:
     """LambdaMART on the experts' grades."""
-    return lesson.taught(lesson.boosted, *lesson.experts())
+    return view.taught(view.boosted, *view.experts())
 
 
-def crowd_and_experts(lesson: TrainingView) -> Ranker:
+def crowd_and_experts(view: TrainingView) -> Ranker:
     """Train LambdaMART on expert grades where there are any, and on the crowd's expected grades on the same scale."""
-    y = lesson.material.on_expert_scale(lesson.opinions.labels("gda", "expected-grade"))
-    y[lesson.expert] = lesson.material.expert[lesson.expert]
-    rows = np.union1d(lesson.crowd, lesson.expert)
-    return lesson.taught(lesson.boosted, rows, y[rows])
+    y = view.data.on_expert_scale(view.fits.labels("gda", "expected-grade"))
+    y[view.expert] = view.data.expert[view.expert]
+    rows = np.union1d(view.crowd, view.expert)
+    return view.taught(view.boosted, rows, y[rows])
 
 
 def remapped_linear_model(kind: str) -> Learn:
     """Least squares on what a remapper learned, through which it learned it."""
 
-    def learn(lesson: TrainingView) -> Ranker:
-        made, (target, weight) = lesson.remapper(kind), lesson.folded(kind)
-        known = lesson.material.taken(lesson.crowd)
+    def learn(view: TrainingView) -> Ranker:
+        made, (target, weight) = view.remapper(kind), view.folded(kind)
+        known = view.data.taken(view.crowd)
         # The remapper's ridge was for the labels that steered it.
-        mu = made.mu_ * lesson.share(made.kind)
-        told = {"query": known.query, "sample_weight": weight, "engine": lesson.opinions.cluster}
+        mu = made.mu_ * view.share(made.kind)
+        told = {"query": known.query, "sample_weight": weight, "engine": view.fits.cluster}
         return GLS(mu).fit(known, target, **told)
 
     return learn
@@ -273,23 +273,23 @@ def remapped_linear_model(kind: str) -> Learn:
 def remapped_trees(kind: str) -> Learn:
     """LambdaMART on the targets and weights that a remapper learned."""
 
-    def learn(lesson: TrainingView) -> Ranker:
-        target, weight = rescaled(*lesson.folded(kind))
-        return lesson.taught(lesson.boosted, lesson.crowd, target, sample_weight=weight)
+    def learn(view: TrainingView) -> Ranker:
+        target, weight = rescaled(*view.folded(kind))
+        return view.taught(view.boosted, view.crowd, target, sample_weight=weight)
 
     return learn
 
 
-def explained(lesson: TrainingView) -> Ranker:
+def explained(view: TrainingView) -> Ranker:
     """GDA-PW-MART on the judgments themselves."""
-    model = lesson.opinions.model("gda-pairwise")
+    model = view.fits.model("gda-pairwise")
     assert isinstance(model, GDAPairwise)
 
     def make(rows: int, stops: bool) -> Ranker:
-        told = lesson.trees(stops, rows)
+        told = view.trees(stops, rows)
         return GDAPairwiseMART(model, **told)
 
-    return lesson.taught(make, *lesson.labels("gda-pairwise", "probabilities"))
+    return view.taught(make, *view.labels("gda-pairwise", "probabilities"))
 
 
 CANDIDATES: tuple[Candidate, ...] = (
@@ -354,7 +354,7 @@ CANDIDATES: tuple[Candidate, ...] = (
 BY_NAME: Mapping[str, Candidate] = {candidate.name: candidate for candidate in CANDIDATES}
 
 
-def sensible(material: Material, asked: tuple[str, ...] | None) -> tuple[list[Candidate], dict[str, str]]:
+def sensible(data: RunData, asked: tuple[str, ...] | None) -> tuple[list[Candidate], dict[str, str]]:
     """The candidates to try, and why others are left out."""
     if asked is not None:
         unknown = [name for name in asked if name not in BY_NAME]
@@ -364,7 +364,7 @@ def sensible(material: Material, asked: tuple[str, ...] | None) -> tuple[list[Ca
     chosen: list[Candidate] = []
     out: dict[str, str] = {}
     for candidate in CANDIDATES:
-        why = _pointless(candidate, material)
+        why = _pointless(candidate, data)
         if asked is not None and candidate.name not in asked:
             continue
         if why and not (asked is not None and candidate.name == "gda-pw-mart"):
@@ -376,11 +376,11 @@ def sensible(material: Material, asked: tuple[str, ...] | None) -> tuple[list[Ca
     return chosen, out
 
 
-def _pointless(candidate: Candidate, material: Material) -> str:
-    if candidate.name == "family-mean" and not material.has_families:
+def _pointless(candidate: Candidate, data: RunData) -> str:
+    if candidate.name == "family-mean" and not data.has_families:
         return "the judgments name no families"
-    if candidate.name == "gda-pw-mart" and len(material.labels) > MOST_JUDGMENTS:
+    if candidate.name == "gda-pw-mart" and len(data.labels) > MOST_JUDGMENTS:
         return f"there are more than {MOST_JUDGMENTS:,} judgments, of which it looks at pairs; name it to try it"
-    if candidate.expert and not len(material.graded_queries):
+    if candidate.expert and not len(data.graded_queries):
         return "there are no expert grades"
     return ""

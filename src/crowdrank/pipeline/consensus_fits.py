@@ -6,6 +6,7 @@ import filecmp
 import json
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from crowdrank.consensus import get_aggregator
 from crowdrank.consensus._base import Aggregator
 from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
-from crowdrank.errors import CrowdrankError, DataWarning
+from crowdrank.errors import CrowdrankError, DataWarning, Fix, Message
 from crowdrank.label_learning.label_features import LabelFeatures, label_features
-from crowdrank.pipeline.run_data import Material
-from crowdrank.pipeline.stage_cache import Stages, code, digest
+from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.stage_cache import StageCache, code, digest
 from crowdrank.rankers.labels import read_labels
 from crowdrank.rankers.lambdamart import usual_threads
 
@@ -32,7 +33,7 @@ WARNINGS_FILE = "warnings.json"
 """Name of the file with a fit's data warnings, in the folder of its stage."""
 
 
-class Opinions:
+class ConsensusFits:
     """Consensus models of a run's labels.
 
     No expert grade reaches them, so that crowd labels of any query may: they tell of assessors, not of experts.
@@ -40,35 +41,35 @@ class Opinions:
 
     def __init__(
         self,
-        material: Material,
-        stages: Stages,
+        data: RunData,
+        cache: StageCache,
         n_jobs: int | None = None,
         cluster: Engine | None = None,
         parameters: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        self.material, self.stages, self.cluster = material, stages, cluster
+        self.data, self.cache, self.cluster = data, cache, cluster
         self.parameters = parameters or {}  # of methods, by name
         self.n_jobs = n_jobs or usual_threads()
         self.failed: dict[str, str] = {}
-        self._warned: dict[str, list[str]] = {}  # what was said, and by which methods
+        self._warned: dict[Message, list[str]] = {}  # methods that raised each warning
         self._unfinished: dict[str, int] = {}  # methods that had not converged, and their iterations
         self._models: dict[str, Aggregator] = {}
         self._labels: dict[tuple[str, str], Floats] = {}
         self._features: dict[str, LabelFeatures] = {}
         self._items: dict[str, Integers] = {}
         self._drawn: dict[tuple[str, int], tuple[Integers, Integers]] = {}
-        self.key = digest(code(), material.labels)
+        self.key = digest(code(), data.labels)
 
     def fit(self, method: str, report: Report | bool = False) -> None:
         """Fit a method; why it cannot be is kept in `failed`, what it warns of is told by `cautions`."""
         if method in self._models or method in self.failed:
             return
         options: dict[str, Any] = {}
-        if method == "gda-pairwise" and len(self.material.labels) > MANY_LABELS * self.material.labels.n_items:
+        if method == "gda-pairwise" and len(self.data.labels) > MANY_LABELS * self.data.labels.n_items:
             options["partners"] = 5
         options |= self.parameters.get(method, {})
         try:
-            self._models[method], found = self.stages.kept(
+            self._models[method], found = self.cache.kept(
                 f"consensus-{method}",
                 digest(self.key, method, options),
                 lambda: self._fitted(method, options, report),
@@ -78,33 +79,35 @@ class Opinions:
         except CrowdrankError as problem:
             self.failed[method] = str(problem).rstrip(".")
             return
-        for sentence in found:
-            self._warned.setdefault(sentence, []).append(method)
+        for message in found:
+            self._warned.setdefault(message, []).append(method)
         model = self._models[method]
         if not getattr(model, "converged_", True):
             self._unfinished[method] = model.n_iter_
 
-    def _fitted(self, method: str, options: dict[str, Any], report: Report | bool) -> tuple[Aggregator, list[str]]:
+    def _fitted(self, method: str, options: dict[str, Any], report: Report | bool) -> tuple[Aggregator, list[Message]]:
         """Fit a method; return the model and its data warnings, each once."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model = get_aggregator(method, **options)
-            model.fit(self.material.labels, engine=self.cluster or LocalEngine(self.n_jobs), progress=report)
-        return model, list(dict.fromkeys(str(one.message) for one in caught if one.category is DataWarning))
+            model.fit(self.data.labels, engine=self.cluster or LocalEngine(self.n_jobs), progress=report)
+        messages = [one.message.message for one in caught if isinstance(one.message, DataWarning)]
+        return model, list(dict.fromkeys(messages))
 
     @property
-    def cautions(self) -> list[str]:
-        """What the methods warned of; the same from several of them is said once."""
-        told = [f"{sentence} This concerns {_joined(methods)}." for sentence, methods in self._warned.items()]
+    def notes(self) -> list[Message]:
+        """Data warnings of the models, and models that did not converge; each warning once, with its models."""
+        notes = [
+            replace(message, problem=f"{message.problem} (consensus by {_joined(methods)})")
+            for message, methods in self._warned.items()
+        ]
         if self._unfinished:
             names, most = list(self._unfinished), max(self._unfinished.values())
-            # What a model itself advises are its own options, which a run does not have.
-            told.append(
-                f"{_joined(names)} had not converged after {most} iterations: labels by "
-                f"{'it' if len(names) == 1 else 'them'} might still move a little, and so might rankers that learn "
-                f"from them. To see whether they do: `crowdrank aggregate -m {names[0]} -s n_iter={3 * most}`."
-            )
-        return told
+            problem = f"Consensus by {_joined(names)} did not converge in {most} iterations; labels may still change"
+            command = f"crowdrank aggregate -m {names[0]} -s n_iter={3 * most}"
+            fix = Fix(f"see whether they do with more iterations: {command}")
+            notes.append(Message(problem, "not-converged", "warning", fixes=(fix,)))
+        return notes
 
     def has(self, method: str) -> bool:
         """Whether a method was fitted."""
@@ -121,7 +124,7 @@ class Opinions:
             values = read_labels(self.model(method)).target(target)
             if target == "relevance":
                 values = values - min(0.0, float(values.min()))
-            self._labels[method, target] = self.material.by_row(values)
+            self._labels[method, target] = self.data.by_row(values)
         return self._labels[method, target]
 
     def label_features(self, kind: str) -> LabelFeatures:
@@ -130,13 +133,13 @@ class Opinions:
             models: dict[str, Any] = {"dawid_skene": self.model("dawid-skene"), "glad": self.model("glad")}
             if kind == "all":
                 models["latent"] = self.model("gda")
-            self._features[kind] = label_features(self.material.judgments, kind=kind, **models)
+            self._features[kind] = label_features(self.data.judgments, kind=kind, **models)
         return self._features[kind]
 
     def items(self, kind: str) -> Integers:
         """The item of each row among the judgments of label features."""
         if kind not in self._items:
-            known = self.material.features
+            known = self.data.features
             self._items[kind] = self.label_features(kind).judgments.positions(known.query, known.document)
         return self._items[kind]
 
@@ -153,11 +156,11 @@ class Opinions:
         return self._drawn[kind, random_state]
 
 
-def _save(fitted: tuple[Aggregator, list[str]], place: Path) -> None:
+def _save(fitted: tuple[Aggregator, list[Message]], place: Path) -> None:
     """Save a fitted model together with its data warnings."""
     model, found = fitted
     model.save(place)
-    (place / WARNINGS_FILE).write_text(json.dumps(found), encoding="utf-8")
+    (place / WARNINGS_FILE).write_text(json.dumps([message.to_dict() for message in found]), encoding="utf-8")
     _share_judgments(place / JUDGMENTS_FILE)
 
 
@@ -174,9 +177,10 @@ def _share_judgments(saved: Path) -> None:
             return
 
 
-def _load(place: Path) -> tuple[Aggregator, list[str]]:
+def _load(place: Path) -> tuple[Aggregator, list[Message]]:
     """Load what `_save` wrote."""
-    return Aggregator.load(place), json.loads((place / WARNINGS_FILE).read_text(encoding="utf-8"))
+    stored = json.loads((place / WARNINGS_FILE).read_text(encoding="utf-8"))
+    return Aggregator.load(place), [Message.from_dict(fields) for fields in stored]
 
 
 def _joined(names: list[str]) -> str:

@@ -12,11 +12,11 @@ import numpy as np
 from crowdrank._text import counted
 from crowdrank.consensus import get_aggregator
 from crowdrank.pipeline.candidates import Candidate, TrainingView, sensible
-from crowdrank.pipeline.consensus_fits import Opinions
-from crowdrank.pipeline.run_data import Material, gather
-from crowdrank.pipeline.selection import LEAST_CHOICE, CandidateSelection, ExpertSplit, parted
-from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stage_cache import Stages
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.run_data import RunData, build_run_data
+from crowdrank.pipeline.selection import LEAST_CHOICE, CandidateSelection, ExpertSplit, split_expert_queries
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
 
@@ -38,28 +38,28 @@ def plan(judgments: Any, features: Any, expert: Any = None, honeypots: Any = Non
     Judgments of 419 documents by 58 assessors, 441 documents with features in 40 queries.
     Of 14 expert-graded queries 5 are for the test, 9 for the choice in 4 folds.
     """
-    told = Settings.of(settings)
-    material = gather(judgments, features, expert, honeypots, unjudgeable_as=told.unjudgeable_as)
-    candidates, out = sensible(material, told.candidates)
-    parts = parted(material.graded_queries, told)
+    told = RunSettings.of(settings)
+    data = build_run_data(judgments, features, expert, honeypots, unjudgeable_as=told.unjudgeable_as)
+    candidates, out = sensible(data, told.candidates)
+    parts = split_expert_queries(data.graded_queries, told)
     if not parts.folds:
         candidates = [candidate for candidate in candidates if not candidate.expert]
     methods = list(dict.fromkeys([told.method, *(method for one in candidates for method in one.needs)]))
     lines = [
-        f"Judgments of {counted(material.labels.n_items, 'document')} by "
-        f"{counted(material.labels.n_assessors, 'assessor')}, {counted(len(material.query), 'document')} with features "
-        f"in {counted(len(material.query_ids), 'query')}.",
-        _parts_told(material, parts),
+        f"Judgments of {counted(data.labels.n_items, 'document')} by "
+        f"{counted(data.labels.n_assessors, 'assessor')}, {counted(len(data.query), 'document')} with features "
+        f"in {counted(len(data.query_ids), 'query')}.",
+        _parts_told(data, parts),
         f"Consensus by {', '.join(methods)}.",
         f"Candidates: {', '.join(candidate.name for candidate in candidates)}, and ensembles of them.",
         *(f"Left out: {name}, as {why}." for name, why in out.items()),
-        *material.notes,
+        *map(str, data.notes),
     ]
-    return [*lines, f"Roughly {_about(seconds(material, told, candidates, parts, methods))} on this machine."]
+    return [*lines, f"Roughly {_about(seconds(data, told, candidates, parts, methods))} on this machine."]
 
 
-def _parts_told(material: Material, parts: ExpertSplit) -> str:
-    n = len(material.graded_queries)
+def _parts_told(data: RunData, parts: ExpertSplit) -> str:
+    n = len(data.graded_queries)
     if not n:
         return "No expert grades: nothing is chosen or tested by them."
     if not parts.folds:
@@ -75,42 +75,42 @@ def _parts_told(material: Material, parts: ExpertSplit) -> str:
 
 
 def seconds(
-    material: Material, settings: Settings, candidates: list[Candidate], parts: ExpertSplit, methods: list[str]
+    data: RunData, settings: RunSettings, candidates: list[Candidate], parts: ExpertSplit, methods: list[str]
 ) -> float:
     """How long a run takes, from a few rounds and passes that are timed now."""
     parameters = {settings.method: settings.method_settings}
-    opinions = Opinions(material, Stages(None), settings.n_jobs, parameters=parameters)
-    trial = CandidateSelection(material, opinions, settings, candidates, parts, Stages(None))
-    lesson = trial.lesson(parts.test, parts.development)
+    fits = ConsensusFits(data, StageCache(None), settings.n_jobs, parameters=parameters)
+    trial = CandidateSelection(data, fits, settings, candidates, parts, StageCache(None))
+    view = trial.view(parts.test, parts.development)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit = _fit_seconds(lesson)
+        fit = _fit_seconds(view)
         model = get_aggregator("dawid-skene", n_iter=2)
-        one_pass = _timed_again(lambda: model.fit(material.labels)) / 2
+        one_pass = _timed_again(lambda: model.fit(data.labels)) / 2
     consensus = sum(PASSES.get(method, 1) for method in methods) * ITERATIONS * one_pass
-    hidden = np.isin(material.query[material.judged > 0], parts.development).any()
-    fits = sum(_fits(candidate, parts, bool(hidden), settings) * candidate.cost for candidate in candidates)
+    hidden = np.isin(data.query[data.judged > 0], parts.development).any()
+    n_fits = sum(_fits(candidate, parts, bool(hidden), settings) * candidate.cost for candidate in candidates)
     at_once = (settings.n_jobs or usual_threads()) if trial.side_by_side else 1
-    return consensus + fits * fit / at_once
+    return consensus + n_fits * fit / at_once
 
 
-def _fits(candidate: Candidate, parts: ExpertSplit, hidden: bool, settings: Settings) -> int:
+def _fits(candidate: Candidate, parts: ExpertSplit, hidden: bool, settings: RunSettings) -> int:
     """How often a candidate is fitted: once, once more with everything, and in folds that hide something from it."""
     folds = len(parts.folds) if candidate.expert or hidden else 0
     return 1 + folds + (1 if settings.refit and len(parts.test) else 0)
 
 
-def _fit_seconds(lesson: TrainingView) -> float:
+def _fit_seconds(view: TrainingView) -> float:
     """The time of one LambdaMART, from a few of its rounds on labels that cost nothing."""
-    rows, y = lesson.labels("average", "relevance")
+    rows, y = view.labels("average", "relevance")
     rounds: list[int] = []
 
     def few(n: int, stops: bool) -> Ranker:
-        ranker = lesson.boosted(n, stops)
+        ranker = view.boosted(n, stops)
         rounds.append(ranker.n_estimators)
         return LambdaMART(**{**ranker.get_params(deep=False), "n_estimators": ROUNDS})
 
-    return _timed_again(lambda: lesson.taught(few, rows, y)) / ROUNDS * rounds[0]
+    return _timed_again(lambda: view.taught(few, rows, y)) / ROUNDS * rounds[0]
 
 
 def _timed_again(work: Callable[[], Any]) -> float:

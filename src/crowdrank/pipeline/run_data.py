@@ -12,7 +12,8 @@ import pyarrow as pa
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.consensus._coerce import as_judgments
-from crowdrank.errors import InputError, shown
+from crowdrank.consensus.result import item_ids
+from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import Features, read_gold
@@ -27,7 +28,7 @@ EXAMPLES = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
+class RunData:
     """Everything that was given, by the rows of the features.
 
     Attributes:
@@ -36,7 +37,7 @@ class Material:
         labels: those that rankers may learn from: no honeypots.
         expert: (n_rows,) expert grades, counted from 0 for the lowest of their scale; NaN where there is none.
         judged: (n_rows,) how many labels the row's document has.
-        notes: what was left out or is worth knowing, in sentences.
+        notes: warnings and notes about what was left out.
         gold: expert grades as read, without those of honeypots, with their scale and its map.
 
     """
@@ -46,8 +47,13 @@ class Material:
     labels: Judgments
     expert: Floats
     judged: Integers
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
     gold: Gold | None = None
+
+    @property
+    def has_features(self) -> bool:
+        """Whether the run has features; otherwise the rows are the judged documents."""
+        return bool(self.features.names)
 
     @cached_property
     def query(self) -> Integers:
@@ -111,17 +117,19 @@ class Material:
         return self.features.take(rows)
 
 
-def gather(
+def build_run_data(
     judgments: Any, features: Any, expert: Any = None, honeypots: Any = None, *, unjudgeable_as: str = "lowest"
-) -> Material:
+) -> RunData:
     """Join what was given: `Judgments`, `Features` and `Gold`, or paths and DataFrames of them."""
-    table, known = as_judgments(judgments), as_features(features)
+    table = as_judgments(judgments)
+    known = features_of_items(table) if features is None else as_features(features)
     gold = None if expert is None else expert if isinstance(expert, Gold) else read_gold(expert)
     pair_positions(known.query, known.document, known.query[:1], known.document[:1], "the features")  # refuses doubles
     doubt = uncertain_scale_note(table)
-    notes = [] if doubt is None else [f"Of the judgments: {doubt}"]
+    notes = [] if doubt is None else [doubt]
     notes += [
-        f"{counted(n, 'row')} of the judgments left out ({reason})." for reason, n in table.report.skipped.items()
+        Message(f"{counted(n, 'row')} of the judgments skipped ({reason})", "rows-skipped", "warning")
+        for reason, n in table.report.skipped.items()
     ]
     if honeypots is not None:
         planted = honeypots if isinstance(honeypots, Gold) else read_gold(honeypots)
@@ -136,33 +144,35 @@ def gather(
     judged = np.where(item >= 0, np.diff(labels.offsets)[np.maximum(item, 0)], 0)
     without = labels.n_items - int((item >= 0).sum())
     if without:
-        notes.append(
-            f"{counted(without, 'judged document')} without features cannot be learned from: they tell of assessors, "
-            "but no ranker sees them. Add their features to the file of features to use them."
-        )
+        problem = f"{counted(without, 'judged document')} without features: no ranker is trained on them"
+        notes.append(Message(problem, "no-features", "warning", fixes=(Fix("add their features"),)))
     grade = np.full(len(known.query), np.nan)
     if gold is not None:
         grade, more = _expert_grades(gold, known)
         pots = (table.positions(known.query, known.document) >= 0) & (item < 0) & ~np.isnan(grade)
         if pots.any():
             grade[pots] = np.nan
-            more.append(
-                f"Expert grades of {counted(int(pots.sum()), 'honeypot')} are left out: planted documents check "
-                "assessors, and are no part of the choice and the test of rankers. There is nothing to do."
-            )
+            problem = f"Expert grades of {counted(int(pots.sum()), 'honeypot')} do not select or test rankers"
+            more.append(Message(problem, "honeypot-grades", "note"))
         notes += [*more, *_flat(grade, known)]
         is_honeypot = (table.positions(gold.query, gold.document) >= 0) & (
             labels.positions(gold.query, gold.document) < 0
         )
         gold = gold.take(np.flatnonzero(~is_honeypot))
-    return Material(replace(known, grade=None), table, labels, grade, judged, tuple(notes), gold)
+    return RunData(replace(known, grade=None), table, labels, grade, judged, tuple(notes), gold)
+
+
+def features_of_items(judgments: Judgments) -> Features:
+    """Return features without columns, one row per judged document that is not a honeypot."""
+    columns = item_ids(without_honeypots(judgments))
+    return Features(**columns, matrix=np.empty((len(columns["query"]), 0)), names=())
 
 
 def _documents(labels: Judgments) -> pa.Array:
     return labels.documents.take(pa.array(labels.item_document))
 
 
-def _expert_grades(gold: Gold, known: Features) -> tuple[Floats, list[str]]:
+def _expert_grades(gold: Gold, known: Features) -> tuple[Floats, list[Message]]:
     """The expert grade of each row; and how many have no features."""
     values = np.array(gold.scale.values, dtype=np.float64)
     if values[0] < 0 or values[-1] > LARGEST_GRADE:
@@ -176,14 +186,12 @@ def _expert_grades(gold: Gold, known: Features) -> tuple[Floats, list[str]]:
     grade = np.full(len(known.query), np.nan)
     grade[row[row >= 0]] = values[gold.code[row >= 0]] - values[0]
     lost = int((row < 0).sum())
-    told = (
-        f"{counted(lost, 'expert-graded document')} without features cannot be ranked, and count neither in the choice "
-        "nor in the test. Add their features to the file of features to use them."
-    )
-    return grade, [told] if lost else []
+    problem = f"{counted(lost, 'expert-graded document')} without features: they do not select or test rankers"
+    note = Message(problem, "no-features", "warning", fixes=(Fix("add their features"),))
+    return grade, [note] if lost and known.names else []
 
 
-def _flat(grade: Floats, known: Features) -> list[str]:
+def _flat(grade: Floats, known: Features) -> list[Message]:
     """Return a note on expert-graded queries whose grades are all equal, which cannot compare rankings."""
     codes = ids.encode(pa.chunked_array([known.query]))[0][~np.isnan(grade)]
     order = np.argsort(codes, kind="stable")
@@ -193,14 +201,14 @@ def _flat(grade: Floats, known: Features) -> list[str]:
     flat = int((np.minimum.reduceat(grades, starts) == np.maximum.reduceat(grades, starts)).sum())
     if not flat:
         return []
-    return [
-        f"{counted(flat, 'expert-graded query')} of {len(starts):,} {'has' if flat == 1 else 'have'} one grade only, "
-        "which tells no two rankings apart: left out, so that choice and test rest on the others. To use them, let "
-        "experts grade more of their documents."
-    ]
+    problem = (
+        f"{counted(flat, 'expert-graded query')} of {len(starts):,} {'has' if flat == 1 else 'have'} only one grade "
+        "and cannot select or test rankers"
+    )
+    return [Message(problem, "one-grade", "warning", fixes=(Fix("have more of their documents graded by experts"),))]
 
 
-def planted_in(table: Judgments, honeypots: Gold) -> tuple[Judgments, str]:
+def planted_in(table: Judgments, honeypots: Gold) -> tuple[Judgments, Message]:
     """The judgments with the right answers of honeypots, and a sentence about them."""
     answer = honeypots.codes_by_name(table)
     right = np.repeat(answer, np.diff(table.offsets)).astype(np.int8)
@@ -213,10 +221,8 @@ def planted_in(table: Judgments, honeypots: Gold) -> tuple[Judgments, str]:
             f"{shown(honeypots.document[0].as_py())} of query {shown(honeypots.query[0].as_py())})",
             fix="check that both files name queries and documents alike",
         )
-    note = (
-        f"{counted(found, 'honeypot')} of {len(honeypots):,} were judged; no ranker learns from them. They only show "
-        "who answers with care (column honeypots of the assessors); there is nothing to do."
-    )
+    problem = f"{found:,} of {counted(len(honeypots), 'honeypot')} were judged; no ranker is trained on them"
+    note = Message(problem, "honeypots", "note")
     return replace(table, extras={**table.extras, "honeypot": codes}), note
 
 

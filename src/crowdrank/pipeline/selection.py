@@ -19,10 +19,10 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.errors import CrowdrankError, InputError
 from crowdrank.label_learning.remapped_labels import Remapped
 from crowdrank.pipeline.candidates import Candidate, TrainingView
-from crowdrank.pipeline.consensus_fits import Opinions
-from crowdrank.pipeline.run_data import Material
-from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stage_cache import Stages, code, digest
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.stage_cache import StageCache, code, digest
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import Ensemble, standardized, steady_weights
 from crowdrank.rankers.lambdamart import usual_threads
@@ -41,7 +41,7 @@ REMAPPERS = ("linear", "boosted")
 LEAD = 2.0
 """A candidate is chosen over the safe one if it leads by more than so many standard errors of the difference."""
 NO_MATTER = ("method", "candidates", "baseline", "test", "folds", "refit", "n_jobs")
-"""Settings that change no single fit."""
+"""RunSettings that change no single fit."""
 FINE = 1000
 """Progress is told in so many parts of a fit."""
 STEPS = 10
@@ -67,10 +67,10 @@ class ExpertSplit:
         return np.sort(np.concatenate(self.folds)) if self.folds else np.empty(0, np.int64)
 
 
-def parted(queries: Integers, settings: Settings) -> ExpertSplit:
+def split_expert_queries(queries: Integers, settings: RunSettings) -> ExpertSplit:
     """Deal expert-graded queries: the test's share, and folds for the choice; all to the test where they are few.
 
-    >>> parts = parted(np.arange(20), Settings(test=0.25, folds=3))
+    >>> parts = split_expert_queries(np.arange(20), RunSettings(test=0.25, folds=3))
     >>> len(parts.test), [len(fold) for fold in parts.folds]
     (5, [5, 5, 5])
     """
@@ -80,11 +80,11 @@ def parted(queries: Integers, settings: Settings) -> ExpertSplit:
         return ExpertSplit((), np.sort(order))
     if len(order) < LEAST_CHOICE:
         return ExpertSplit((), order[:0])
-    return dealt(order[n_test:], order[:n_test], settings.folds)
+    return deal_folds(order[n_test:], order[:n_test], settings.folds)
 
 
-def dealt(development: Integers, test: Integers, folds: int) -> ExpertSplit:
-    """Queries for the choice, dealt in turn into folds of two queries or more, and those for the test."""
+def deal_folds(development: Integers, test: Integers, folds: int) -> ExpertSplit:
+    """Queries for the choice, deal_folds in turn into folds of two queries or more, and those for the test."""
     n = min(folds, len(development) // 2)
     return ExpertSplit(tuple(np.sort(development[number::n]) for number in range(n)), np.sort(test))
 
@@ -92,14 +92,14 @@ def dealt(development: Integers, test: Integers, folds: int) -> ExpertSplit:
 class ExpertScorer:
     """How good scores are on some expert-graded queries."""
 
-    def __init__(self, material: Material, queries: Integers, settings: Settings) -> None:
-        rows = np.flatnonzero(np.isin(material.query, queries) & ~np.isnan(material.expert))
-        self.rows = rows[np.argsort(material.query[rows], kind="stable")]
-        query = material.query[self.rows]
+    def __init__(self, data: RunData, queries: Integers, settings: RunSettings) -> None:
+        rows = np.flatnonzero(np.isin(data.query, queries) & ~np.isnan(data.expert))
+        self.rows = rows[np.argsort(data.query[rows], kind="stable")]
+        query = data.query[self.rows]
         starts = np.flatnonzero(np.diff(query, prepend=-1))
         lists = Lists(
             np.empty((len(rows), 0)),
-            material.expert[self.rows],
+            data.expert[self.rows],
             None,
             np.append(starts, len(rows)),
             None,
@@ -114,7 +114,7 @@ class ExpertScorer:
 
 
 @dataclass(eq=False)
-class Outcome:
+class SelectionResult:
     """What the trial found.
 
     Attributes:
@@ -166,83 +166,83 @@ class CandidateSelection:
 
     def __init__(
         self,
-        material: Material,
-        opinions: Opinions,
-        settings: Settings,
+        data: RunData,
+        fits: ConsensusFits,
+        settings: RunSettings,
         candidates: Sequence[Candidate],
         parts: ExpertSplit,
-        stages: Stages,
+        cache: StageCache,
         report: Report | None = None,
     ) -> None:
-        self.material, self.opinions, self.settings, self.stages = material, opinions, settings, stages
+        self.data, self.fits, self.settings, self.cache = data, fits, settings, cache
         self.candidates = list(candidates)
         self.parts = parts
         self.report = report
-        self.outcome = Outcome(parts)
-        self.evaluated = material.rows_of(np.concatenate([parts.development, parts.test]))
+        self.outcome = SelectionResult(parts)
+        self.evaluated = data.rows_of(np.concatenate([parts.development, parts.test]))
         about = {name: value for name, value in settings.to_dict().items() if name not in NO_MATTER}
-        self._key = digest(code(), opinions.key, material.features, about)
+        self._key = digest(code(), fits.key, data.features, about)
         self._rankers: dict[str, Ranker] = {}
-        self._lessons: dict[str, TrainingView] = {}
+        self._views: dict[str, TrainingView] = {}
         self._done, self._most = 0, 0
 
     # Lessons.
 
-    def lesson(self, held_out: Integers, experts: Integers) -> TrainingView:
+    def view(self, held_out: Integers, experts: Integers) -> TrainingView:
         """What may be seen when the crowd labels of some queries may not, and the expert grades of some may."""
-        hidden = np.isin(self.material.query, held_out)
-        crowd = np.flatnonzero((self.material.judged > 0) & ~hidden)
-        graded = ~np.isnan(self.material.expert)
-        expert = np.flatnonzero(graded & np.isin(self.material.query, experts))
-        key = digest(self._key, crowd, expert, self.material.expert[expert])
-        if key not in self._lessons:
+        hidden = np.isin(self.data.query, held_out)
+        crowd = np.flatnonzero((self.data.judged > 0) & ~hidden)
+        graded = ~np.isnan(self.data.expert)
+        expert = np.flatnonzero(graded & np.isin(self.data.query, experts))
+        key = digest(self._key, crowd, expert, self.data.expert[expert])
+        if key not in self._views:
             n_jobs = 1 if self.side_by_side else self.settings.n_jobs
-            told = (self.material, self.opinions, self.settings, crowd, expert, self.stages, key)
-            self._lessons[key] = TrainingView(*told, n_jobs=n_jobs, report=self._within)
-        return self._lessons[key]
+            told = (self.data, self.fits, self.settings, crowd, expert, self.cache, key)
+            self._views[key] = TrainingView(*told, n_jobs=n_jobs, report=self._within)
+        return self._views[key]
 
     @property
     def side_by_side(self) -> bool:
         """Whether several fits run at once."""
-        return len(self.material.query) <= SIDE_BY_SIDE
+        return len(self.data.query) <= SIDE_BY_SIDE
 
-    def key(self, candidate: Candidate, lesson: TrainingView) -> str:
+    def key(self, candidate: Candidate, view: TrainingView) -> str:
         """The name of a fit by what goes into it: experts do not change who does not listen to them."""
-        crowd = lesson.crowd if candidate.crowd else None
-        expert = [lesson.expert, self.material.expert[lesson.expert]] if candidate.expert else []
+        crowd = view.crowd if candidate.crowd else None
+        expert = [view.expert, self.data.expert[view.expert]] if candidate.expert else []
         return digest(self._key, candidate.name, crowd, *expert)
 
     # Fits.
 
-    def fitted(self, candidate: Candidate, lesson: TrainingView) -> Ranker:
+    def fitted(self, candidate: Candidate, view: TrainingView) -> Ranker:
         """The ranker of a candidate, kept."""
-        key = self.key(candidate, lesson)
+        key = self.key(candidate, view)
         if key not in self._rankers:
-            self._rankers[key] = self.stages.kept(
+            self._rankers[key] = self.cache.kept(
                 f"ranker-{candidate.name}",
                 key,
-                lambda: candidate.learn(lesson),
+                lambda: candidate.learn(view),
                 lambda ranker, place: ranker.save(place),
                 Ranker.load,
             )
         return self._rankers[key]
 
-    def scored(self, candidate: Candidate, lesson: TrainingView) -> Floats:
+    def scored(self, candidate: Candidate, view: TrainingView) -> Floats:
         """The scores of all rows of expert-graded queries; only they are kept of a fold."""
-        key = self.key(candidate, lesson)
+        key = self.key(candidate, view)
 
         def make() -> dict[str, Any]:
-            ranker = self._rankers.get(key) or candidate.learn(lesson)
-            known = self.material.taken(self.evaluated)
+            ranker = self._rankers.get(key) or candidate.learn(view)
+            known = self.data.taken(self.evaluated)
             return {"score": ranker.predict(known, known.query)}
 
-        return np.asarray(self.stages.arrays(f"scores-{candidate.name}", digest(key, self.evaluated), make)["score"])
+        return np.asarray(self.cache.arrays(f"scores-{candidate.name}", digest(key, self.evaluated), make)["score"])
 
-    def run(self) -> Outcome:
+    def run(self) -> SelectionResult:
         """Fit everything, put ensembles together, choose."""
-        final = self.lesson(self.parts.test, self.parts.development)
+        final = self.view(self.parts.test, self.parts.development)
         folds = [
-            self.lesson(
+            self.view(
                 np.concatenate([fold, self.parts.test]), np.setdiff1d(self.parts.development, fold, assume_unique=True)
             )
             for fold in self.parts.folds
@@ -263,24 +263,24 @@ class CandidateSelection:
         self._choose()
         return self.outcome
 
-    def _final(self, candidate: Candidate, lesson: TrainingView) -> None:
+    def _final(self, candidate: Candidate, view: TrainingView) -> None:
         with self._failing(candidate):
-            ranker = self.fitted(candidate, lesson)
-            score = np.full(len(self.material.query), np.nan)
-            rows = self.material.rows_of(self.parts.test)
+            ranker = self.fitted(candidate, view)
+            score = np.full(len(self.data.query), np.nan)
+            rows = self.data.rows_of(self.parts.test)
             if len(rows):
-                known = self.material.taken(rows)
+                known = self.data.taken(rows)
                 score[rows] = ranker.predict(known, known.query)
             self.outcome.rankers[candidate.name], self.outcome.scores[candidate.name] = ranker, score
 
-    def _fold(self, candidate: Candidate, lesson: TrainingView, number: int) -> None:
+    def _fold(self, candidate: Candidate, view: TrainingView, number: int) -> None:
         if candidate.name in self.outcome.failed:
             self._count_fit()
             return
         with self._failing(candidate):
-            found = np.full(len(self.material.query), np.nan)
-            found[self.evaluated] = self.scored(candidate, lesson)
-            rows = self.material.rows_of(self.parts.folds[number])
+            found = np.full(len(self.data.query), np.nan)
+            found[self.evaluated] = self.scored(candidate, view)
+            rows = self.data.rows_of(self.parts.folds[number])
             self.outcome.scores[candidate.name][rows] = found[rows]
 
     @contextmanager
@@ -342,14 +342,14 @@ class CandidateSelection:
     def _stack(self, name: str, members: list[str]) -> None:
         """An ensemble whose parts are found on the queries for the choice; a fold's own ones by the other folds."""
         votes = np.stack([self._votes(member) for member in members])
-        score = np.full(len(self.material.query), np.nan)
+        score = np.full(len(self.data.query), np.nan)
         development = self.parts.development
         for fold in self.parts.folds:
             weights = self._best(votes, np.setdiff1d(development, fold, assume_unique=True))
-            rows = self.material.rows_of(fold)
+            rows = self.data.rows_of(fold)
             score[rows] = weights @ votes[:, rows]
         weights = self._best(votes, development)
-        rows = self.material.rows_of(self.parts.test)
+        rows = self.data.rows_of(self.parts.test)
         score[rows] = weights @ votes[:, rows]
         flat: dict[str, float] = {}
         for member, weight in zip(members, weights, strict=True):
@@ -359,7 +359,7 @@ class CandidateSelection:
         self.outcome.scores[name] = score
 
     def _best(self, votes: Floats, queries: Integers) -> Floats:
-        judge = ExpertScorer(self.material, queries, self.settings)
+        judge = ExpertScorer(self.data, queries, self.settings)
         return steady_weights(votes[:, judge.rows], judge.validation, STEPS, self.settings.random_state)
 
     def _add(self, name: str, weights: dict[str, float]) -> None:
@@ -373,7 +373,7 @@ class CandidateSelection:
             return score
         known = np.flatnonzero(~np.isnan(score))
         votes = np.full(len(score), np.nan)
-        votes[known] = standardized(score[known], self.material.query[known])
+        votes[known] = standardized(score[known], self.data.query[known])
         return votes
 
     # The choice.
@@ -382,11 +382,11 @@ class CandidateSelection:
         outcome = self.outcome
         if not self.parts.folds:
             outcome.chosen = CROWD
-            n = len(self.material.graded_queries)
+            n = len(self.data.graded_queries)
             few = f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few to choose by" if n else ""
             outcome.why = f"{few or 'without expert grades nothing can be chosen by them'}: {ENSEMBLES[CROWD]} is taken"
             return
-        judge = ExpertScorer(self.material, self.parts.development, self.settings)
+        judge = ExpertScorer(self.data, self.parts.development, self.settings)
         outcome.values = {name: judge.values(score) for name, score in outcome.scores.items()}
         outcome.chosen, outcome.why = chosen(outcome.values, SAFE if SAFE in outcome.values else CROWD)
 
@@ -394,12 +394,12 @@ class CandidateSelection:
 
     def refit(self, name: str, report: Report | None = None) -> Ranker:
         """The candidate's ranker, learned from every label and every expert grade; with a progress of its own."""
-        lesson = self.lesson(np.empty(0, np.int64), self.material.graded_queries)
+        view = self.view(np.empty(0, np.int64), self.data.graded_queries)
         members = [candidate for candidate in self.candidates if candidate.name in self.outcome.members(name)]
         self.report, self._done, self._most = report, 0, len(members)
 
         def learned(candidate: Candidate) -> Ranker:
-            ranker = self.fitted(candidate, lesson)
+            ranker = self.fitted(candidate, view)
             self._done += 1
             self._tell(0.0)
             return ranker

@@ -1,4 +1,4 @@
-"""Stages kept by what they were made of: what was done once is not done again, and an interrupted run goes on."""
+"""StageCache kept by what they were made of: what was done once is not done again, and an interrupted run goes on."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def _told_of(table: Judgments) -> list[Any]:
     return [*ids, *codes, *scales, *families, *extras]
 
 
-class Stages:
+class StageCache:
     """A folder of finished stages, or nothing where there is no folder.
 
     Attributes:
-        reused, made: how many stages were found, and how many were made.
+        reused, made: how many cache were found, and how many were made.
 
-    >>> stages = Stages(None)
-    >>> stages.arrays("sum", "key", lambda: {"total": np.array(3)})["total"], stages.made
+    >>> cache = StageCache(None)
+    >>> cache.arrays("sum", "key", lambda: {"total": np.array(3)})["total"], cache.made
     (array(3), 1)
     """
 
@@ -128,7 +128,7 @@ class Stages:
         return made
 
     def tidy(self) -> None:
-        """Delete the stages that were not asked for since these stages were opened."""
+        """Delete the stages that were not asked for since the cache was opened."""
         if self.folder is None:
             return
         for place in self.folder.iterdir():
