@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from crowdrank import GDA, Auto, DawidSkene, read_judgments, simulate
 from crowdrank.consensus import scoring
 from crowdrank.consensus.candidate_choice import CANDIDATES, ChoiceReason
-from crowdrank.consensus.held_out import HeldOutFolds, count_comparable_pairs
+from crowdrank.consensus.held_out import HeldOutFolds, Score, count_comparable_pairs
 from crowdrank.consensus.posterior_check import check
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.evaluate import evaluate
@@ -76,6 +76,14 @@ def test_the_choice_is_near_the_best(seed: int) -> None:
     regret = regret_table([one], {"a world": found})
     assert regret.row("mean")["regret"] == pytest.approx(np.mean([found.regret("AP(rel=2)"), found.regret("Tau")]))
     assert [row["run"] for row in scores_table(one, found).rows] == list(FAST)
+
+
+@pytest.mark.parametrize(("n_folds", "is_clear"), [(3, False), (5, True), (30, True)])
+def test_few_folds_need_a_larger_difference(n_folds: int, is_clear: bool) -> None:
+    difference = np.linspace(-1.0, 1.0, n_folds)
+    standard_error = difference.std(ddof=1) / np.sqrt(n_folds)
+    better, worse = Score(0.0, difference + 1.2 * standard_error), Score(0.0, np.zeros(n_folds))
+    assert better.is_clearly_above(worse) == is_clear
 
 
 def test_regret_knows_which_way_is_better() -> None:
