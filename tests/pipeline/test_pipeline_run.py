@@ -17,7 +17,7 @@ from crowdrank.cli.run import print_candidates
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.pipeline import candidates as candidates_module
 from crowdrank.pipeline import selection as trial_module
-from crowdrank.pipeline.candidates import BY_NAME, CANDIDATES, Candidate, sensible
+from crowdrank.pipeline.candidates import BY_NAME, CANDIDATES, Candidate, choose_candidates
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.dry_run import plan
 from crowdrank.pipeline.run import Run, run
@@ -25,12 +25,12 @@ from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.selection import (
     CROWD,
     ENSEMBLES,
-    LEAST_CHOICE,
+    MIN_SELECTION_QUERIES,
     SAFE,
     CandidateSelection,
     ExpertScorer,
     ExpertSplit,
-    chosen,
+    select_candidate,
     split_expert_queries,
 )
 from crowdrank.pipeline.settings import RunSettings
@@ -162,7 +162,7 @@ def test_the_same_again_reuses_every_stage_and_gives_the_same(world: World, tmp_
     told: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES}
     first = run(world.judgments, world.features, world.gold, **told)
     fits: list[str] = []
-    monkeypatch.setattr(candidates_module.TrainingView, "taught", lambda *a, **k: fits.append("fit"))
+    monkeypatch.setattr(candidates_module.TrainingView, "fit", lambda *a, **k: fits.append("fit"))
     second = run(world.judgments, world.features, world.gold, **told)
     assert not fits
     pd.testing.assert_frame_equal(first.comparison, second.comparison)
@@ -213,7 +213,7 @@ def test_experts_keep_their_scale_in_a_run(world: World) -> None:
 
 def test_an_interrupted_run_goes_on_where_it_was(world: World, tmp_path: Path, monkeypatch: Any) -> None:
     told: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES, "n_jobs": 1}
-    real, seen = candidates_module.TrainingView.taught, []
+    real, seen = candidates_module.TrainingView.fit, []
 
     def stopping(self: Any, *words: Any, **more: Any) -> Any:
         seen.append(1)
@@ -221,7 +221,7 @@ def test_an_interrupted_run_goes_on_where_it_was(world: World, tmp_path: Path, m
             raise KeyboardInterrupt
         return real(self, *words, **more)
 
-    monkeypatch.setattr(candidates_module.TrainingView, "taught", stopping)
+    monkeypatch.setattr(candidates_module.TrainingView, "fit", stopping)
     with pytest.raises(KeyboardInterrupt):
         run(world.judgments, world.features, world.gold, **told)
     there = sorted(path.name for path in (tmp_path / "out").iterdir())
@@ -232,7 +232,7 @@ def test_an_interrupted_run_goes_on_where_it_was(world: World, tmp_path: Path, m
         counted.append(1)
         return real(self, *words, **more)
 
-    monkeypatch.setattr(candidates_module.TrainingView, "taught", counting)
+    monkeypatch.setattr(candidates_module.TrainingView, "fit", counting)
     resumed = run(world.judgments, world.features, world.gold, **told)
     left = len(counted)
     fresh = run(world.judgments, world.features, world.gold, **{**told, "output": tmp_path / "other"})
@@ -250,7 +250,7 @@ def test_an_interrupted_run_leaves_the_last_results_whole(world: World, tmp_path
     def stopped(self: Any, *words: Any, **more: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(candidates_module.TrainingView, "taught", stopped)
+    monkeypatch.setattr(candidates_module.TrainingView, "fit", stopped)
     with pytest.raises(KeyboardInterrupt):
         run(world.judgments.iloc[:-200], world.features, world.gold, **told)
     assert {path.name: path.read_bytes() for path in files} == before
@@ -302,7 +302,7 @@ def material_of(world: World) -> RunData:
 def trial_of(data: RunData, names: list[str], settings: RunSettings, parts: ExpertSplit) -> CandidateSelection:
     fits = ConsensusFits(data, StageCache(None))
     for name in names:
-        for method in BY_NAME[name].needs:
+        for method in BY_NAME[name].methods:
             fits.fit(method)
     return CandidateSelection(data, fits, settings, [BY_NAME[name] for name in names], parts, StageCache(None))
 
@@ -312,11 +312,11 @@ def test_no_candidate_sees_what_it_is_judged_on(world: World) -> None:
     seen: list[tuple[set[int], set[int]]] = []
 
     def spying(view: Any) -> Ranker:
-        crowd, expert = (set(data.query[rows].tolist()) for rows in (view.crowd, view.expert))
+        crowd, expert = (set(data.query[rows].tolist()) for rows in (view.crowd, view.experts))
         seen.append((crowd, expert))
-        return BY_NAME["average"].learn(view)
+        return BY_NAME["average"].fit(view)
 
-    spy = Candidate("average", "", spying, ("average",), expert=True)
+    spy = Candidate("average", "", spying, ("average",), experts=True)
     parts = split_expert_queries(data.graded_queries, settings)
     trial = trial_of(data, ["average"], settings, parts)
     trial.candidates = [spy]
@@ -383,10 +383,10 @@ def test_crowd_rankers_are_fitted_once_where_no_fold_hides_a_label(world: World)
 
     def counting(view: Any) -> Ranker:
         counted.append(1)
-        return BY_NAME["average"].learn(view)
+        return BY_NAME["average"].fit(view)
 
     trial = trial_of(data, ["average"], settings, split_expert_queries(data.graded_queries, settings))
-    trial.candidates = [replace(BY_NAME["average"], learn=counting)]
+    trial.candidates = [replace(BY_NAME["average"], fit=counting)]
     trial.run()
     assert len(counted) == 1
 
@@ -397,7 +397,7 @@ def test_least_squares_on_remapped_labels_is_the_remappers_own(world: World, kin
     data, settings = material_of(world), RunSettings(linear=told, boosted=told)
     trial = trial_of(data, [f"{kind}-gls"], settings, split_expert_queries(data.graded_queries, settings))
     view = trial.view(trial.parts.test, trial.parts.development)
-    ranker = BY_NAME[f"{kind}-gls"].learn(view)
+    ranker = BY_NAME[f"{kind}-gls"].fit(view)
     own = view.remapper(kind).ranker_
     known = data.features
     # But for the weights that features are standardized with, and so what the ridge weighs, they are the same.
@@ -405,15 +405,15 @@ def test_least_squares_on_remapped_labels_is_the_remappers_own(world: World, kin
 
 
 def test_a_sample_steers_a_remapper_where_labels_are_many(world: World, monkeypatch: Any) -> None:
-    monkeypatch.setattr(candidates_module, "MOST_STEERING", 2)
-    monkeypatch.setattr(candidates_module, "MOST_DOCUMENTS", 100)
+    monkeypatch.setattr(candidates_module, "MAX_LABELS_PER_DOCUMENT", 2)
+    monkeypatch.setattr(candidates_module, "MAX_DOCUMENTS", 100)
     data, settings = material_of(world), RunSettings(linear={"n_iter": 3, "ridge": 0.1}, trees=TREES)
     trial = trial_of(data, ["linear-remap"], settings, split_expert_queries(data.graded_queries, settings))
     view = trial.view(trial.parts.test, trial.parts.development)
-    some = view.steering("remap")
+    some = view.remapper_sample("remap")
     assert np.diff(some.judgments.offsets).max() == 2
     assert some.judgments.n_items == 100
-    assert len(view.remapped("linear").target) == int(data.judged[view.crowd].sum()), "all labels are remapped"
+    assert len(view.remap("linear").target) == int(data.judged[view.crowd].sum()), "all labels are remapped"
 
 
 def test_ensembles_scores_are_those_of_the_ensemble_that_is_written(world: World) -> None:
@@ -448,8 +448,8 @@ def test_the_safe_one_is_taken_unless_another_leads_clearly() -> None:
     safe = rng.uniform(0.3, 0.9, 30)
     noisy = safe + rng.normal(0.01, 0.2, 30)
     better = safe + rng.normal(0.1, 0.02, 30)
-    assert chosen({SAFE: safe, "noisy": noisy})[0] == SAFE
-    assert chosen({SAFE: safe, "noisy": noisy, "better": better})[0] == "better"
+    assert select_candidate({SAFE: safe, "noisy": noisy})[0] == SAFE
+    assert select_candidate({SAFE: safe, "noisy": noisy, "better": better})[0] == "better"
 
 
 def test_weights_of_few_queries_are_nearly_equal_and_of_many_follow_the_better_ranker() -> None:
@@ -469,7 +469,7 @@ def test_weights_of_few_queries_are_nearly_equal_and_of_many_follow_the_better_r
 
 
 def test_progress_goes_to_its_end_and_no_further(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_module, "SIDE_BY_SIDE", 0)  # one after the other, so that each tells how far it is
+    monkeypatch.setattr(trial_module, "MAX_PARALLEL_ROWS", 0)  # one after the other, so that each tells how far it is
     data, settings = material_of(world), RunSettings(trees=TREES, folds=2)
     trial = trial_of(data, ["majority", "expert-only"], settings, split_expert_queries(data.graded_queries, settings))
     for work in (trial.run, lambda: trial.refit(SAFE, trial.report)):
@@ -481,7 +481,7 @@ def test_progress_goes_to_its_end_and_no_further(world: World, monkeypatch: pyte
         assert len(shares) > 2
 
 
-@pytest.mark.parametrize("n", [1, LEAST_CHOICE - 1, LEAST_CHOICE + 1])
+@pytest.mark.parametrize("n", [1, MIN_SELECTION_QUERIES - 1, MIN_SELECTION_QUERIES + 1])
 def test_too_few_experts_to_choose_by_are_for_the_test(world: World, n: int) -> None:
     some = world.gold["query"].unique()[:n]
     gold = world.gold[world.gold["query"].isin(some)]
@@ -531,12 +531,13 @@ def test_a_method_at_its_last_iteration_is_said_without_options_that_a_run_lacks
     fits = ConsensusFits(build_run_data(world.judgments, world.features), StageCache(None))
     monkeypatch.setattr("crowdrank.consensus.em_loop.has_converged", lambda history, tol: False)
     fits.fit("glad")
-    (caution,) = fits.cautions
-    assert caution.startswith("glad had not converged after")
-    assert "raise n_iter" not in caution
+    (warning,) = fits.warnings
+    assert warning.kind == "not-converged"
+    assert warning.problem.startswith("glad had not converged after")
+    assert [fix.parameter for fix in warning.fixes] == [None], "a run has no n_iter"
     fits.fit("dawid-skene")
-    (both,) = fits.cautions
-    assert both.startswith("glad and dawid-skene had not converged after")
+    (both,) = fits.warnings
+    assert both.problem.startswith("glad and dawid-skene had not converged after")
 
 
 def test_families_join_the_candidates() -> None:
@@ -566,7 +567,7 @@ def test_honeypots_from_a_file_are_kept_out(world: World) -> None:
     marked = build_run_data(world.judgments, world.features)
     told = build_run_data(bare, world.features, honeypots=file)
     np.testing.assert_array_equal(marked.judged, told.judged)
-    assert any("no ranker learns from them" in note for note in told.notes)
+    assert "honeypots" in {note.kind for note in told.notes}
 
 
 def test_expert_grades_of_honeypots_count_for_nothing(world: World) -> None:
@@ -575,7 +576,7 @@ def test_expert_grades_of_honeypots_count_for_nothing(world: World) -> None:
     data = build_run_data(world.judgments, world.features, world.gold)
     at = pd.Series(data.expert, index=world.features["document"])
     assert at[planted["document"]].isna().all()
-    assert any("honeypot" in note for note in data.notes)
+    assert "graded-honeypots" in {note.kind for note in data.notes}
 
 
 def test_queries_of_one_expert_grade_are_said_to_be_left_out(world: World) -> None:
@@ -583,7 +584,8 @@ def test_queries_of_one_expert_grade_are_said_to_be_left_out(world: World) -> No
     flat = world.gold.assign(grade=world.gold["grade"].where(~world.gold["query"].isin(some), 1))
     notes = build_run_data(world.judgments.drop(columns="honeypot"), world.features, flat).notes
     n = int((flat.groupby("query")["grade"].nunique() == 1).sum())
-    assert any(note.startswith(f"{n} expert-graded queries of 18 have one grade only") for note in notes), notes
+    (note,) = [note for note in notes if note.kind == "one-grade-queries"]
+    assert note.problem.startswith(f"{n} expert-graded queries of 18 have only one grade")
 
 
 def test_few_test_queries_can_tell_nothing(world: World) -> None:
@@ -609,7 +611,7 @@ def test_honeypots_that_nobody_judged_are_refused(world: World) -> None:
 
 
 def test_all_labels_equal_are_refused(world: World) -> None:
-    with pytest.raises(InputError, match="every judgment says the same grade"):
+    with pytest.raises(InputError, match="every judgment has the same grade"):
         run(world.judgments.drop(columns="honeypot").assign(grade=1), world.features)
 
 
@@ -618,8 +620,8 @@ def test_one_assessor_works_and_is_said(world: World) -> None:
     tried = ["majority", "average", "gda", "dawid-skene"]
     done = run(alone, world.features, world.gold, candidates=tried, trees=TREES)
     assert done.chosen in done.outcome.scores
-    (told,) = [note for note in done.notes if "No document was judged by two assessors" in note]
-    assert told.endswith("This concerns gda and dawid-skene."), "the same is said once"
+    (note,) = [note for note in done.notes if "No document was judged by two assessors" in note]
+    assert "(found by gda and dawid-skene)" in note, "a repeated warning is shown once"
 
 
 def test_a_resumed_run_repeats_the_warnings_of_the_first(world: World, tmp_path: Path) -> None:
@@ -652,8 +654,8 @@ def test_several_scales_without_maps_leave_out_what_cannot_take_them(tmp_path: P
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"candidates": ["maority"]}, "no candidate 'maority'"),
-        ({"candidates": ["expert-only"]}, "learns from the crowd alone"),
+        ({"candidates": ["maority"]}, "candidates must be names of candidates .* not 'maority'"),
+        ({"candidates": ["expert-only"]}, "trained on crowd labels alone"),
         ({"test": 1.0}, "below 1"),
         ({"folds": 1}, "folds must be a whole number of at least 2"),
         ({"measure": "Tau"}, "validate_by|measure"),
@@ -680,11 +682,11 @@ def test_the_plan_names_parts_candidates_and_time(world: World) -> None:
     assert any("for the test" in line for line in lines)
     assert any("Candidates: majority" in line for line in lines)
     assert lines[-1].startswith("Roughly ")
-    assert any("too few to choose by" in line for line in plan(world.judgments, world.features, world.gold.head(20)))
+    assert any("too few for a selection" in line for line in plan(world.judgments, world.features, world.gold.head(20)))
 
 
-def test_sensible_candidates_name_why_others_are_left_out(world: World) -> None:
+def test_choose_candidates_candidates_name_why_others_are_left_out(world: World) -> None:
     data = build_run_data(world.judgments, world.features)
-    kept, out = sensible(data, None)
+    kept, out = choose_candidates(data, None)
     assert {candidate.name for candidate in kept} | set(out) == set(BY_NAME)
     assert out["expert-only"] == "there are no expert grades"

@@ -26,7 +26,7 @@ from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError, near
 from crowdrank.judgments.write import write_table
-from crowdrank.pipeline.candidates import Candidate, sensible
+from crowdrank.pipeline.candidates import Candidate, choose_candidates
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.markdown import markdown
 from crowdrank.pipeline.provenance import Origin, call
@@ -229,14 +229,14 @@ def _run(
     data = build_run_data(judgments, features, expert, honeypots, unjudgeable_as=told.unjudgeable_as)
     asked = {"judgments": judgments, "features": features, "expert": expert, "honeypots": honeypots}
     origin = origin or Origin(python=call(asked, told, folder, engine))
-    candidates, out = sensible(data, told.candidates)
+    candidates, out = choose_candidates(data, told.candidates)
     _require_baseline(told, candidates)
     inputs = _digests(data)
     if folder is not None and not (folder / MANIFEST).exists():
         with write_folder(folder, RUN) as draft:
             (draft / CACHE).mkdir()
     cache = StageCache(None if folder is None else folder / CACHE)
-    notes = [*data.notes, *(_changed(folder, inputs) if folder else [])]
+    notes = [*map(str, data.notes), *(_changed(folder, inputs) if folder else [])]
     fits = ConsensusFits(data, cache, told.n_jobs, engine, {told.method: told.method_settings})
 
     _fit(fits, told.method, progress)
@@ -257,7 +257,7 @@ def _run(
         outcome,
         verdict,
         ranker,
-        [*notes, *fits.cautions, *_fewer_folds(outcome.parts, told)],
+        [*notes, *map(str, fits.warnings), *_fewer_folds(outcome.parts, told)],
         fits,
         time.monotonic() - began,
         inputs,
@@ -282,11 +282,10 @@ def _require_baseline(settings: RunSettings, candidates: list[Candidate]) -> Non
 
 
 def _digests(data: RunData) -> dict[str, str]:
-    graded = ~np.isnan(data.expert)
     return {
-        "judgments": digest(data.judgments),
-        "features": digest(data.features),
-        "expert grades": digest(np.flatnonzero(graded), data.expert[graded]),
+        "judgments": data.digests["judgments"],
+        "features": data.digests["features"],
+        "expert grades": digest(np.flatnonzero(data.is_graded), data.expert[data.is_graded]),
     }
 
 
@@ -327,16 +326,16 @@ def _fit(fits: ConsensusFits, method: str, progress: bool) -> None:
 
 def _prepared(fits: ConsensusFits, candidates: list[Candidate], out: dict[str, str], progress: bool) -> list[Candidate]:
     """Fit what the candidates ask for; those whose method cannot be fitted here are out."""
-    for method in dict.fromkeys(method for candidate in candidates for method in candidate.needs):
+    for method in dict.fromkeys(method for candidate in candidates for method in candidate.methods):
         _fit(fits, method, progress)
     kept = []
     for candidate in candidates:
-        missing = [method for method in candidate.needs if method in fits.failed]
+        missing = [method for method in candidate.methods if method in fits.failed]
         if missing:
             out[candidate.name] = f"{missing[0]}: {fits.failed[missing[0]]}"
         else:
             kept.append(candidate)
-    if any(candidate.expert and candidate.crowd and "glad" in candidate.needs for candidate in kept):
+    if any(candidate.remapper is not None for candidate in kept):
         for kind in ("remap", "all"):
             fits.label_features(kind)
     return kept
@@ -359,7 +358,7 @@ def _tried(
     if not parts.folds:
         if not stand_in:
             why = "too few expert-graded queries to learn from and to choose by"
-            out |= {candidate.name: why for candidate in candidates if candidate.expert}
+            out |= {candidate.name: why for candidate in candidates if candidate.experts}
         candidates = only_crowd(candidates)
     bar = ProgressBar("training candidates")
     with bar:

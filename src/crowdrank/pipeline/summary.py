@@ -17,7 +17,7 @@ from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.selection import (
     ENSEMBLES,
     LEAD,
-    LEAST_CHOICE,
+    MIN_SELECTION_QUERIES,
     SAFE,
     CandidateSelection,
     ExpertScorer,
@@ -121,8 +121,9 @@ class SummaryWriter:
         test, chosen_by = len(self.parts.test), len(self.parts.development)
         if not self.parts.folds:
             return (
-                f"With {counted(n, 'expert-graded query')} none can be spared to choose by (at least {LEAST_CHOICE} "
-                f"besides those for the test), so {name} ({about(name)}) is taken without a choice."
+                f"With {counted(n, 'expert-graded query')} none can be spared to choose by (at least "
+                f"{MIN_SELECTION_QUERIES} besides those for the test), so {name} ({about(name)}) is taken without a "
+                "choice."
             )
         shares = f"{chosen_by} to choose by, {test} to test on" if test else "all to choose by"
         return f"With your {n} expert queries ({shares}), {name} ({about(name)}) is chosen: {self.outcome.why}."
@@ -225,7 +226,7 @@ def what_experts_would_buy(ours: Floats, theirs: Floats, measure: str, n: int = 
 
 def about(name: str) -> str:
     """What a candidate is."""
-    return ENSEMBLES.get(name) or BY_NAME[name].about
+    return ENSEMBLES.get(name) or BY_NAME[name].description
 
 
 def protocol(
