@@ -112,7 +112,7 @@ class RunData:
         queries = np.sort(queries)
         sizes = self.offsets[queries + 1] - self.offsets[queries]
         before = np.cumsum(sizes) - sizes
-        return np.arange(sizes.sum()) + np.repeat(self.offsets[queries] - before, sizes)
+        return np.asarray(np.arange(sizes.sum()) + np.repeat(self.offsets[queries] - before, sizes))
 
     def graded_rows(self, queries: Integers) -> Integers:
         """Return the rows of some queries that have an expert grade, in ascending order."""

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import BadZipFile
@@ -134,9 +134,9 @@ class StageCache:
             save(result, path)
         return result
 
-    def arrays(self, name: str, key: str, make: Callable[[], Mapping[str, np.ndarray[Any, Any]]]) -> Arrays:
+    def arrays(self, name: str, key: str, make: Callable[[], Arrays]) -> Arrays:
         """Return the result of a stage that consists of named arrays."""
-        return dict(self.get(name, key, make, _save_arrays, _load_arrays))
+        return self.get(name, key, make, _save_arrays, _load_arrays)
 
     def tidy(self) -> None:
         """Delete the stages that were not used since the cache was opened."""
@@ -147,9 +147,9 @@ class StageCache:
                 _delete(path)
 
 
-def _save_arrays(arrays: Mapping[str, np.ndarray[Any, Any]], path: Path) -> None:
+def _save_arrays(arrays: Arrays, path: Path) -> None:
     with write_file(path) as draft, draft.open("wb") as stream:
-        np.savez(stream, **dict(arrays))  # type: ignore[arg-type]  # names are ours, none is one of savez's own
+        np.savez(stream, **arrays)  # type: ignore[arg-type]  # names are ours, none is one of savez's own
 
 
 def _load_arrays(path: Path) -> Arrays:
