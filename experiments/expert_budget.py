@@ -243,7 +243,7 @@ def _all_experts(place: Place, fits: ConsensusFits, cache: StageCache) -> Floats
 
     def score() -> dict[str, Any]:
         rows = place.data.rows_of(place.test)
-        known = place.data.taken(rows)
+        known = place.data.features.take(rows)
         found = np.full(len(place.data.query), np.nan)
         found[rows] = BY_NAME["expert-only"].fit(view).predict(known, known.query)
         return {"score": found}

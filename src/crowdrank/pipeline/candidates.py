@@ -132,7 +132,7 @@ class TrainingView:
         validation = self._validation_set(rows[is_validation], y[is_validation])
         train, weight = rows[~is_validation], None if sample_weight is None else sample_weight[~is_validation]
         ranker = make(self, len(rows), validation is not None).fit(
-            self.data.taken(train) if with_ids else self.data.matrix(train),
+            self.data.features.take(train) if with_ids else self.data.matrix(train),
             y[~is_validation],
             query=self.data.query[train],
             sample_weight=weight,

@@ -27,7 +27,9 @@ class RunFiles:
     """Input files and output folder of a run."""
 
     judgments: list[Path] = option([], "Judgments of the crowd. Repeatable.", "-j")
-    features: list[Path] = option([], "Features of documents: LETOR, CSV, ... Repeatable.", "-f")
+    features: list[Path] = option(
+        [], "Features of documents: LETOR, CSV, ... Without them no ranker is trained. Repeatable.", "-f"
+    )
     expert: Path | None = option(None, "Expert grades of some queries.", "-e")
     honeypots: Path | None = option(None, "Honeypots with their correct grades; no ranker is trained on them.")
     output: Path | None = option(None, "Folder for the results.", "-o")
@@ -55,10 +57,9 @@ class RunConfig:
             values[kind] = {names[name]: value for name, value in options.items() if name in names}
         tables = {name: options[name] for name in TABLES if name in options}
         files = {name: _paths(value, name) for name, value in values[RunFiles].items()}
-        for name in ("judgments", "features"):
-            if not files.get(name):
-                fixes = (Fix("name them with {}", name), Fix("name them in the TOML file"))
-                raise UsageError(f"A run needs {name}", kind=f"no-{name}", fix=fixes)
+        if not files.get("judgments"):
+            fixes = (Fix("name them with {}", "judgments"), Fix("name them in the TOML file"))
+            raise UsageError("A run needs judgments", kind="no-judgments", fix=fixes)
         reading, expert_reading = ReadOptions(**values[ReadOptions]), GoldReadOptions(**values[GoldReadOptions])
         check_choices(reading)
         with parameter_prefix("expert_"):
@@ -66,7 +67,7 @@ class RunConfig:
         settings = RunSettings.of({**values[RunSettings], **tables})
         return cls(RunFiles(**files), settings, reading, expert_reading)
 
-    def read(self) -> tuple[Judgments, Features, Gold | None, Gold | None]:
+    def read(self) -> tuple[Judgments, Features | None, Gold | None, Gold | None]:
         """Read judgments, features, expert grades and honeypots."""
         from crowdrank.judgments.limits import default_max_bytes
         from crowdrank.judgments.read import read_gold, read_judgments
@@ -76,7 +77,7 @@ class RunConfig:
         with default_max_bytes(self.reading.max_bytes):
             source = files.judgments[0] if len(files.judgments) == 1 else files.judgments
             judgments = read_judgments(source, **asdict(self.reading))
-            features = join_features(files.features)
+            features = join_features(files.features) if files.features else None
             if files.expert is not None:
                 with parameter_prefix("expert_"):
                     expert = read_gold(files.expert, **asdict(self.expert_reading))

@@ -117,19 +117,21 @@ class ConsensusFits:
         return model, list(dict.fromkeys(one.message.message for one in caught if isinstance(one.message, DataWarning)))
 
     @property
-    def warnings(self) -> list[Message]:
-        """Data warnings of the fits, each with the methods that raised it, and methods that did not converge."""
-        messages = [
-            replace(message, problem=f"{message.problem} (found by {_enumerate(methods)})")
+    def notes(self) -> list[Message]:
+        """Data warnings of the models, each with the models that raised it, and models that did not converge."""
+        notes = [
+            replace(message, problem=f"{message.problem} (consensus by {_enumerate(methods)})")
             for message, methods in self._methods_by_warning.items()
         ]
         if self._not_converged:
             names, n_iter = list(self._not_converged), max(self._not_converged.values())
-            problem = f"{_enumerate(names)} had not converged after {n_iter} iterations, so labels may still change"
-            # A model advises to raise its own n_iter, which a run does not have for each model.
-            fix = Fix(f"see how much with `crowdrank aggregate -m {names[0]} -s n_iter={3 * n_iter}`")
-            messages.append(Message(problem, "not-converged", "warning", fixes=(fix,)))
-        return messages
+            problem = (
+                f"Consensus by {_enumerate(names)} did not converge in {n_iter} iterations; labels may still change"
+            )
+            command = f"crowdrank aggregate -m {names[0]} -s n_iter={3 * n_iter}"
+            fix = Fix(f"see whether they do with more iterations: {command}")
+            notes.append(Message(problem, "not-converged", "warning", fixes=(fix,)))
+        return notes
 
     def has(self, method: str) -> bool:
         """Return whether a method was fitted."""

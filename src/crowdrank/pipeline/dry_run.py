@@ -94,7 +94,7 @@ def estimate_seconds(
     consensus = sum(RELATIVE_TIMES.get(method, 1) for method in methods) * ITERATIONS * pass_seconds
     folds_hide_labels = bool((data.item[data.rows_of(split.development)] >= 0).any())
     n_fits = sum(_count_fits(one, split, folds_hide_labels, settings) * one.cost for one in candidates)
-    n_parallel = (settings.n_jobs or usual_threads()) if selection.side_by_side else 1
+    n_parallel = (settings.n_jobs or usual_threads()) if selection.runs_in_parallel else 1
     return consensus + n_fits * fit_seconds / n_parallel
 
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.consensus._coerce import as_judgments
-from crowdrank.errors import Fix, InputError, Message, Severity, shown
+from crowdrank.consensus.result import item_ids
+from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import Features, read_gold
@@ -61,13 +62,18 @@ class RunData:
     notes: tuple[Message, ...] = ()
 
     @property
+    def has_features(self) -> bool:
+        """Whether there are features; otherwise the rows are the judged documents."""
+        return bool(self.features.names)
+
+    @property
     def has_families(self) -> bool:
         """Whether the judgments name families of assessors."""
         family = self.labels.assessor_family
         return family is not None and bool((family >= 0).any())
 
     @cached_property
-    def judged(self) -> Integers:
+    def n_labels(self) -> Integers:
         """(n_rows,) number of labels of each row."""
         return np.where(self.item >= 0, np.diff(self.labels.offsets)[self.item], 0)
 
@@ -123,10 +129,6 @@ class RunData:
         """Return the features of some rows as a matrix with column names."""
         return Named(self.features.matrix[rows], self.features.names)
 
-    def taken(self, rows: Integers) -> Features:
-        """Return the features of some rows with their ids."""
-        return self.features.take(rows)
-
     def restrict_judgments(self, rows: Integers) -> RunData:
         """Return the data with the crowd judgments of some rows only."""
         chosen = pa.array(rows)
@@ -156,7 +158,7 @@ def build_run_data(
 
     Args:
         judgments: `Judgments`, a path or a DataFrame.
-        features: `Features`, a path or a DataFrame.
+        features: `Features`, a path or a DataFrame; None for a run without rankers.
         expert: `Gold`, a path or a DataFrame with expert grades.
         honeypots: the same with the correct grades of honeypots.
         unjudgeable_as: how to use 'cannot judge' answers, as in `RunSettings`.
@@ -165,14 +167,15 @@ def build_run_data(
     table, notes = _read_judgments(judgments, honeypots, unjudgeable_as)
     labels = without_honeypots(table)
     _require_different_grades(labels)
-    rows, query, query_ids = _group_by_query(as_features(features))
+    rows = features_of_items(labels) if features is None else as_features(features)
+    rows, query, query_ids = _group_by_query(rows)
     item = labels.positions(rows.query, rows.document)
     if (item < 0).all():
-        raise no_common_documents("judged", labels.queries.take(pa.array(labels.item_query)), _documents(labels), rows)
+        raise no_common_documents("judged", **item_ids(labels), features=rows)
     n_without_features = labels.n_items - int((item >= 0).sum())
     if n_without_features:
-        problem = f"{counted(n_without_features, 'judged document')} without features, on which no ranker is trained"
-        notes.append(_note("judged-without-features", problem, "add their features to use them"))
+        problem = f"{counted(n_without_features, 'judged document')} without features: no ranker is trained on them"
+        notes.append(_warning("no-features", problem, "add their features"))
     data = RunData(
         replace(rows, grade=None),
         query,
@@ -190,17 +193,22 @@ def build_run_data(
     return data if gold is None else _with_expert_grades(data, gold, placed)
 
 
-def _note(kind: str, problem: str, fix: str = "", severity: Severity = "note") -> Message:
-    return Message(problem, kind, severity, fixes=(Fix(fix),) if fix else ())
+def features_of_items(labels: Judgments) -> Features:
+    """Return features without columns, one row per judged document."""
+    return Features(**item_ids(labels), matrix=np.empty((labels.n_items, 0)), names=())
+
+
+def _warning(kind: str, problem: str, fix: str = "") -> Message:
+    return Message(problem, kind, "warning", fixes=(Fix(fix),) if fix else ())
 
 
 def _read_judgments(judgments: Any, honeypots: Any, unjudgeable_as: str) -> tuple[Judgments, list[Message]]:
     """Return the judgments with honeypots marked, on a common scale if possible, and notes about them."""
     table = as_judgments(judgments)
     scale_note = uncertain_scale_note(table)
-    notes = [] if scale_note is None else [replace(scale_note, problem=f"of the judgments {scale_note.problem}")]
+    notes = [] if scale_note is None else [scale_note]
     for reason, n in table.report.skipped.items():
-        notes.append(_note("rows-skipped", f"{counted(n, 'row')} of the judgments skipped ({reason})"))
+        notes.append(_warning("rows-skipped", f"{counted(n, 'row')} of the judgments skipped ({reason})"))
     if honeypots is not None:
         table, note = mark_honeypots(table, _as_gold(honeypots))
         notes.append(note)
@@ -246,12 +254,13 @@ def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:
     graded = replace(data, expert=grade, gold=gold.take(np.flatnonzero(~is_honeypot)))
     n_honeypots, n_without_features = int((is_honeypot & has_row).sum()), int((~has_row).sum())
     notes = list(data.notes)
-    if n_without_features:
-        problem = f"{counted(n_without_features, 'expert-graded document')} without features, which no ranker can rank"
-        notes.append(_note("graded-without-features", problem, "add their features to use them"))
+    if n_without_features and data.has_features:
+        number = counted(n_without_features, "expert-graded document")
+        problem = f"{number} without features: they do not select or test rankers"
+        notes.append(_warning("no-features", problem, "add their features"))
     if n_honeypots:
-        problem = f"expert grades of {counted(n_honeypots, 'honeypot')} are not used: honeypots only check assessors"
-        notes.append(_note("graded-honeypots", problem))
+        problem = f"Expert grades of {counted(n_honeypots, 'honeypot')} do not select or test rankers"
+        notes.append(Message(problem, "honeypot-grades", "note"))
     return replace(graded, notes=(*notes, *_constant_query_notes(graded)))
 
 
@@ -263,10 +272,6 @@ def _is_honeypot(data: RunData, gold: Gold) -> Booleans:
     return np.asarray(in_judgments & ~in_labels)
 
 
-def _documents(labels: Judgments) -> pa.Array:
-    return labels.documents.take(pa.array(labels.item_document))
-
-
 def _constant_query_notes(data: RunData) -> list[Message]:
     """Return a note on expert-graded queries whose grades are all equal, which cannot compare rankings."""
     ranges = data._grade_ranges()
@@ -274,8 +279,10 @@ def _constant_query_notes(data: RunData) -> list[Message]:
     if not n_constant:
         return []
     verb = "has" if n_constant == 1 else "have"
-    problem = f"{counted(n_constant, 'expert-graded query')} of {n:,} {verb} only one grade and cannot compare rankings"
-    return [_note("one-grade-queries", problem, "let experts grade more of their documents to use them")]
+    problem = (
+        f"{counted(n_constant, 'expert-graded query')} of {n:,} {verb} only one grade and cannot select or test rankers"
+    )
+    return [_warning("one-grade", problem, "have more of their documents graded by experts")]
 
 
 def mark_honeypots(table: Judgments, honeypots: Gold) -> tuple[Judgments, Message]:
@@ -291,9 +298,9 @@ def mark_honeypots(table: Judgments, honeypots: Gold) -> tuple[Judgments, Messag
         )
     correct = np.repeat(answer, np.diff(table.offsets)).astype(np.int8)
     marked = table.extras.get("honeypot", np.full(len(table), NO_HONEYPOT, np.int8))
-    problem = f"{counted(n_judged, 'honeypot')} of {len(honeypots):,} were judged; no ranker is trained on them"
+    problem = f"{n_judged:,} of {counted(len(honeypots), 'honeypot')} were judged; no ranker is trained on them"
     extras = {**table.extras, "honeypot": np.where(correct >= 0, correct, marked)}
-    return replace(table, extras=extras), _note("honeypots", problem)
+    return replace(table, extras=extras), Message(problem, "honeypots", "note")
 
 
 def _require_different_grades(labels: Judgments) -> None:

@@ -17,7 +17,8 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import CrowdrankError, InputError
 from crowdrank.label_learning.remapped_labels import Remapped
-from crowdrank.pipeline.candidates import Candidate, TrainingView
+from crowdrank.label_learning.remapper import Remapper
+from crowdrank.pipeline.candidates import Candidate, RemapperKind, TrainingView
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.settings import RunSettings
@@ -108,38 +109,44 @@ class SelectionResult:
     """Result of a selection.
 
     Attributes:
-        parts: split of the expert-graded queries.
+        split: split of the expert-graded queries.
         candidates: candidates that could be trained.
         scores: scores of each candidate, (n_rows,): of development queries by models that did not see the query, of
             test queries by the final model; NaN elsewhere.
         values: measure of each candidate on each development query.
         weights: weights of the members of each ensemble.
         rankers: final model of each candidate that is not an ensemble.
-        final: view of the final models.
+        final_view: view that the final models are trained on.
         failed: reason for each candidate that could not be trained.
         chosen: name of the selected candidate.
-        why: reason for the selection.
+        reason: reason for the selection.
 
     """
 
-    parts: ExpertSplit
+    split: ExpertSplit
     candidates: list[Candidate] = field(default_factory=list)
     scores: dict[str, Floats] = field(default_factory=dict)
     values: dict[str, Floats] = field(default_factory=dict)
     weights: dict[str, dict[str, float]] = field(default_factory=dict)
     rankers: dict[str, Ranker] = field(default_factory=dict)
-    final: TrainingView | None = None
+    final_view: TrainingView | None = None
     failed: dict[str, str] = field(default_factory=dict)
     chosen: str = ""
-    why: str = ""
+    reason: str = ""
 
     @cached_property
     def remapped(self) -> dict[str, Remapped]:
         """Targets and weights of the labels by each remapper of the final models."""
-        if self.final is None:
-            return {}
-        kinds = dict.fromkeys(candidate.remapper for candidate in self.candidates if candidate.remapper is not None)
-        return {kind: self.final.remap(kind) for kind in kinds}
+        return {kind: self.final_view.remap(kind) for kind in self._remapper_kinds()} if self.final_view else {}
+
+    @property
+    def remappers(self) -> dict[str, Remapper]:
+        """Remappers of the final models, by kind."""
+        return {kind: self.final_view.remapper(kind) for kind in self._remapper_kinds()} if self.final_view else {}
+
+    def _remapper_kinds(self) -> list[RemapperKind]:
+        kinds = [candidate.remapper for candidate in self.candidates if candidate.remapper is not None]
+        return list(dict.fromkeys(kinds))
 
     def ranker(self, name: str, rankers: Mapping[str, Ranker] | None = None) -> Ranker:
         """Return the ranker of a candidate; an ensemble is made of the final models, or of other `rankers`."""
@@ -169,16 +176,16 @@ class CandidateSelection:
         fits: ConsensusFits,
         settings: RunSettings,
         candidates: Sequence[Candidate],
-        parts: ExpertSplit,
+        split: ExpertSplit,
         cache: StageCache,
         report: Report | None = None,
     ) -> None:
         self.data, self.fits, self.settings, self.cache = data, fits, settings, cache
         self.candidates = list(candidates)
-        self.parts = parts
+        self.split = split
         self.report = report
-        self.outcome = SelectionResult(parts)
-        self.evaluated = data.rows_of(np.concatenate([parts.development, parts.test]))
+        self.outcome = SelectionResult(split)
+        self.evaluated = data.rows_of(np.concatenate([split.development, split.test]))
         fit_settings = {name: getattr(settings, name) for name in FIT_SETTINGS}
         self._base_key = digest(code(), data.digests["features"], fit_settings)
         self._rankers: dict[str, Ranker] = {}
@@ -196,14 +203,14 @@ class CandidateSelection:
         inputs = (self.data.digests["judgments"], dict(self.fits.parameters), crowd, graded, self.data.expert[graded])
         key = digest(self._base_key, *inputs)
         if key not in self._views:
-            n_jobs = 1 if self.side_by_side else self.settings.n_jobs
+            n_jobs = 1 if self.runs_in_parallel else self.settings.n_jobs
             self._views[key] = TrainingView(
                 self.data, self.fits, self.settings, crowd, graded, self.cache, key, n_jobs, self._report_fit
             )
         return self._views[key]
 
     @property
-    def side_by_side(self) -> bool:
+    def runs_in_parallel(self) -> bool:
         """Whether several fits run in parallel."""
         return len(self.data.query) <= MAX_PARALLEL_ROWS
 
@@ -245,11 +252,11 @@ class CandidateSelection:
 
     def run(self) -> SelectionResult:
         """Train the candidates, build ensembles and select a candidate."""
-        test, development = self.parts.test, self.parts.development
+        test, development = self.split.test, self.split.development
         final = self.view(test, development)
         folds = [
             self.view(np.concatenate([fold, test]), np.setdiff1d(development, fold, assume_unique=True))
-            for fold in self.parts.folds
+            for fold in self.split.folds
         ]
         self._n_fits = len(self.candidates) * (1 + len(folds))
         with self._workers() as workers:
@@ -258,7 +265,7 @@ class CandidateSelection:
             jobs = [(candidate, number) for number in range(len(folds)) for candidate in self.candidates]
             list(workers.map(lambda job: self._fit_fold(job[0], folds[job[1]], job[1]), jobs))
         self.candidates = [c for c in self.candidates if c.name not in self.outcome.failed]
-        self.outcome.final, self.outcome.candidates = final, self.candidates
+        self.outcome.final_view, self.outcome.candidates = final, self.candidates
         # Threads finish in any order.
         self.outcome.rankers = {c.name: self.outcome.rankers[c.name] for c in self.candidates}
         self.outcome.scores = {c.name: self.outcome.scores[c.name] for c in self.candidates}
@@ -271,7 +278,7 @@ class CandidateSelection:
         with self._catch_failure(candidate):
             ranker = self.fitted(candidate, view)
             score = np.full(len(self.data.query), np.nan)
-            rows = self.data.rows_of(self.parts.test)
+            rows = self.data.rows_of(self.split.test)
             if len(rows):
                 score[rows] = self._predict(ranker, rows)
             self.outcome.rankers[candidate.name], self.outcome.scores[candidate.name] = ranker, score
@@ -283,7 +290,7 @@ class CandidateSelection:
         with self._catch_failure(candidate):
             score = np.full(len(self.data.query), np.nan)
             score[self.evaluated] = self.scored(candidate, view)
-            rows = self.data.rows_of(self.parts.folds[number])
+            rows = self.data.rows_of(self.split.folds[number])
             self.outcome.scores[candidate.name][rows] = score[rows]
 
     @contextmanager
@@ -301,7 +308,7 @@ class CandidateSelection:
 
     def _report_fit(self, iteration: int, n_iterations: int, measure: float) -> None:
         """Report the progress within a fit, unless fits run in parallel."""
-        if not self.side_by_side:
+        if not self.runs_in_parallel:
             self._report_progress(iteration / max(n_iterations, 1))
 
     def _report_progress(self, share_of_fit: float) -> None:
@@ -311,7 +318,7 @@ class CandidateSelection:
 
     @contextmanager
     def _workers(self) -> Iterator[ThreadPoolExecutor]:
-        n = (self.settings.n_jobs or usual_threads()) if self.side_by_side else 1
+        n = (self.settings.n_jobs or usual_threads()) if self.runs_in_parallel else 1
         # Matrix products of parallel fits would otherwise use all cores each.
         with warnings.catch_warnings(), threadpool_limits(1 if n > 1 else None, user_api="blas"):
             # The features are checked once for the run, not once per fit.
@@ -333,7 +340,7 @@ class CandidateSelection:
         names = [candidate.name for candidate in self.candidates]
         crowd = [candidate.name for candidate in only_crowd(self.candidates)]
         self._add_average(CROWD, crowd)
-        if not self.parts.folds:
+        if not self.split.folds:
             return
         if len(crowd) < len(names):
             self._add_average(ALL, names)
@@ -350,13 +357,13 @@ class CandidateSelection:
         """Add an ensemble whose weights are chosen on the development queries, those of a fold on the other folds."""
         scores = np.stack([self._standardized(member) for member in members])
         ensemble = np.full(len(self.data.query), np.nan)
-        development = self.parts.development
-        for fold in self.parts.folds:
+        development = self.split.development
+        for fold in self.split.folds:
             rows = self.data.rows_of(fold)
             others = np.setdiff1d(development, fold, assume_unique=True)
             ensemble[rows] = self._best_weights(scores, others) @ scores[:, rows]
         weights = self._best_weights(scores, development)
-        rows = self.data.rows_of(self.parts.test)
+        rows = self.data.rows_of(self.split.test)
         ensemble[rows] = weights @ scores[:, rows]
         by_candidate: dict[str, float] = {}
         for member, weight in zip(members, weights, strict=True):
@@ -383,15 +390,15 @@ class CandidateSelection:
 
     def _select(self) -> None:
         outcome = self.outcome
-        if not self.parts.folds:
+        if not self.split.folds:
             n = len(self.data.graded_queries)
             few = f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few for a selection"
             outcome.chosen = CROWD
-            outcome.why = f"{few if n else 'there are no expert grades to select by'}: {ENSEMBLES[CROWD]}"
+            outcome.reason = f"{few if n else 'there are no expert grades to select by'}: {ENSEMBLES[CROWD]}"
             return
-        scorer = ExpertScorer(self.data, self.parts.development, self.settings)
+        scorer = ExpertScorer(self.data, self.split.development, self.settings)
         outcome.values = {name: scorer.values(score) for name, score in outcome.scores.items()}
-        outcome.chosen, outcome.why = select_candidate(outcome.values, SAFE if SAFE in outcome.values else CROWD)
+        outcome.chosen, outcome.reason = select_candidate(outcome.values, SAFE if SAFE in outcome.values else CROWD)
 
     def refit(self, name: str, report: Report | None = None) -> Ranker:
         """Train a candidate again on all crowd labels and expert grades."""

@@ -138,7 +138,7 @@ class StageCache:
         """Return the result of a stage that consists of named arrays."""
         return self.get(name, key, make, _save_arrays, _load_arrays)
 
-    def tidy(self) -> None:
+    def delete_unused(self) -> None:
         """Delete the stages that were not used since the cache was opened."""
         if self.folder is None:
             return
