@@ -118,7 +118,7 @@ def test_features_that_depend_on_each_other_are_said() -> None:
 def test_slopes_of_labels_are_finite_differences(objective: Any, mu: float) -> None:
     world = drawn()
     aim = Aim(objective)
-    aim.adopt(world["lists"].y)
+    aim.adopt(world["lists"].grade)
     steering = aim.of(world["lists"])
     background = Background(world["X"], world["document"])
     rng = np.random.default_rng(1)
@@ -153,7 +153,7 @@ def moved(functions: Any, parameters: Floats, mode: str) -> tuple[Floats, Floats
 def test_gradients_of_functions_are_finite_differences(kind: str, mode: str, objective: str) -> None:
     world = drawn(3)
     aim = Aim(objective)
-    aim.adopt(world["lists"].y)
+    aim.adopt(world["lists"].grade)
     steering, background = aim.of(world["lists"]), Background(world["X"], world["document"])
     functions: Any
     if kind == "linear":
