@@ -22,7 +22,8 @@ from crowdrank.pipeline.selection import (
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
+from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.lambdamart import LambdaMART
 
 TIMED_ROUNDS = 3
 """Number of boosting rounds that are timed."""
@@ -94,7 +95,7 @@ def estimate_seconds(
     consensus = sum(RELATIVE_TIMES.get(method, 1) for method in methods) * ITERATIONS * pass_seconds
     folds_hide_labels = bool((data.item[data.rows_of(split.development)] >= 0).any())
     n_fits = sum(_count_fits(one, split, folds_hide_labels, settings) * one.cost for one in candidates)
-    n_parallel = (settings.n_jobs or usual_threads()) if selection.runs_in_parallel else 1
+    n_parallel = (settings.n_jobs or default_threads()) if selection.runs_in_parallel else 1
     return consensus + n_fits * fit_seconds / n_parallel
 
 
