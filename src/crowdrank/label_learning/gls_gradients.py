@@ -11,6 +11,7 @@ from scipy import linalg
 from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.engine.base import Engine
 from crowdrank.errors import Fix, InputError
+from crowdrank.label_learning import kernels
 
 ROWS_PER_PRODUCT = 512
 """Number of documents per matrix product: few enough to stay in the cache."""
@@ -73,12 +74,13 @@ class LabelRegression:
         assert self._weight is not None
         right = np.append(score_gradient @ V, score_gradient.sum())
         u = linalg.cho_solve(self._factor, right, check_finite=False)
-        product = self._per_label(u)
-        of_target = self._weight * product
-        return of_target, (self._target - self._per_label(self.coefficients)) * product if of_weight else None
-
-    def _per_label(self, coefficients: Floats) -> Floats:
-        return np.asarray((self.X @ coefficients[:-1] + coefficients[-1])[self.document])
+        if not of_weight:
+            return self._weight * (self.X @ u[:-1] + u[-1])[self.document], None
+        product, fitted = np.empty(len(self.X)), np.empty(len(self.X))
+        kernels.two_products(self.X, u[:-1], self.coefficients[:-1], product, fitted)
+        product = (product + u[-1])[self.document]
+        residual = self._target - (fitted + self.coefficients[-1])[self.document]
+        return self._weight * product, residual * product
 
     def _sum_per_document(self, values: Floats) -> Floats:
         return np.asarray(np.bincount(self.document, values, len(self.X)), dtype=np.float64)
@@ -107,11 +109,9 @@ def normal_equations(X: Floats, mass: Floats, moment: Floats) -> tuple[Floats, F
     width = -(-(k + 2) // CACHE_LINE) * CACHE_LINE
     products, scaled = np.zeros((width, width), order="F"), np.zeros((ROWS_PER_PRODUCT, width))
     for first in range(0, n, ROWS_PER_PRODUCT):
-        rows = slice(first, min(first + ROWS_PER_PRODUCT, n))
-        block = scaled[: rows.stop - first]
-        np.multiply(X[rows], root[rows, None], out=block[:, :k])
-        block[:, k], block[:, k + 1] = root[rows], target[rows]
-        products = linalg.blas.dsyrk(1.0, block.T, 1.0, products, overwrite_c=1)
+        last = min(first + ROWS_PER_PRODUCT, n)
+        kernels.scale_rows(X, root, target, first, last, scaled)
+        products = linalg.blas.dsyrk(1.0, scaled[: last - first].T, 1.0, products, overwrite_c=1)
     return products[: k + 1, : k + 1], products[: k + 1, k + 1].copy()
 
 
