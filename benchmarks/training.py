@@ -32,12 +32,14 @@ def _step_seconds() -> dict[str, float]:
     from crowdrank.label_learning.gls_gradients import LabelRegression
     from crowdrank.label_learning.linear import LinearFunctions, StandardizedInputs
     from crowdrank.label_learning.objectives import ObjectiveSpec
-    from crowdrank.rankers.linear import Standard
-    from crowdrank.rankers.ranking_data import gather
+    from crowdrank.rankers.ranking_data import RankingData
+    from crowdrank.rankers.standardize import Standardizer
 
     X, document, Y, experts = _random_data()
     regression, unweighted = LabelRegression(X, document), LabelRegression(X, document)
-    (V, training), (W, validation) = ((rows[0], ObjectiveSpec("DCG@10").on(gather(*rows))) for rows in experts)
+    (V, training), (W, validation) = (
+        (rows[0], ObjectiveSpec("DCG@10").on(RankingData.from_ids(*rows))) for rows in experts
+    )
     label, weight = Y[:, 0].copy(), np.full(len(Y), 0.5)
 
     def step(regression: LabelRegression, weight: Any, of_weight: bool) -> tuple[Any, Any]:
@@ -48,7 +50,7 @@ def _step_seconds() -> dict[str, float]:
 
     gradients = step(regression, weight, True)
     step(unweighted, weight, False)
-    linear = LinearFunctions(StandardizedInputs(Standard.of(Y, np.ones(len(Y))), Y), label, weight, "W+T")
+    linear = LinearFunctions(StandardizedInputs(Standardizer.fit(Y, np.ones(len(Y))), Y), label, weight, "W+T")
     trees = [GrowingTrees(binned_dataset(Y, 64), 3, 50) for _ in range(2)]
     boosted = BoostedFunctions(trees[0], trees[1], label, weight, "W+T")
     boosted.step(*gradients, 0.05)

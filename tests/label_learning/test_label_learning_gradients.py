@@ -33,8 +33,8 @@ from crowdrank.label_learning.objectives import (
     SoftRankObjective,
 )
 from crowdrank.label_learning.remapper import MODES
-from crowdrank.rankers.linear import Standard
-from crowdrank.rankers.ranking_data import Lists, gather
+from crowdrank.rankers.ranking_data import RankingData
+from crowdrank.rankers.standardize import Standardizer
 
 CLOSE = 1e-6
 
@@ -46,7 +46,7 @@ def drawn(seed: int = 0, n: int = 40, k: int = 5, labels: int = 3) -> dict[str, 
     label = rng.integers(0, 2, len(document)).astype(float)
     Y = np.column_stack([label, rng.normal(size=(len(document), 3))])
     V = rng.normal(size=(30, k))
-    lists = gather(V, rng.integers(0, 4, 30), np.repeat(np.arange(5), 6))
+    lists = RankingData.from_ids(V, rng.integers(0, 4, 30), np.repeat(np.arange(5), 6))
     return {"X": rng.normal(size=(n, k)), "document": document, "label": label, "Y": Y, "V": V, "lists": lists}
 
 
@@ -54,12 +54,12 @@ def close(found: Floats, expected: Floats) -> bool:
     return bool(np.abs(found - expected).max() <= CLOSE * np.abs(expected).max())
 
 
-def pair_loss(lists: Lists, k: int, at: Floats) -> Any:
+def pair_loss(lists: RankingData, k: int, at: Floats) -> Any:
     """The function whose slope LambdaRank's is at scores `at`: pairs' log loss of standardized scores.
 
     What each swap changes in DCG@k is held as it is at `at`.
     """
-    gain, changes = 2.0**lists.y - 1, []
+    gain, changes = 2.0**lists.grade - 1, []
     for first, last in zip(lists.offsets[:-1], lists.offsets[1:], strict=True):
         rows = first + np.argsort(-at[first:last], kind="stable")
         discount = np.where(np.arange(len(rows)) < k, 1 / np.log2(np.arange(len(rows)) + 2), 0.0)
@@ -134,7 +134,7 @@ def test_features_that_depend_on_each_other_are_said() -> None:
 def test_slopes_of_labels_are_finite_differences(objective: Any, mu: float) -> None:
     world = drawn()
     spec = ObjectiveSpec(objective)
-    spec.set_range(world["lists"].y)
+    spec.set_range(world["lists"].grade)
     training = spec.on(world["lists"])
     regression = LabelRegression(world["X"], world["document"])
     rng = np.random.default_rng(1)
@@ -170,12 +170,12 @@ def moved(functions: Any, parameters: Floats, mode: str) -> tuple[Floats, Floats
 def test_gradients_of_functions_are_finite_differences(kind: str, mode: str, objective: str) -> None:
     world = drawn(3)
     spec = ObjectiveSpec("DCG@3", measure="softrank") if objective == "softrank" else ObjectiveSpec(objective)
-    spec.set_range(world["lists"].y)
+    spec.set_range(world["lists"].grade)
     training: Any = spec.on(world["lists"])
     regression = LabelRegression(world["X"], world["document"])
     functions: Any
     if kind == "linear":
-        inputs = StandardizedInputs(Standard.of(world["Y"], np.ones(len(world["Y"]))), world["Y"])
+        inputs = StandardizedInputs(Standardizer.fit(world["Y"], np.ones(len(world["Y"]))), world["Y"])
         functions = LinearFunctions(inputs, world["label"], np.full(len(world["Y"]), 0.5), mode)
     else:
         trees = [GrowingTrees(binned_dataset(world["Y"], 16), 2, 5) for _ in range(2)]
@@ -213,11 +213,11 @@ def test_gradients_of_functions_are_finite_differences(kind: str, mode: str, obj
 def test_softrank_is_the_expected_measure_of_noisy_scores(measure: str) -> None:
     lists = drawn()["lists"]
     objective = SoftRankObjective(lists, measure)
-    score = np.random.default_rng(5).normal(size=len(lists.y))
+    score = np.random.default_rng(5).normal(size=len(lists.grade))
     cutoff = int(measure.partition("@")[2] or 6)
     standardized, expected = (score - score.mean()) / score.std(), []
     for first, last in pairwise(lists.offsets):
-        gain = 2.0 ** lists.y[first:last] - 1
+        gain = 2.0 ** lists.grade[first:last] - 1
         ideal = np.sort(gain)[::-1][:cutoff] @ (1 / np.log2(np.arange(cutoff) + 2)) if "n" in measure else 1.0
         expected.append(soft_dcg(standardized[first:last], gain, cutoff, SOFTRANK_NOISE) / ideal)
     assert objective.smooth_value(score) == pytest.approx(np.mean(expected), abs=1e-12)
@@ -236,7 +236,7 @@ def test_a_logistic_score_is_a_probability_and_predictions_are_logits() -> None:
     spec.set_range(np.array([0.0, 4.0]))
     factor, offset = spec.output_scale
     assert expit(factor * 0.5 + offset) == 0.5
-    objective = spec.on(gather(np.eye(2), [0, 4], ["a", "b"]))
+    objective = spec.on(RankingData.from_ids(np.eye(2), [0, 4], ["a", "b"]))
     assert objective.value(np.array([0.1, 0.9])) > objective.value(np.array([0.5, 0.5]))
     assert objective.value(np.array([0.9, 0.1])) < objective.value(np.array([0.5, 0.5]))
 
@@ -249,7 +249,7 @@ def test_targets_of_linear_functions_start_at_the_label(label: float) -> None:
 def test_ranking_slopes_do_not_stretch_and_do_not_hang_on_the_scale() -> None:
     lists = drawn()["lists"]
     objective = LambdaRankObjective(lists, "DCG@3")
-    score = np.random.default_rng(5).normal(size=len(lists.y))
+    score = np.random.default_rng(5).normal(size=len(lists.grade))
     slope = objective.gradient(score)
     assert slope @ (score - score.mean()) == pytest.approx(0, abs=1e-12)
     assert np.allclose(objective.gradient(1e-4 * score + 7) * 1e-4, slope, rtol=1e-6, atol=1e-9)
@@ -258,7 +258,7 @@ def test_ranking_slopes_do_not_stretch_and_do_not_hang_on_the_scale() -> None:
 
 def test_equal_scores_have_a_slope_too() -> None:
     lists = drawn()["lists"]
-    slope = LambdaRankObjective(lists, "DCG@3").gradient(np.zeros(len(lists.y)))
+    slope = LambdaRankObjective(lists, "DCG@3").gradient(np.zeros(len(lists.grade)))
     assert np.abs(slope).max() > 0
     assert np.isfinite(slope).all()
 
@@ -300,7 +300,7 @@ def test_sparse_inputs_multiply_like_dense_ones(seed: int, empty: float) -> None
     matrix = np.where(rng.random((30, 5)) < empty, 0.0, rng.standard_t(2, size=(30, 5)))
     matrix[rng.random(matrix.shape) < 0.1] = np.nan
     matrix[:, 3] = 7.0
-    standard = Standard.of(matrix, np.ones(len(matrix)))
+    standard = Standardizer.fit(matrix, np.ones(len(matrix)))
     inputs = StandardizedInputs(standard, matrix)
     dense = standardized_inputs(matrix, standard.mean, standard.scale, MAX_DEVIATION)
     coefficients, values = rng.normal(size=(inputs.n_coefficients, 2)), rng.normal(size=(len(inputs), 2))
@@ -314,5 +314,5 @@ def test_sparse_inputs_multiply_like_dense_ones(seed: int, empty: float) -> None
 
 def test_rare_features_are_not_clipped() -> None:
     rare = (np.arange(250) == 3).astype(float)[:, None]
-    inputs = StandardizedInputs(Standard.of(rare, np.ones(len(rare))), rare)
+    inputs = StandardizedInputs(Standardizer.fit(rare, np.ones(len(rare))), rare)
     assert inputs.products(np.array([[1.0], [0.0]]))[3, 0] == pytest.approx(np.sqrt(249))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from label_learning_reference import solve_unfolded
 from scipy.special import expit
 
 import crowdrank
@@ -27,13 +28,13 @@ from crowdrank import (
     read_judgments,
 )
 from crowdrank._folders import write_manifest
-from crowdrank.errors import DataWarning, InputError, NotFittedError, UsageError
+from crowdrank.errors import CrowdrankWarning, DataWarning, InputError, NotFittedError, UsageError
 from crowdrank.label_learning import gls_gradients
 from crowdrank.label_learning.objectives import ObjectiveSpec
 from crowdrank.label_learning.remapper import MODES
 from crowdrank.label_learning.tuning import GridLimits, coordinate_search
-from crowdrank.rankers.base import MissingValueWarning
-from crowdrank.rankers.ranking_data import Lists
+from crowdrank.rankers.data_checks import MissingValueWarning
+from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.store import REMAPPER
 
 REMAPPERS: list[Any] = [LinearRemapper, BoostedRemapper]
@@ -217,7 +218,7 @@ def test_what_was_learned_is_what_the_steps_reached(fitted: dict[str, Remapper],
     """Targets and weights made anew from the learned functions give the ranker that was kept."""
     remapper = fitted[name]
     rows = remapper.instances(rescale=False)
-    X = remapper.ranker_.standard_(rows.features.matrix)
+    X = remapper.ranker_.standardizer_(rows.features.matrix)
     weight, target = rows.weight, rows.y
     assert weight is not None
     design = np.column_stack([X, np.ones(len(X))])
@@ -390,6 +391,41 @@ def test_step_zero_is_least_squares_on_the_labels(cls: Any, mode: str, n_grades:
     assert np.allclose(remapper.predict(rows), plain.predict(rows.matrix), atol=1e-8)
 
 
+@pytest.mark.parametrize("cls", REMAPPERS)
+def test_trees_extend_the_features(cls: Any, world: Any, labels: LabelFeatures, tmp_path: Path) -> None:
+    plain, extended = (
+        cls("T", **settings_of(cls), tree_features=n).fit(labels, world.features, world.gold) for n in (0, 5)
+    )
+    rows = extended.instances(rescale=False).features
+    n = len(rows.names)
+    assert len(extended.ranker_.coef_) == n + 5
+    assert np.abs(extended.ranker_.coef_[n:]).max() > 0
+    assert extended.ranker_.features_ == plain.ranker_.features_
+    # The ranker is least squares on the learned targets, over features and trees.
+    trees = extended.ranker_.tree_features_
+    assert trees is not None
+    X = extended.ranker_.standardizer_(np.hstack([rows.matrix, trees.transform(rows)]))
+    folded_target, folded_weight = extended.remapped_.folded()
+    place = extended.label_features_.judgments.positions(rows.query, rows.document)
+    document = np.arange(len(X))
+    expected = solve_unfolded(X, document, folded_target[place], folded_weight[place], extended.mu_)
+    assert np.allclose(extended.predict(rows), X @ expected[:-1] + expected[-1])
+    extended.save(tmp_path / "remapper")
+    assert np.array_equal(Remapper.load(tmp_path / "remapper").predict(rows), extended.predict(rows))
+
+
+def test_the_number_of_trees_is_tuned(world: Any, labels: LabelFeatures) -> None:
+    settings = {**few, "n_iter": 2}
+    remapper = LinearRemapper("T", **settings, tree_features="auto").fit(labels, world.features, world.gold)
+    values = {
+        n: LinearRemapper("T", **settings, tree_features=n).fit(labels, world.features, world.gold).validation_
+        for n in (0, 100, 200, 300)
+    }
+    assert {step["tree_features"] for step in remapper.history_} == set(values)
+    assert remapper.validation_ == pytest.approx(max(values.values()))
+    assert values[int(remapper.best_params_["tree_features"])] == pytest.approx(remapper.validation_)
+
+
 def test_it_stops_when_validation_does_not_rise(world: Any, labels: LabelFeatures) -> None:
     remapper = LinearRemapper("T", ridge=0.1, learning_rate=3.0, patience=3, n_iter=500)
     remapper.fit(labels, world.features, world.gold)
@@ -464,7 +500,7 @@ def test_experts_come_in_several_forms(world: Any, labels: LabelFeatures) -> Non
 
 def test_experts_documents_without_features_are_left_out_and_said(world: Any, labels: LabelFeatures) -> None:
     more = pd.concat([world.gold, pd.DataFrame({"query": ["1"], "document": ["unheard-of"], "grade": [4]})])
-    with pytest.warns(match="1 document with a label but without features was left out"):
+    with pytest.warns(CrowdrankWarning, match="1 document with a label but without features"):
         remapper = LinearRemapper(**few).fit(labels, world.features, more)
     assert np.allclose(remapper.targets_, LinearRemapper(**few).fit(labels, world.features, world.gold).targets_)
     with pytest.raises(InputError, match="no labeled document has features"):
@@ -604,13 +640,13 @@ def test_the_order_of_rows_breaks_no_ties(world: Any, labels: LabelFeatures, mon
     rows = Instances.from_labels(world.gold, world.features, missing="skip")
     order = np.lexsort((-rows.y, rows.lists))
     expert = (rows.features.matrix[order], rows.y[order], rows.lists[order])
-    made: list[Lists] = []
+    made: list[RankingData] = []
     on = ObjectiveSpec.on
     monkeypatch.setattr(ObjectiveSpec, "on", lambda spec, lists: (made.append(lists), on(spec, lists))[1])
     LinearRemapper(**{**few, "n_iter": 0}).fit(labels, world.features, expert)
     steering, stopping = made
-    falling = [np.mean(np.diff(lists.y)[np.diff(lists.query) == 0] <= 0) for lists in (steering, stopping)]
+    falling = [np.mean(np.diff(lists.grade)[np.diff(lists.query) == 0] <= 0) for lists in (steering, stopping)]
     assert falling[0] < 0.9
     assert falling[1] == 1  # the measure itself takes equal scores in all orders
     known = {(*row, grade) for row, grade in zip(expert[0].tolist(), expert[1], strict=True)}
-    assert {(*row, grade) for row, grade in zip(steering.X.tolist(), steering.y, strict=True)} <= known
+    assert {(*row, grade) for row, grade in zip(steering.features.tolist(), steering.grade, strict=True)} <= known

@@ -15,7 +15,7 @@ from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.objectives import Loss
 from crowdrank.label_learning.remapper import LabelFunctions, LearnedFunctions, Remapper, sigmoid
 from crowdrank.label_learning.tuning import GridLimits, Settings
-from crowdrank.rankers.lambdamart import booster_of, shares
+from crowdrank.rankers.boosting import import_lightgbm, tree_importances
 from crowdrank.rankers.store import State
 from crowdrank.rankers.trees_text import check_trees
 
@@ -134,8 +134,6 @@ class BoostedRemapper(Remapper):
 
 def binned_dataset(matrix: Floats, max_bins: int) -> Any:
     """Return features (n, n_features) as a LightGBM dataset, which is binned once for all trees."""
-    import lightgbm
-
     parameters = {
         "max_bin": max_bins,
         "min_data_in_bin": 1,
@@ -143,7 +141,7 @@ def binned_dataset(matrix: Floats, max_bins: int) -> Any:
         "enable_bundle": False,  # bundles of features with missing values predict something else than they learned
         "verbosity": -1,
     }
-    return lightgbm.Dataset(matrix, label=np.zeros(len(matrix)), params=parameters).construct()
+    return import_lightgbm().Dataset(matrix, label=np.zeros(len(matrix)), params=parameters).construct()
 
 
 class GrowingTrees:
@@ -157,8 +155,6 @@ class GrowingTrees:
     """
 
     def __init__(self, dataset: Any, depth: int, min_labels: int) -> None:
-        import lightgbm
-
         parameters = {
             "objective": "none",
             "learning_rate": 1.0,
@@ -171,7 +167,7 @@ class GrowingTrees:
             "force_row_wise": True,
             "verbosity": -1,
         }
-        self.booster = lightgbm.Booster(parameters, dataset)
+        self.booster = import_lightgbm().Booster(parameters, dataset)
         self._sums = np.zeros(dataset.num_data())
 
     def add(self, gradient: Floats, size: float) -> Floats:
@@ -223,8 +219,12 @@ class TreeSum:
         """Create the sum from LightGBM's text; raise ValueError if the text is invalid."""
         if text is None:
             return cls(None, 0)
-        n_trees = check_trees(text, n_features)  # before LightGBM reads the text, which crashes on invalid ones
-        return cls(booster_of(text), n_trees)
+        n_trees = check_trees(text, n_features)  # LightGBM itself would crash on some invalid texts
+        lightgbm = import_lightgbm()
+        try:
+            return cls(lightgbm.Booster(model_str=text), n_trees)
+        except lightgbm.basic.LightGBMError as problem:
+            raise ValueError(str(problem)) from problem
 
     @property
     def text(self) -> str:
@@ -240,10 +240,7 @@ class TreeSum:
 
     def importances(self, n_features: int) -> Floats:
         """Return the split gains of each feature, normalized per tree and averaged (MGBDT 7)."""
-        total = np.zeros((self.n_trees + 1, n_features))
-        for n in range(1, self.n_trees + 1):
-            total[n] = self.booster.feature_importance("gain", iteration=n)
-        return shares(np.sum([shares(gains) for gains in np.diff(total, axis=0)], axis=0, initial=0.0))
+        return tree_importances(self.booster, self.n_trees) if self.n_trees else np.zeros(n_features)
 
 
 class BoostedFunctions(LabelFunctions):

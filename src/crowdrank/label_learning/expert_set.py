@@ -13,14 +13,14 @@ from crowdrank._typing import Integers
 from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments.read import Features
 from crowdrank.rankers.instances import Instances
-from crowdrank.rankers.ranking_data import Lists, gather
+from crowdrank.rankers.ranking_data import RankingData
 
 
 @dataclass(frozen=True, eq=False)
 class ExpertSet:
     """Expert-graded rows by query, and the query ids as text."""
 
-    lists: Lists
+    data: RankingData
     queries: tuple[str, ...]
 
     @classmethod
@@ -41,9 +41,9 @@ class ExpertSet:
         else:
             instances = expert if isinstance(expert, Instances) else Instances.from_labels(expert, features)
             (X, y, query), query_ids = instances.eval_set, instances.features.query
-        lists = gather(X, y, query, known=features.names, what=f" of {parameter}")
+        data = RankingData.from_ids(X, y, query, names=features.names, source=f" of {parameter}")
         names = [str(name) for name in (query_ids.to_pylist() if hasattr(query_ids, "to_pylist") else query_ids)]
-        return cls(lists, tuple(names[row] for row in lists.order[lists.offsets[:-1]]))
+        return cls(data, tuple(names[row] for row in data.order[data.offsets[:-1]]))
 
     def split(self, share: float, random_state: int) -> tuple[ExpertSet, ExpertSet]:
         """Split by query at random; the second part has about this share of the queries."""
@@ -60,15 +60,22 @@ class ExpertSet:
         return self._take(np.sort(order[n_second:])), self._take(np.sort(order[:n_second]))
 
     def _take(self, queries: Integers) -> ExpertSet:
-        return ExpertSet(self.lists.of_queries(queries), tuple(self.queries[number] for number in queries))
+        return ExpertSet(self.data.take_queries(queries), tuple(self.queries[number] for number in queries))
 
     def shuffled(self, random_state: int) -> ExpertSet:
         """Return the set with the rows of each query in random order, so that tied scores have no order of the file."""
-        lists = self.lists
-        order = np.lexsort((np.random.default_rng(random_state).random(len(lists.y)), lists.query))
-        shares = None if lists.shares is None else lists.shares[order]
-        rows = {"X": lists.X[order], "y": lists.y[order], "shares": shares, "order": lists.order[order]}
-        return replace(self, lists=replace(lists, weight=None, **rows))
+        data = self.data
+        order = np.lexsort((np.random.default_rng(random_state).random(len(data.grade)), data.query))
+        probabilities = None if data.probabilities is None else data.probabilities[order]
+        shuffled = replace(
+            data,
+            features=data.features[order],
+            grade=data.grade[order],
+            weight=None,
+            probabilities=probabilities,
+            order=data.order[order],
+        )
+        return replace(self, data=shuffled)
 
 
 def _require_triple(expert: tuple[Any, ...], ranks: bool, parameter: str) -> tuple[Any, Any, Any]:

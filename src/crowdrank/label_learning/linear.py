@@ -13,8 +13,8 @@ from crowdrank._typing import Floats
 from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.remapper import LabelFunctions, LearnedFunctions, Remapper, sigmoid
 from crowdrank.label_learning.tuning import Settings
-from crowdrank.rankers.lambdamart import shares
-from crowdrank.rankers.linear import Standard
+from crowdrank.rankers.base import normalized
+from crowdrank.rankers.standardize import Standardizer
 from crowdrank.rankers.store import State
 
 MAX_DEVIATION = 20.0
@@ -64,7 +64,7 @@ class LinearRemapper(Remapper):
     learned_: LinearCoefficients
 
     def _prepare(self, labels: LabelFeatures) -> StandardizedInputs:
-        return StandardizedInputs(Standard.of(labels.matrix, np.ones(len(labels))), labels.matrix)
+        return StandardizedInputs(Standardizer.fit(labels.matrix, np.ones(len(labels))), labels.matrix)
 
     def _initial_functions(
         self, labels: LabelFeatures, inputs: StandardizedInputs, weight: Floats, settings: Settings
@@ -74,7 +74,7 @@ class LinearRemapper(Remapper):
     def _restore(self, state: State) -> LinearCoefficients:
         n = len(self.feature_names_in_)
         require_floats(state.arrays, ["alpha", "beta"], (n + 1,))
-        standard = Standard.of_arrays(state.arrays, n)
+        standard = Standardizer.from_arrays(state.arrays, n)
         return LinearCoefficients(standard, state.arrays["alpha"], state.arrays["beta"], "T" in self.mode)
 
 
@@ -84,12 +84,12 @@ class StandardizedInputs:
     A feature that exists once per grade is 0 for labels of all other grades, so most values are 0.
 
     >>> matrix = np.array([[1.0, 0.0], [0.0, 4.0], [0.0, 8.0]])
-    >>> inputs = StandardizedInputs(Standard.of(matrix, np.ones(3)), matrix)
+    >>> inputs = StandardizedInputs(Standardizer.fit(matrix, np.ones(3)), matrix)
     >>> inputs.deviations.nnz, inputs.products(np.array([[0.0], [0.0], [7.0]])).ravel().tolist()
     (3, [7.0, 7.0, 7.0])
     """
 
-    def __init__(self, standard: Standard, matrix: Floats) -> None:
+    def __init__(self, standard: Standardizer, matrix: Floats) -> None:
         self.standard = standard
         self.deviations = sparse.csr_matrix(matrix)
         value, column = self.deviations.data, self.deviations.indices
@@ -163,7 +163,7 @@ class LinearFunctions(LabelFunctions):
 class LinearCoefficients(LearnedFunctions):
     """Coefficients of standardized label features, the intercept last."""
 
-    standard: Standard
+    standard: Standardizer
     alpha: Floats
     beta: Floats
     learns_target: bool
@@ -176,11 +176,11 @@ class LinearCoefficients(LearnedFunctions):
 
     def importances(self, n_features: int) -> tuple[Floats, Floats]:
         """Return the absolute coefficients of standardized features, each vector normalized to sum 1."""
-        return shares(np.abs(self.beta[:-1])), shares(np.abs(self.alpha[:-1]))
+        return normalized(np.abs(self.beta[:-1])), normalized(np.abs(self.alpha[:-1]))
 
     def state(self) -> State:
         """Return the coefficients and the standardization."""
-        arrays = {"mean": self.standard.mean, "scale": self.standard.scale, "alpha": self.alpha, "beta": self.beta}
+        arrays = {**self.standard.arrays, "alpha": self.alpha, "beta": self.beta}
         return State(arrays=arrays)
 
 

@@ -14,9 +14,10 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import parse_measure
 from crowdrank.label_learning import kernels
 from crowdrank.rankers.lambdas import LambdaObjective, check_measure
-from crowdrank.rankers.ranking_data import Lists
+from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
 
+Gains = str | Sequence[float]
 Loss = Callable[[Floats, Floats], tuple[Floats, Floats]]
 """Function (scores, expert grades) that returns the loss of every row and its derivative in the score of the row."""
 MIN_RELATIVE_SPREAD = 1e-12
@@ -44,24 +45,26 @@ class RankingObjective(ABC):
     scores of least squares are small, and a surrogate of a fixed width would take any stretch for a gain.
 
     Args:
-        lists: expert-graded documents, query by query.
+        data: expert-graded documents, query by query.
         measure: such as `DCG@10`.
         gains: gain of each expert grade.
 
     """
 
-    def __init__(self, lists: Lists, measure: str = "DCG@10", gains: str | Sequence[float] = "exponential") -> None:
-        self.lists = lists
-        cutoff = parse_measure(measure).cutoff or int(np.diff(lists.offsets).max())
+    def __init__(
+        self, data: RankingData, measure: str = "DCG@10", gains: str | Sequence[float] = "exponential"
+    ) -> None:
+        self.data = data
+        cutoff = parse_measure(measure).cutoff or int(np.diff(data.offsets).max())
         # Ranks below the cutoff count nothing, so pairs below it have no gradient.
-        self._lambdas = LambdaObjective(lists, measure=measure, gains=gains, truncation=cutoff, norm=False)
+        self._lambdas = LambdaObjective(data, measure=measure, gains=gains, truncation=cutoff, norm=False)
         if not self._lambdas.has_pairs():
             raise InputError(
                 "no expert-graded query has two documents of different grades",
                 kind="equal-expert-grades",
                 fix="give expert grades that differ within a query",
             )
-        self._measure = Validation(lists, measure, gains)
+        self._measure = Validation(data, measure, gains)
 
     @abstractmethod
     def surrogate_gradient(self, score: Floats) -> Floats:
@@ -84,8 +87,8 @@ class RankingObjective(ABC):
 class LambdaRankObjective(RankingObjective):
     """LambdaRank gradients: each pair counts as much as swapping it would change the measure.
 
-    >>> from crowdrank.rankers.ranking_data import gather
-    >>> objective = LambdaRankObjective(gather(np.eye(3), [2, 0, 1], ["q"] * 3), "DCG@2")
+    >>> from crowdrank.rankers.ranking_data import RankingData
+    >>> objective = LambdaRankObjective(RankingData.from_ids(np.eye(3), [2, 0, 1], ["q"] * 3), "DCG@2")
     >>> gradient = objective.gradient(np.array([0.0, 1.0, 2.0]))
     >>> bool(gradient[0] > 0), bool(abs(gradient @ [0, 1, 2]) < 1e-12)
     (True, True)
@@ -93,26 +96,28 @@ class LambdaRankObjective(RankingObjective):
 
     def surrogate_gradient(self, score: Floats) -> Floats:
         """Return the LambdaRank gradient, per query."""
-        return -self._lambdas(score)[0] / (len(self.lists.offsets) - 1)
+        return -self._lambdas(score)[0] / (len(self.data.offsets) - 1)
 
 
 class SoftRankObjective(RankingObjective):
     """SoftRank (Taylor et al. 2008): the expected DCG or nDCG if each score has normal noise.
 
-    >>> from crowdrank.rankers.ranking_data import gather
-    >>> objective = SoftRankObjective(gather(np.eye(3), [2, 0, 1], ["q"] * 3), "DCG@2")
+    >>> from crowdrank.rankers.ranking_data import RankingData
+    >>> objective = SoftRankObjective(RankingData.from_ids(np.eye(3), [2, 0, 1], ["q"] * 3), "DCG@2")
     >>> [round(objective.smooth_value(np.array(score)), 2) for score in ([0.0, 1.0, 2.0], [2.0, 0.0, 1.0])]
     [0.79, 3.37]
     """
 
-    def __init__(self, lists: Lists, measure: str = "DCG@10", gains: str | Sequence[float] = "exponential") -> None:
+    def __init__(
+        self, data: RankingData, measure: str = "DCG@10", gains: str | Sequence[float] = "exponential"
+    ) -> None:
         if parse_measure(measure).name not in ("DCG", "nDCG"):
             raise UsageError(f"must be 'lambdarank' for {measure}; SoftRank has DCG and nDCG", parameter="measure")
-        super().__init__(lists, measure, gains)
+        super().__init__(data, measure, gains)
         exact = self._measure
         share = np.where(exact.defined, 1 / np.where(exact.defined, exact.ideal, 1), 0) / exact.defined.sum()
         self._gain = exact.gain * share[exact.query]
-        cutoff = min(exact.cutoff, int(np.diff(lists.offsets).max()))
+        cutoff = min(exact.cutoff, int(np.diff(data.offsets).max()))
         self._discount = 1 / np.log2(np.arange(cutoff) + 2)
 
     def smooth_value(self, score: Floats) -> float:
@@ -126,7 +131,7 @@ class SoftRankObjective(RankingObjective):
 
     def _soft_dcg(self, score: Floats) -> tuple[float, Floats]:
         gradient = np.empty(len(score))
-        value = kernels.soft_dcg(score, self._gain, self.lists.offsets, self._discount, SOFTRANK_NOISE, gradient)
+        value = kernels.soft_dcg(score, self._gain, self.data.offsets, self._discount, SOFTRANK_NOISE, gradient)
         return float(value), gradient
 
 
@@ -206,9 +211,7 @@ class ObjectiveSpec:
     (False, True)
     """
 
-    def __init__(
-        self, objective: str | Loss, gains: str | Sequence[float] = "exponential", measure: str = "lambdarank"
-    ) -> None:
+    def __init__(self, objective: str | Loss, gains: Gains = "exponential", measure: str = "lambdarank") -> None:
         self.objective, self.gains, self.measure = objective, gains, measure
         self.ranks = isinstance(objective, str) and objective not in LOSSES
         self._low, self._range = 0.0, 1.0
@@ -224,12 +227,12 @@ class ObjectiveSpec:
                     "every expert grade is the same", kind="equal-expert-grades", fix="give expert grades that differ"
                 )
 
-    def on(self, lists: Lists) -> Objective:
+    def on(self, data: RankingData) -> Objective:
         """Return the objective on these rows."""
         if isinstance(self.objective, str) and self.ranks:
-            return RANKING_OBJECTIVES[self.measure](lists, self.objective, self.gains)
+            return RANKING_OBJECTIVES[self.measure](data, self.objective, self.gains)
         loss = LOSSES[self.objective] if isinstance(self.objective, str) else self.objective
-        return LossObjective((lists.y - self._low) / self._range, loss)
+        return LossObjective((data.grade - self._low) / self._range, loss)
 
     @property
     def output_scale(self) -> tuple[float, float]:

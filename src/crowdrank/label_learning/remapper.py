@@ -32,20 +32,19 @@ from crowdrank.label_learning.objectives import RANKING_OBJECTIVES, Loss, Object
 from crowdrank.label_learning.remapped_labels import Remapped, group_by_value
 from crowdrank.label_learning.tuning import GridLimits, Settings, coordinate_search
 from crowdrank.rankers import store
-from crowdrank.rankers.base import warn_missing_values
+from crowdrank.rankers.data_checks import warn_missing_values
 from crowdrank.rankers.instances import Instances, as_features
 from crowdrank.rankers.labels import pair_positions
-from crowdrank.rankers.lambdamart import shares
-from crowdrank.rankers.linear import GLS, Standard
-from crowdrank.rankers.ranking_data import Lists
+from crowdrank.rankers.linear import AUTO_TREES, GLS
+from crowdrank.rankers.ranking_data import NamedMatrix, RankingData
+from crowdrank.rankers.standardize import Standardizer
 from crowdrank.rankers.store import State
+from crowdrank.rankers.tree_features import TreeFeatures
 
 MODES = ("W", "T", "W+T")
 """What is learned: weights, targets, or both."""
 REMAPPERS = ("linear.LinearRemapper", "boosted.BoostedRemapper")
 """Paths of the remapper classes in this package."""
-TREE_COUNTS = (0, 100, 200, 300)
-"""Numbers of tree features that `auto` tries."""
 MAX_RAW_WEIGHT = 30.0
 """Limit of the argument of the sigmoid, so that no weight becomes 0."""
 
@@ -115,7 +114,7 @@ class TrainingData:
         X: (n_documents, n_features) of the labeled documents.
         expert_parts: rows with expert grades for training and for validation.
         objective: objective to build for both.
-        n_extra: number of columns at the end of all features that come from trees.
+        trees: fitted trees whose outputs extend all features, or None.
         engine: where sums over documents are computed; by default in memory.
 
     """
@@ -124,22 +123,26 @@ class TrainingData:
         self,
         labels: LabelFeatures,
         X: Floats,
-        expert_parts: Sequence[Lists],
+        expert_parts: Sequence[RankingData],
         objective: ObjectiveSpec,
-        n_extra: int,
+        trees: TreeFeatures | None,
         engine: Engine | None,
     ) -> None:
-        self.labels, self.engine, self.n_features = labels, engine, X.shape[1] - n_extra
+        self.labels, self.trees, self.engine, self.n_features = labels, trees, engine, X.shape[1]
         self.weight = np.full(len(labels), 0.5)
-        self.standard = Standard.of(X, np.diff(labels.judgments.offsets).astype(np.float64))
-        self._X = self.standard(X)
-        self._experts = [(self.standard(part.X), objective.on(part)) for part in expert_parts]
+        X = self._extend(X)
+        self.standardizer = Standardizer.fit(X, np.diff(labels.judgments.offsets).astype(np.float64))
+        self._X = self.standardizer(X)
+        self._experts = [(self.standardizer(self._extend(part.features)), objective.on(part)) for part in expert_parts]
         self._regressions: dict[int, LabelRegression] = {}
+
+    def _extend(self, X: Floats) -> Floats:
+        return X if self.trees is None else np.hstack([X, self.trees.transform(X)])
 
     def regression(self, n_trees: int) -> LabelRegression:
         """Return the least squares on the features and the first trees; the same object for each number."""
         if n_trees not in self._regressions:
-            X = self._X[:, : self.n_features + n_trees]
+            X = np.ascontiguousarray(self._X[:, : self.n_features + n_trees])
             self._regressions[n_trees] = LabelRegression(X, self.labels.item, self.engine)
         return self._regressions[n_trees]
 
@@ -296,15 +299,27 @@ class Remapper(FittedEstimator):
         objective = ObjectiveSpec(self.objective, parse_gains(self.gains), self.measure)
         training, validation = self._split_experts(expert, eval_set, table, objective)
         refuse_leaks(training, validation, labels.gold_queries)
-        objective.set_range(training.lists.y)
+        objective.set_range(training.data.grade)
         X = table.matrix[row]
-        _warn_missing_values(X, table.names)
-        parts = [training.shuffled(self.random_state).lists, validation.lists]
-        data = TrainingData(labels, X, parts, objective, 0, engine)
+        warn_missing_values(X, table.names, "GLS")
+        trees = self._fit_trees(labels, X, table.names)
+        parts = [training.shuffled(self.random_state).data, validation.data]
+        data = TrainingData(labels, X, parts, objective, trees, engine)
         with reporting(progress, type(self).__name__) as report:
             best = self._search(data, report)
         self._set_fitted(data, table, objective, best)
         return self
+
+    def _fit_trees(self, labels: LabelFeatures, X: Floats, names: tuple[str, ...]) -> TreeFeatures | None:
+        """Fit the trees that extend the features, to the average labels of documents (REMAP 5.2)."""
+        n_trees = int(max(self._grids()["tree_features"]))
+        if n_trees == 0:
+            return None
+        judgments = labels.judgments
+        n_labels = np.diff(judgments.offsets)
+        average = np.add.reduceat(labels.start, judgments.offsets[:-1]) / n_labels
+        trees = TreeFeatures(n_trees, random_state=self.random_state)
+        return trees.fit(NamedMatrix(X, names), average, judgments.item_query, n_labels)
 
     def _search(self, data: TrainingData, report: Report) -> BestStep:
         """Run gradient ascent with several settings; return the step with the highest validation measure."""
@@ -333,7 +348,7 @@ class Remapper(FittedEstimator):
 
     def _grids(self) -> dict[str, Sequence[float]]:
         """Return the values to try for each tuned parameter."""
-        trees = TREE_COUNTS if self.tree_features == "auto" else (self.tree_features,)
+        trees = AUTO_TREES if self.tree_features == "auto" else (self.tree_features,)
         values = {"tree_features": trees, **{name: getattr(self, name) for name in self._grid_limits}}
         return {name: value if np.ndim(value) else (value,) for name, value in values.items()}
 
@@ -381,7 +396,7 @@ class Remapper(FittedEstimator):
         self.mu_, self.validation_ = best.mu, best.validation
         self.label_features_, self._features = labels, features
         self.remapped_ = self._apply(labels)
-        self.ranker_ = _ranker(best, data.standard, features.names, objective)
+        self.ranker_ = _ranker(best, data, features.names, objective)
 
     # Results.
 
@@ -560,19 +575,17 @@ def _with_document_features(labels: LabelFeatures, features: Features) -> tuple[
     return labels.where(~missing[labels.item]), row[~missing]
 
 
-def _warn_missing_values(X: Floats, names: tuple[str, ...]) -> None:
-    offsets, order = np.array([0, len(X)]), np.arange(len(X))
-    warn_missing_values(Lists(X, X[:, 0], None, offsets, None, order, names), "GLS")
-
-
-def _ranker(best: BestStep, standard: Standard, names: tuple[str, ...], objective: ObjectiveSpec) -> GLS:
+def _ranker(best: BestStep, data: TrainingData, names: tuple[str, ...], objective: ObjectiveSpec) -> GLS:
     """Return the least squares of the best step as a ranker."""
+    n_trees = int(best.settings["tree_features"])
     factor, offset = objective.output_scale
-    ranker = GLS(best.mu)
+    ranker = GLS(best.mu, tree_features=n_trees)
     ranker.coef_ = best.coefficients[:-1] * factor
     ranker.intercept_ = float(best.coefficients[-1]) * factor + offset
-    ranker.standard_, ranker.mu_, ranker.history_ = standard, best.mu, [best.validation]
-    ranker.importances_, ranker.features_ = shares(np.abs(ranker.coef_)), names
+    ranker.tree_features_ = data.trees.first(n_trees) if data.trees is not None and n_trees else None
+    ranker.standardizer_ = data.standardizer.first(len(ranker.coef_))
+    ranker.mu_, ranker.history_, ranker.features_ = best.mu, [best.validation], names
+    ranker.feature_importances_ = ranker._importances(len(names))
     return ranker
 
 

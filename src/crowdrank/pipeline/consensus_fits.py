@@ -21,8 +21,8 @@ from crowdrank.errors import CrowdrankError, DataWarning
 from crowdrank.label_learning.label_features import LabelFeatures, label_features
 from crowdrank.pipeline.run_data import Material
 from crowdrank.pipeline.stage_cache import Stages, code, digest
+from crowdrank.rankers.boosting import default_threads
 from crowdrank.rankers.labels import read_labels
-from crowdrank.rankers.lambdamart import usual_threads
 
 MANY_LABELS = 10
 """From so many judgments of a document on, the pairwise model takes fewer partners of each."""
@@ -48,7 +48,7 @@ class Opinions:
     ) -> None:
         self.material, self.stages, self.cluster = material, stages, cluster
         self.parameters = parameters or {}  # of methods, by name
-        self.n_jobs = n_jobs or usual_threads()
+        self.n_jobs = n_jobs or default_threads()
         self.failed: dict[str, str] = {}
         self._warned: dict[str, list[str]] = {}  # what was said, and by which methods
         self._unfinished: dict[str, int] = {}  # methods that had not converged, and their iterations

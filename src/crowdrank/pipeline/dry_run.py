@@ -18,7 +18,8 @@ from crowdrank.pipeline.selection import LEAST_CHOICE, CandidateSelection, Exper
 from crowdrank.pipeline.settings import Settings
 from crowdrank.pipeline.stage_cache import Stages
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
+from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.lambdamart import LambdaMART
 
 ROUNDS = 3
 """So many rounds of boosting are timed."""
@@ -90,7 +91,7 @@ def seconds(
     consensus = sum(PASSES.get(method, 1) for method in methods) * ITERATIONS * one_pass
     hidden = np.isin(material.query[material.judged > 0], parts.development).any()
     fits = sum(_fits(candidate, parts, bool(hidden), settings) * candidate.cost for candidate in candidates)
-    at_once = (settings.n_jobs or usual_threads()) if trial.side_by_side else 1
+    at_once = (settings.n_jobs or default_threads()) if trial.side_by_side else 1
     return consensus + fits * fit / at_once
 
 

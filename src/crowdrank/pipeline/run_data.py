@@ -21,7 +21,7 @@ from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 from crowdrank.label_learning.label_features import without_honeypots
 from crowdrank.rankers.instances import as_features
 from crowdrank.rankers.labels import pair_positions
-from crowdrank.rankers.ranking_data import LARGEST_GRADE
+from crowdrank.rankers.ranking_data import MAX_GRADE
 
 EXAMPLES = 3
 
@@ -165,9 +165,9 @@ def _documents(labels: Judgments) -> pa.Array:
 def _expert_grades(gold: Gold, known: Features) -> tuple[Floats, list[str]]:
     """The expert grade of each row; and how many have no features."""
     values = np.array(gold.scale.values, dtype=np.float64)
-    if values[0] < 0 or values[-1] > LARGEST_GRADE:
+    if values[0] < 0 or values[-1] > MAX_GRADE:
         raise InputError(
-            f"the expert grades {gold.scale} are not within 0 and {LARGEST_GRADE}",
+            f"the expert grades {gold.scale} are not within 0 and {MAX_GRADE}",
             fix="name the scale from the lowest grade up, or leave out what means 'cannot judge'",
         )
     row = pair_positions(known.query, known.document, gold.query, gold.document, "the features")

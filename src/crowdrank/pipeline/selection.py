@@ -24,9 +24,9 @@ from crowdrank.pipeline.run_data import Material
 from crowdrank.pipeline.settings import Settings
 from crowdrank.pipeline.stage_cache import Stages, code, digest
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.ensemble import Ensemble, standardized, steady_weights
-from crowdrank.rankers.lambdamart import usual_threads
-from crowdrank.rankers.ranking_data import Lists
+from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.ensemble import Ensemble, shrunk_weights, standardize_within_query
+from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
 
 LEAST_CHOICE = 5
@@ -97,7 +97,7 @@ class ExpertScorer:
         self.rows = rows[np.argsort(material.query[rows], kind="stable")]
         query = material.query[self.rows]
         starts = np.flatnonzero(np.diff(query, prepend=-1))
-        lists = Lists(
+        lists = RankingData(
             np.empty((len(rows), 0)),
             material.expert[self.rows],
             None,
@@ -154,7 +154,7 @@ class Outcome:
         if name not in self.weights:
             return made[name]
         parts = self.weights[name]
-        return Ensemble.of([made[member] for member in parts], list(parts.values()))
+        return Ensemble.from_weights([made[member] for member in parts], list(parts.values()))
 
     def members(self, name: str) -> list[str]:
         """The candidates that must be fitted for this one."""
@@ -308,7 +308,7 @@ class CandidateSelection:
 
     @contextmanager
     def _workers(self) -> Iterator[ThreadPoolExecutor]:
-        n = (self.settings.n_jobs or usual_threads()) if self.side_by_side else 1
+        n = (self.settings.n_jobs or default_threads()) if self.side_by_side else 1
         # Products of matrices within fits that run side by side would otherwise ask for all cores each.
         with warnings.catch_warnings(), threadpool_limits(1 if n > 1 else None, user_api="blas"):
             # Said once for the files, not once for every fit.
@@ -360,7 +360,7 @@ class CandidateSelection:
 
     def _best(self, votes: Floats, queries: Integers) -> Floats:
         judge = ExpertScorer(self.material, queries, self.settings)
-        return steady_weights(votes[:, judge.rows], judge.validation, STEPS, self.settings.random_state)
+        return shrunk_weights(votes[:, judge.rows], judge.validation, STEPS, self.settings.random_state)
 
     def _add(self, name: str, weights: dict[str, float]) -> None:
         self.outcome.weights[name] = weights
@@ -373,7 +373,7 @@ class CandidateSelection:
             return score
         known = np.flatnonzero(~np.isnan(score))
         votes = np.full(len(score), np.nan)
-        votes[known] = standardized(score[known], self.material.query[known])
+        votes[known] = standardize_within_query(score[known], self.material.query[known])
         return votes
 
     # The choice.

@@ -25,7 +25,7 @@ from crowdrank.pipeline.selection import (
     Outcome,
 )
 from crowdrank.pipeline.settings import Settings
-from crowdrank.rankers.ensemble import EQUAL, HALVES
+from crowdrank.rankers.ensemble import N_HALVES, PRIOR_QUERIES
 
 REMAPPED = ("linear-gls", "linear-remap", "boosted-gls", "boosted-remap")
 PLAIN = ("majority", "average", "dawid-skene", "gda", "family-mean", "gls")
@@ -260,8 +260,8 @@ def protocol(trial: CandidateSelection, settings: Settings, comparison: Comparis
         told.append(
             f"The choice is by the mean {settings.measure} over those queries; {SAFE} is taken unless another leads it "
             f"by more than {LEAD:g} standard errors of the difference. Parts of ensembles are found likewise, a fold's "
-            f"by the other folds: on {HALVES} halves of their queries, averaged, and drawn towards equal parts as if "
-            f"{EQUAL} more queries spoke for these."
+            f"by the other folds: on {N_HALVES} halves of their queries, averaged, and drawn towards equal parts as if "
+            f"{PRIOR_QUERIES} more queries spoke for these."
         )
     if settings.refit and len(parts.test):
         told.append(
