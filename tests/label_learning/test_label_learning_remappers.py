@@ -251,6 +251,15 @@ def test_learned_functions_serve_new_labels_without_experts(
     assert len(ranker.predict(new.features.drop(columns=["query", "document"]))) == len(new.features)
 
 
+def test_labels_on_another_scale_are_refused(fitted: dict[str, Remapper]) -> None:
+    new = crowdrank.simulate(queries=10, documents=5, label_grades=5, random_state=77)
+    with pytest.raises(InputError) as caught:
+        fitted["LinearRemapper T"].transform(new.judgments)
+    assert caught.value.kind == "other-scale"
+    assert caught.value.fix is not None
+    assert (caught.value.fix.parameter, caught.value.fix.value) == ("grades", "0,1")
+
+
 def test_any_ranker_takes_the_instances(fitted: dict[str, Remapper]) -> None:
     remapper = fitted["BoostedRemapper W+T"]
     rows = remapper.instances()

@@ -67,6 +67,14 @@ class Remapped:
         """The same table as a DataFrame of the judgments' library."""
         return frames.from_arrow(self.document_table, self.labels.judgments.backend)
 
+    @property
+    def training_table(self) -> pa.Table:
+        """Query, document, relevance (rescaled target), weight (of mean 1) and number of labels of every document."""
+        target, weight = self.rescaled()
+        table = self.document_table
+        columns = {"query": table["query"], "document": table["document"], "relevance": target, "weight": weight}
+        return pa.table({**columns, "labels": table["labels"]})
+
     def by_feature(self, points: int = 10) -> pa.Table:
         """Return mean target and weight by the value of each label feature, in up to `points` groups (REMAP Fig. 2-3).
 

@@ -169,6 +169,8 @@ class Remapper(FittedEstimator):
         history_: a dict for each step: the tuned parameters, run, mu, iteration, training, validation.
         best_params_: the tuned parameters of the best run.
         best_iteration_, mu_, validation_: number of the best step, its ridge, and its validation measure.
+        validation_queries_: ids of the validation queries, as text.
+        grades_: grades of the scale of the labels.
         importances_: importance of each label feature for the target and the weight (DataFrame).
         label_features_: features of the labels of the fit.
 
@@ -202,6 +204,8 @@ class Remapper(FittedEstimator):
     best_iteration_: int
     mu_: float
     validation_: float
+    validation_queries_: tuple[str, ...]
+    grades_: tuple[float, ...]
     feature_names_in_: tuple[str, ...]
     recipe_: dict[str, Any]
     learned_: LearnedFunctions
@@ -308,6 +312,7 @@ class Remapper(FittedEstimator):
         with reporting(progress, type(self).__name__) as report:
             best = self._search(data, report)
         self._set_fitted(data, table, objective, best)
+        self.validation_queries_ = validation.queries
         return self
 
     def _fit_trees(self, labels: LabelFeatures, X: Floats, names: tuple[str, ...]) -> TreeFeatures | None:
@@ -391,6 +396,7 @@ class Remapper(FittedEstimator):
     def _set_fitted(self, data: TrainingData, features: Features, objective: ObjectiveSpec, best: BestStep) -> None:
         labels = data.labels
         self.feature_names_in_, self.recipe_ = labels.names, dict(labels.recipe)
+        self.grades_ = _grades(labels)
         self.learned_ = self._restore(best.functions.state())
         self.best_params_, self.best_iteration_ = dict(best.settings), best.iteration
         self.mu_, self.validation_ = best.mu, best.validation
@@ -408,6 +414,13 @@ class Remapper(FittedEstimator):
         return self._apply(labels)
 
     def _apply(self, labels: LabelFeatures) -> Remapped:
+        if _grades(labels) != self.grades_:
+            ours, theirs = (", ".join(f"{grade:g}" for grade in grades) for grades in (self.grades_, _grades(labels)))
+            raise InputError(
+                f"the labels are on another scale ({theirs}) than those of the fit ({ours})",
+                kind="other-scale",
+                fix=Fix("if it is the same scale, name its grades with {}", "grades", f"{ours.replace(' ', '')}"),
+            )
         matrix = labels.aligned(self.feature_names_in_)
         return Remapped(labels, *self.learned_.apply(matrix, self._start(labels)))
 
@@ -491,21 +504,28 @@ class Remapper(FittedEstimator):
             "mu": self.mu_,
             "validation": self.validation_,
             "best_params": self.best_params_,
+            "grades": list(self.grades_),
             "recipe": self.recipe_,
         }
         learned = self.learned_.state()
         state = State(values, learned.arrays, learned.texts, {"ranker": self.ranker_})
-        return {"features": list(self.feature_names_in_), "history": self.history_, **state.write(folder)}
+        return {
+            "features": list(self.feature_names_in_),
+            "history": self.history_,
+            "validation_queries": list(self.validation_queries_),
+            **state.write(folder),
+        }
 
     def _read_state(self, folder: Path, fields: Fields, files: Iterable[str]) -> None:
         state = State.read(folder, fields, files)
         self.feature_names_in_ = tuple(fields.texts("features"))
         require(self.feature_names_in_, "there are no features")
         self.history_ = fields.sequence("history", _is_settings, "steps")
+        self.validation_queries_ = tuple(fields.texts("validation_queries"))
         values = Fields(state.values)
         self.best_iteration_, self.mu_ = values.integer("best_iteration"), values.number("mu")
         self.validation_, self.recipe_ = values.number("validation"), _recipe(values.object("recipe"))
-        self.best_params_ = values.object("best_params")
+        self.best_params_, self.grades_ = values.object("best_params"), tuple(values.numbers("grades"))
         require(_is_settings(self.best_params_), "its parameters are not numbers")
         self.learned_ = self._restore(state)
         ranker = state.parts["ranker"]
@@ -547,6 +567,10 @@ class Remapper(FittedEstimator):
                 f"This {type(self).__name__} was loaded, and labels are not saved; call transform with the labels."
             )
         return self.remapped_
+
+
+def _grades(labels: LabelFeatures) -> tuple[float, ...]:
+    return tuple(map(float, labels.judgments.scale.values))
 
 
 def _with_document_features(labels: LabelFeatures, features: Features) -> tuple[LabelFeatures, Integers]:
