@@ -224,12 +224,12 @@ def convergence(model: Any) -> Any:
     """
     history = list(model.history_)
     if history and isinstance(history[0], dict):
-        long = pd.DataFrame(history).melt(["mu", "iteration"], ["training", "validation"], "on", "value")
-        long["run"] = long["on"] + long["mu"].rank(method="dense").astype(int).astype(str)
+        long = pd.DataFrame(history).melt(["run", "iteration"], ["training", "validation"], "on", "value")
+        long["line"] = long["on"] + long["run"].astype(str)
         line = alt.Chart(long).mark_line(strokeWidth=1.8)
         encoded = line.encode(
             color=alt.Color("on:N", title=None, scale=alt.Scale(range=[theme.BLUE, theme.ORANGE])),
-            detail="run:N",
+            detail="line:N",
         )
         what = "measure"
     else:
