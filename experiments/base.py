@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from crowdrank.consensus import METHODS, get_aggregator
-from crowdrank.errors import DataWarning, InputError, UsageError
+from crowdrank.errors import DataWarning, InputError, UsageError, near
 from crowdrank.evaluation.comparison import Comparison, compare_evaluations
-from crowdrank.evaluation.evaluate import Unjudged, evaluate
+from crowdrank.evaluation.evaluate import Evaluation, Unjudged, evaluate
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
@@ -91,6 +92,23 @@ class Experiment:
             "tables": [table.to_dict() for table in self.tables],
             "protocol": list(self.protocol),
         }
+
+
+def select_names(names: Sequence[str] | None, known: Mapping[str, Any], what: str = "ranker") -> list[str]:
+    """Return names without repetition, by default all known ones; raise UsageError for an unknown name.
+
+    >>> select_names(["b"], {"a": 1, "b": 2})
+    ['b']
+    """
+    if names is None:
+        return list(known)
+    if not names:
+        raise UsageError(f"There is no {what} to run; name some of: {', '.join(known)}.")
+    for name in names:
+        if name not in known:
+            listed = ", ".join(known)
+            raise UsageError(f"There is no {what} '{name}' in this experiment{near(name, known)}; it has: {listed}.")
+    return list(dict.fromkeys(names))
 
 
 Chosen = dict[str, "Callable[[], Aggregator]"]
@@ -196,6 +214,83 @@ def comparison_table(name: str, title: str, comparison: Comparison, notes: Seque
     told = [common[0], counts, *(note for note in others if note not in common), *notes]
     rows = tuple({"run": run, **evaluation.means} for run, evaluation in comparison.evaluations.items())
     return Table(name, title, rows, tuple(told), comparison)
+
+
+def pair_rows(comparison: Comparison | None, run: str, others: Sequence[str], measure: str) -> list[Row]:
+    """Return the test of one run against each of the others, adjusted over these; nothing if one of them is missing."""
+    evaluations = {} if comparison is None else comparison.evaluations
+    if not {run, *others} <= set(evaluations):
+        return []
+    part = compare_evaluations({name: evaluations[name] for name in (run, *others)}, baseline=run)
+    return [
+        {
+            **row,
+            "other": row["run"],
+            "difference": -row["difference"],
+            "lower": -row["upper"],
+            "upper": -row["lower"],
+        }
+        for row in part.rows.to_pylist()
+        if row["measure"] == measure and row["run"] != run
+    ]
+
+
+def describe_difference(comparison: Comparison | None, run: str, other: str, measure: str) -> list[str]:
+    """Return a sentence about the difference of two runs, tested by itself; nothing if one of them is missing."""
+    return [
+        f"By {measure}, {run} is {_direction(row)} {other}: {row['difference']:+.4f} "
+        f"[{row['lower']:+.4f}, {row['upper']:+.4f}], p {row['p']:.3f} (a single test)."
+        for row in pair_rows(comparison, run, [other], measure)
+    ]
+
+
+def _direction(row: Row) -> str:
+    if not row["significant"]:
+        return "not significantly different from"
+    return f"significantly {'better' if row['difference'] > 0 else 'worse'} than"
+
+
+def claim_word(rows: Sequence[Row], min_gain: float) -> str:
+    """Return whether the claim that a run beats others is confirmed, refuted or undecided.
+
+    Confirmed: significantly better than each. Refuted: significantly worse than one, or the interval of its gain over
+    the best one lies below `min_gain`.
+
+    Args:
+        rows: test of the run against each of the others, as from `pair_rows`.
+        min_gain: smallest gain that would support the claim.
+
+    >>> row = {"mean": 0.5, "difference": 0.1, "upper": 0.2, "significant": True}
+    >>> claim_word([row], 0.01), claim_word([{**row, "significant": False}], 0.01), claim_word([row], 0.3)
+    ('confirmed', 'undecided', 'confirmed')
+    """
+    if all(row["significant"] and row["difference"] > 0 for row in rows):
+        return "confirmed"
+    if any(row["significant"] and row["difference"] < 0 for row in rows):
+        return "refuted"
+    best = min(rows, key=lambda row: row["difference"])
+    return "refuted" if best["upper"] < min_gain else "undecided"
+
+
+def count_words(words: Sequence[str]) -> str:
+    """Return how often a claim is confirmed, refuted and undecided.
+
+    >>> count_words(["confirmed", "undecided", "confirmed"])
+    'confirmed in 2 of 3, undecided in 1 of 3'
+    """
+    counts = [(word, words.count(word)) for word in ("confirmed", "refuted", "undecided")]
+    return ", ".join(f"{word} in {n} of {len(words)}" for word, n in counts if n)
+
+
+def average_repeats(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """Return an evaluation whose value of a query is the mean over repeats."""
+    first = evaluations[0]
+    table, means = first.per_query, {}
+    for measure in first.means:
+        values = np.mean([one.values(measure) for one in evaluations], axis=0)
+        table = table.set_column(table.column_names.index(measure), measure, pa.array(values))
+        means[measure] = float(np.nanmean(values))
+    return replace(first, per_query=table, means=means)
 
 
 def figures(fits: Fits, gold: pd.DataFrame, measures: Sequence[str]) -> dict[str, dict[str, float]]:

@@ -37,13 +37,14 @@ from experiments.base import (
     Row,
     Table,
     Tell,
+    average_repeats,
     comparison_table,
+    describe_difference,
     quiet,
     seeds_told,
     testing_protocol,
 )
-from experiments.lessons import over_repeats
-from experiments.rankers import against, query_numbers
+from experiments.documents import query_numbers
 
 MEASURES = ("nDCG@3", "nDCG@1", "nDCG@5", "nDCG@10")
 MAIN = "nDCG@3"
@@ -263,7 +264,7 @@ def run_all(
     with warnings.catch_warnings(), ThreadPoolExecutor(min(default_threads(), len(places))) as pool:
         warnings.simplefilter("ignore")
         found = dict(zip(places, pool.map(run, places), strict=True))
-    return {name: over_repeats([found[name, seed] for seed in seeds]) for name in runs}
+    return {name: average_repeats([found[name, seed] for seed in seeds]) for name in runs}
 
 
 def ranker_table(
@@ -363,7 +364,7 @@ def _verdict_notes(table: Table) -> list[str]:
     return [
         f"The claim that {CLAIMED} is best for its cost is {word} here. Significantly better: "
         f"{', '.join(better) or 'none'}; significantly worse: {', '.join(worse) or 'none'}.",
-        *against(table, f"{CLAIMED}, a list per judge", BASELINE, MAIN),
+        *describe_difference(table.comparison, f"{CLAIMED}, a list per judge", BASELINE, MAIN),
     ]
 
 
