@@ -30,12 +30,12 @@ EXPERIMENTS = {
     "next-label": "quality against labels bought for every policy (RF10, DL20), experts next to LLM judges",
     "overlap": "labeling schemes: what each costs and how good a ranker it makes (simulated 11-judge sets, mslr-5k)",
 }
-"""Names of the experiments, each a module (with _ for -), and what they measure."""
+"""Names of the experiments, each a module (with _ for -), and their questions."""
 
 PARTS = ("rigor", "quality", "experts", "expert-budget", "ensemble-members", "overlap")
-"""Experiments of which parts can be asked for by name (`only`)."""
-KEEPING = ("expert-budget",)
-"""Experiments that keep what was fitted in a folder (`keep`) and go on from there."""
+"""Experiments whose parts can be selected by name (`only`)."""
+KEEPING = ("expert-budget", "ensemble-members")
+"""Experiments that store fitted models in a folder (`keep`) and can resume."""
 
 
 def get_experiment(name: str) -> Callable[..., Experiment]:
@@ -52,5 +52,5 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
             f"There is no experiment '{name}'{near(name, EXPERIMENTS)}; the experiments are: {', '.join(EXPERIMENTS)}."
         )
     module = importlib.import_module(f"experiments.{name.replace('-', '_')}")
-    found: Callable[..., Experiment] = module.experiment
-    return found
+    function: Callable[..., Experiment] = module.experiment
+    return function

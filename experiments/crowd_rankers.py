@@ -34,10 +34,10 @@ from experiments.base import (
     describe_difference,
     pair_rows,
     quiet,
-    seeds_told,
+    seeds_text,
     testing_protocol,
 )
-from experiments.dl20 import COVERED, sizes_told
+from experiments.dl20 import COVERED, sizes_text
 from experiments.documents import (
     LABELS,
     PARTS,
@@ -210,10 +210,10 @@ def dl20_setting(repeats: int = REPEATS) -> Setting:
     features, judges = dl20_documents()
     notes = (
         f"{counted(len(features.query), 'passage')} of TREC Deep Learning 2020, judged by the {judges.n_assessors} LLM "
-        f"judges with more than {COVERED:,} judgments ({sizes_told(judges)}); tested on NIST's grades.",
+        f"judges with more than {COVERED:,} judgments ({sizes_text(judges)}); tested on NIST's grades.",
         f"Features are the scores of {counted(len(features.names), 'retrieval system')}, scaled to 0-1 within the "
         "query; scores of systems that did not return the passage are missing.",
-        f"{repeats} x {PARTS} folds by query ({seeds_told(range(repeats))}), without validation queries; "
+        f"{repeats} x {PARTS} folds by query ({seeds_text(range(repeats))}), without validation queries; "
         f"{CLAIMED}, which is slow here, is trained in the first {PARTS} only.",
         "gls and rd have a fixed ridge and replace a missing score by the mean; the ensemble's weights are equal; the "
         f"pairwise GDA pairs each judgment with {MANY_JUDGES['partners']} others.",

@@ -15,7 +15,7 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.judgments import ids
 from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.table import Judgments
-from experiments.base import seeds_told
+from experiments.base import seeds_text
 from experiments.dl20 import COVERED, thorough
 
 LABELS = 3
@@ -70,7 +70,7 @@ def crowd_over(features: Features, seed: int, **settings: Any) -> Judgments:
 def describe_crowd(seeds: Sequence[int]) -> str:
     """Return a description of simulated crowds for the middle of a sentence."""
     return (
-        f"{seeds_told(seeds)}; 60 assessors, of which 15% answer at random and 3% reverse the scale; noise 1, "
+        f"{seeds_text(seeds)}; 60 assessors, of which 15% answer at random and 3% reverse the scale; noise 1, "
         "no families"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from crowdrank.evaluation.significance import bootstrap_interval, fisher_randomi
 from crowdrank.pipeline.candidates import Candidate, TrainingView, consensus_candidate, least_squares
 from crowdrank.pipeline.selection import SAFE
 from crowdrank.rankers.base import Ranker
-from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_told, select_names
+from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.crowd_rankers import soft_lambdamart
 from experiments.expert_budget import (
     MEASURE,
@@ -88,15 +89,16 @@ def experiment(
     only: Sequence[str] | None = None,
     seeds: Sequence[int] = SEEDS,
     budget: int = BUDGET,
+    keep: Path | None = None,
     tell: Tell = quiet,
 ) -> Experiment:
-    """Compare ensembles with further members on all data sets, or on those in `only`."""
+    """Compare ensembles on all data sets, or on those in `only`; an interrupted experiment resumes from `keep`."""
     if methods is not None:
         raise UsageError(
             "The experiment ensemble-members compares fixed ensembles; --methods is for other experiments."
         )
     names = select_names(only, TITLES, "data set")
-    tables = [member_table(name, seeds, budget, tell=tell) for name in names]
+    tables = [member_table(name, seeds, budget, None if keep is None else keep / name, tell=tell) for name in names]
     return Experiment("ensemble-members", tuple(tables), tuple(_protocol(seeds, budget)))
 
 
@@ -108,16 +110,18 @@ def _protocol(seeds: Sequence[int], budget: int) -> list[str]:
         f"soft-pairs is LambdaMART on P(d > d') by Dawid-Skene's posterior; gls-trees is least squares on averages "
         f"with the outputs of {N_TREES} pointwise trees as further features; remap-trees is least squares on labels "
         "remapped by linear functions (targets and weights) with the same features.",
-        f"New {seeds_told(seeds)}; nothing was selected or tuned on them. One configuration of each member was tried.",
+        f"New {seeds_text(seeds)}; nothing was selected or tuned on them. One configuration of each member was tried.",
         "p and the interval pair the test queries of all seeds (Fisher's randomization test, two-sided; 95% bootstrap "
         "interval); the value of an MQ2008 query that is tested with several seeds is its mean. p by seed pairs the "
         "means of the seeds. The p-values are not adjusted for the number of comparisons.",
     ]
 
 
-def member_table(name: str, seeds: Sequence[int], budget: int, *, tell: Tell = quiet) -> Table:
+def member_table(
+    name: str, seeds: Sequence[int], budget: int, keep: Path | None = None, *, tell: Tell = quiet
+) -> Table:
     """Return the differences between ensembles on a data set."""
-    outcomes = [evaluate_variants(draw, budget, tell) for draw in simulated_draws(name, seeds)]
+    outcomes = [evaluate_variants(draw, budget, keep, tell) for draw in simulated_draws(name, seeds)]
     means = {variant: float(np.mean([one.values[variant].mean() for one in outcomes])) for variant in VARIANTS}
     rows = [difference_row(outcomes, run, other, means) for run, other in QUESTIONS]
     note = f"Mean {MEASURE} of '{BASE}' is {means[BASE]:.4f}; {counted(len(outcomes), 'seed')}."
@@ -125,11 +129,11 @@ def member_table(name: str, seeds: Sequence[int], budget: int, *, tell: Tell = q
     return Table(name, f"{TITLES[name]}: members of the ensemble, {MEASURE}", tuple(rows), notes)
 
 
-def evaluate_variants(draw: Draw, budget: int, tell: Tell) -> Outcome:
+def evaluate_variants(draw: Draw, budget: int, keep: Path | None, tell: Tell) -> Outcome:
     """Return the test values of each ensemble; the variants share all fits."""
     base = [candidate for candidate in run_candidates(draw.data) if candidate.name not in MEMBERS]
     values = {}
-    with stage_cache() as cache:
+    with stage_cache(keep) as cache:
         fits = fit_consensus(draw.data, base, cache)
         for variant, members in VARIANTS.items():
             tell(f"{variant}, {draw.test_ids[0].split()[0]}, seed {draw.seed}")

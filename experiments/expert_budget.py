@@ -24,7 +24,7 @@ from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, deal_folds
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
-from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_told, select_names
+from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.crowd_rankers import dl20_setting
 from experiments.documents import crowd_over, describe_crowd, generated_documents, mq2008
 from experiments.driver import graded_data
@@ -232,7 +232,7 @@ def dl20_tables(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None,
                     outcomes.setdefault(budget, []).append(outcome)
     notes = [
         *setting.notes[:2],
-        f"{FOLDS} folds by query, with {DL20_MAIN} expert queries {n_repeats} times ({seeds_told(range(n_repeats))}): "
+        f"{FOLDS} folds by query, with {DL20_MAIN} expert queries {n_repeats} times ({seeds_text(range(n_repeats))}): "
         "one fold is the test set, the LLM labels of the others are for training, and as many of these as the budget "
         f"says are graded by experts. '{ALL_EXPERTS}' is LambdaMART on NIST's grades of all the others.",
     ]

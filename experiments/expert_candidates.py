@@ -36,10 +36,10 @@ MARTS = tuple(LABELS)
 """LambdaMART on these labels; the papers claim to beat all of them."""
 CONTROLS = ("gls-average", "expected-grades", "family-mean", "expert-only", "ensemble")
 REMAPPERS: Mapping[RemapperKind, Mapping[str, Any]] = {
-    "linear": {"kind": "remap", "tree_features": "auto"},
-    "boosted": {"kind": "mgbdt", "tree_features": "auto"},
+    "linear": {"kind": "remap", "tree_features": "auto", "learning_rate": (0.01, 0.03, 0.1)},
+    "boosted": {"kind": "mgbdt", "tree_features": "auto", "learning_rate": (0.01, 0.02, 0.04), "depth": (2, 3, 4)},
 }
-"""Parameters of remappers: each paper's label features; validation selects the number of trees and the ridge."""
+"""Parameters of remappers: each paper's label features, and the grids that validation selects from together."""
 LEARNED = tuple(f"{kind}-{mode.lower()}" for kind in REMAPPERS for mode in MODES)
 
 

@@ -23,11 +23,11 @@ from experiments.base import (
     Tell,
     average_repeats,
     quiet,
-    seeds_told,
+    seeds_text,
     select_names,
     testing_protocol,
 )
-from experiments.dl20 import drawn_judges, sizes_told
+from experiments.dl20 import drawn_judges, sizes_text
 from experiments.documents import (
     LABELS,
     crowd_over,
@@ -125,11 +125,11 @@ def dl20_setting(repeats: int = 1) -> Setting:
     few = judges.where(drawn_judges(judges, JUDGES_PER_FAMILY, seed=0)[judges.assessor])
     notes = (
         f"{counted(len(features.query), 'passage')} of TREC Deep Learning 2020; the crowd is {few.n_assessors} LLM "
-        f"judges, at most {JUDGES_PER_FAMILY} of each family (drawn with seed 0: {sizes_told(few)}); the experts are "
+        f"judges, at most {JUDGES_PER_FAMILY} of each family (drawn with seed 0: {sizes_text(few)}); the experts are "
         "those of NIST.",
         f"Features are the scores of {counted(len(features.names), 'retrieval system')}, scaled to 0-1 within the "
         "query; linear rankers replace a missing score by the mean.",
-        f"{counted(repeats, 'time')} five folds ({seeds_told(range(repeats))}).",
+        f"{counted(repeats, 'time')} five folds ({seeds_text(range(repeats))}).",
     )
     return _setting(
         "dl20",
@@ -188,8 +188,9 @@ def _protocol(tables: Sequence[Table], n_candidates: int) -> list[str]:
         f"its features ({trees}; pointwise trees of 8 leaves fitted to the same labels, for learned labels to the "
         "average, with in-sample outputs as in the papers). Grids of ridges and of delta extend themselves if the "
         "best value is at an end.",
-        "Remappers have one learning rate (linear 0.1, boosted 0.04, trees of depth 3), a patience of 15 steps, and "
-        "are fitted to at most 5 labels per document; everything else has its default. No consensus model and no label "
+        "The learning rate of remappers (and the depth of MGBDT's trees) is selected together with the ridge and the "
+        "number of trees, one parameter at a time until none improves. Remappers have a patience of 15 steps and are "
+        "fitted to at most 5 labels per document; everything else has its default. No consensus model and no label "
         "feature saw an expert grade.",
         f"Percentages are relative to the mean of {BASELINE}; gains are exponential (15, 7, 3, 1, 0 for grades 4 to "
         f"0); {counted(n_candidates, 'run')} in {counted(len(tested), 'tested table')}, one configuration each.",

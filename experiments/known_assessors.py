@@ -22,7 +22,7 @@ from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.linear import LinearRemapper
 from crowdrank.label_learning.remapper import Remapper
 from crowdrank.rankers.boosting import default_threads
-from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_told, select_names
+from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.documents import generated_documents, joined, mq2008, query_numbers
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -271,7 +271,7 @@ def protocol(design: KnownAssessors, seeds: Sequence[int]) -> list[str]:
     """Return the protocol of all data sets."""
     ridges = ", ".join(f"{ridge:g}" for ridge in RIDGES)
     return [
-        f"{counted(len(seeds), 'split')} of the queries of each data set ({seeds_told(seeds)}); every labeled "
+        f"{counted(len(seeds), 'split')} of the queries of each data set ({seeds_text(seeds)}); every labeled "
         f"document has one label, as in the paper, by one of {ASSESSORS} assessors drawn evenly; each level has as "
         "many assessors.",
         "The remapper maximizes DCG@10 by LambdaRank gradients (gains 15, 7, 3, 1, 0 for grades 4 to 0); the ridge "

@@ -36,10 +36,10 @@ from experiments.base import (
     comparison_table,
     describe_difference,
     quiet,
-    seeds_told,
+    seeds_text,
     testing_protocol,
 )
-from experiments.dl20 import COVERED, sizes_told, thorough
+from experiments.dl20 import COVERED, sizes_text, thorough
 from experiments.documents import query_numbers, within_query
 from experiments.rf10 import in_odd_places
 from experiments.subsample import equal_count
@@ -90,9 +90,9 @@ def _protocol(
     one, other = rf10[0].full, dl20[0].full
     return [
         f"RF10: documents with at least {LABELS} labels ({one.n_items:,}), {LABELS} of each kept at random "
-        f"({seeds_told(seeds)}), so that the number of labels tells nothing; a document may be judged by those "
+        f"({seeds_text(seeds)}), so that the number of labels tells nothing; a document may be judged by those "
         f"{LABELS}. Scored on topics in even places; one number of the policies (variety) was chosen on the odd ones.",
-        f"DL20: the {other.n_assessors} LLM judges of more than {COVERED:,} items ({sizes_told(other)}), each of whom "
+        f"DL20: the {other.n_assessors} LLM judges of more than {COVERED:,} items ({sizes_text(other)}), each of whom "
         f"may judge any of {counted(other.n_items, 'passage')}; nothing was chosen on it.",
         f"Every replay spends {LABELS / 2:g} labels a document in {ROUNDS} equal rounds; after each, GDA is fitted "
         "from where it was, and a document without a label has the middle of what is expected. A policy that wants no "

@@ -41,7 +41,7 @@ from experiments.base import (
     comparison_table,
     describe_difference,
     quiet,
-    seeds_told,
+    seeds_text,
     testing_protocol,
 )
 from experiments.documents import query_numbers
@@ -219,7 +219,7 @@ def _protocol(seeds: Sequence[int], tables: Sequence[Table]) -> list[str]:
         f"set plus stands for Clean+: a third world whose labels were bought by {CLAIMED}. The frequencies of the "
         "grades were set so that single labels have the paper's ratio of other to good labels; eight ratios were "
         "tried, without looking at rankers.",
-        f"A scheme buys the labels of a document in random order ({seeds_told(seeds)}; on plus, by time). The value of "
+        f"A scheme buys the labels of a document in random order ({seeds_text(seeds)}; on plus, by time). The value of "
         "a query is its mean over the draws, and tests count each query once.",
         f"Settings of trees and network: {', '.join(settings)}. Nothing was tuned; there are no validation queries.",
         "Labels of one document are rows of one list, in which the document competes with itself, as in the paper; "
