@@ -116,6 +116,7 @@ class Peer:
 
 def _parts(view: TrainingView) -> list[tuple[Floats, Floats, Integers]]:
     """Return features, grades and queries for training and for validation."""
+    assert view.validation_queries is not None
     is_validation = np.isin(view.data.query[view.experts], view.validation_queries)
     rows = (view.experts[~is_validation], view.experts[is_validation])
     return [(view.data.features.matrix[one], view.data.expert[one], view.data.query[one]) for one in rows]
