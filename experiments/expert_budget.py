@@ -21,7 +21,13 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import Features, read_features
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import Judgments
-from crowdrank.pipeline.candidates import BY_NAME, Candidate, choose_candidates
+from crowdrank.pipeline.candidates import (
+    BY_NAME,
+    Candidate,
+    choose_candidates,
+    consensus_methods,
+    remapper_label_features,
+)
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, deal_folds
@@ -106,8 +112,7 @@ def _protocol() -> list[str]:
         "errors, was settled on other worlds and crowds (seeds 0 to 6), but with test queries of DL20 in view, of "
         "which there are no others.",
         "The length of the remappers' steps and their patience were settled on generated documents with seeds 0 to 2.",
-        "gda-pw-mart is left out: it takes longer than all others together, and has an experiment of its own "
-        "(crowd-rankers).",
+        "Slow candidates (`run --thorough`) are left out; they have an experiment of their own (crowd-rankers).",
     ]
 
 
@@ -127,16 +132,16 @@ def tried(place: Place, budget: int, cache: StageCache, fits: ConsensusFits) -> 
 
 
 def candidates_of(data: RunData) -> list[Candidate]:
-    """What `run` tries, but for the slowest."""
-    return [candidate for candidate in choose_candidates(data, None)[0] if candidate.name != "gda-pw-mart"]
+    """Return the candidates that `run` trains by default."""
+    return choose_candidates(data, None)[0]
 
 
 def opinions_of(data: RunData, cache: StageCache) -> ConsensusFits:
     """The consensus methods that the candidates ask for, fitted."""
     fits = ConsensusFits(data, cache)
-    for method in dict.fromkeys(method for candidate in candidates_of(data) for method in candidate.methods):
+    for method in consensus_methods(RunSettings(), candidates_of(data)):
         fits.fit(method)
-    for kind in ("remap", "all"):
+    for kind in remapper_label_features(candidates_of(data)):
         fits.label_features(kind)
     return fits
 

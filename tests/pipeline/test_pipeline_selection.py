@@ -226,6 +226,6 @@ def test_progress_increases_to_the_end(world: World, monkeypatch: pytest.MonkeyP
 
 def test_reasons_of_skipped_candidates(world: World) -> None:
     data = build_run_data(world.judgments, world.features)
-    kept, out = choose_candidates(data, None)
+    kept, out = choose_candidates(data, None, thorough=True)
     assert {candidate.name for candidate in kept} | set(out) == set(BY_NAME)
     assert out["expert-only"] == "there are no expert grades"
