@@ -65,7 +65,7 @@ def read_run_scores(data: RunData, path: Path) -> Floats:
     if (row < 0).all():
         raise no_common_documents("ranked", query, document, data.features)
     scores = frames.column_to_arrow(ranking, "score").to_numpy()
-    return np.where(row >= 0, scores[row], scores.min() - 1)
+    return np.asarray(np.where(row >= 0, scores[row], scores.min() - 1), dtype=np.float64)
 
 
 def describe_baseline(name: str) -> str:

@@ -107,8 +107,10 @@ def run(
         check_output_folder(folder, RUN)
     with nullcontext() if folder is None else locked(folder, wait=False):
         began = time.monotonic()
-        reading = {"unjudgeable_as": run_settings.unjudgeable_as, "expert_map": expert_map}
-        data = build_run_data(judgments, features, expert, honeypots, **reading)
+        unjudgeable_as = run_settings.unjudgeable_as
+        data = build_run_data(
+            judgments, features, expert, honeypots, unjudgeable_as=unjudgeable_as, expert_map=expert_map
+        )
         data = replace(data, notes=(*data.notes, *check_leaks(data, allow=run_settings.allow_leak)))
         if provenance is None:
             inputs = {"judgments": judgments, "features": features, "expert": expert, "honeypots": honeypots}

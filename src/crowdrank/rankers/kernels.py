@@ -378,7 +378,8 @@ def _kth_largest(values: Floats, k: int) -> float:
                 largest[place] = largest[place - 1]
                 place -= 1
             largest[place] = value
-    return largest[k - 1]
+    kth: float = largest[k - 1]
+    return kth
 
 
 @njit(cache=True, nogil=True)
