@@ -28,7 +28,7 @@ from crowdrank.collection.replay import Crowd, replay
 from crowdrank.collection.requests import BLOCK, Budget, RankedRequests
 from crowdrank.collection.state import PoolState
 from crowdrank.errors import UsageError
-from crowdrank.judgments.merge import combine
+from crowdrank.judgments.combine import combine
 
 
 @cache

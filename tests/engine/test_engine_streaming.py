@@ -18,18 +18,18 @@ from crowdrank.engine.tree_reduce import tree_sum
 class Shards:
     """Shards that are numbers; counts how many are held at a time."""
 
-    def __init__(self, n: int) -> None:
-        self.n, self.loaded = n, 0
+    def __init__(self, n: int, first: int = 0) -> None:
+        self.n, self.first, self.loaded = n, first, 0
 
     def __len__(self) -> int:
         return self.n
 
     def load(self, shard_index: int) -> Any:
         self.loaded += 1
-        return SimpleNamespace(place=shard_index)
+        return SimpleNamespace(place=self.first + shard_index)
 
     def subset(self, start: int, stop: int) -> Shards:
-        raise NotImplementedError
+        return Shards(stop - start, self.first + start)
 
 
 class Counting:

@@ -17,7 +17,7 @@ from crowdrank import read_features, read_judgments, simulate
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.comparison import Comparison, compare, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.judgments.read import Features
+from crowdrank.judgments.features import Features
 from crowdrank.rankers.linear import GLS
 from experiments import get_experiment
 from experiments.base import Experiment, Table

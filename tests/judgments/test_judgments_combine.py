@@ -16,7 +16,7 @@ from judgments_reference import Row, check, rows, table_of
 
 from crowdrank import read_judgments
 from crowdrank.errors import InputError
-from crowdrank.judgments.merge import combine
+from crowdrank.judgments.combine import combine
 from crowdrank.judgments.storage import load, save
 from crowdrank.judgments.table import Judgments
 

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank.errors import InputError, OutputError, UsageError
-from crowdrank.judgments.read import Features, read_features, read_gold, read_judgments
+from crowdrank.judgments.features import Features, read_features
+from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.simulation import World, simulate
 from terminal import crowdrank
 

@@ -124,8 +124,7 @@ def pattern_coincidences(counts: Integers) -> Floats:
     """
     n_judgments = counts.sum(axis=1)
     pairs = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(counts.shape[1], dtype=np.int64)
-    coincidences: Floats = pairs / np.maximum(n_judgments - 1, 1)[:, None, None]
-    return coincidences
+    return np.asarray(pairs / np.maximum(n_judgments - 1, 1)[:, None, None])
 
 
 def _weighted_sum(weights: Integers, coincidences: Floats) -> Floats:
@@ -144,8 +143,7 @@ def alpha_of(coincidences: Floats, values: Floats, metric: str = "ordinal") -> F
     distance = squared_distances(margin, values, metric)
     observed = (coincidences * distance).sum(axis=(1, 2))
     expected = np.einsum("nc,nk,nck->n", margin, margin, distance) / np.maximum(margin.sum(axis=1) - 1, 1.0)
-    alpha: Floats = 1 - np.divide(observed, expected, out=np.full(len(observed), np.nan), where=expected > 0)
-    return alpha
+    return np.asarray(1 - np.divide(observed, expected, out=np.full(len(observed), np.nan), where=expected > 0))
 
 
 def squared_distances(margin: Floats, values: Floats, metric: str) -> Floats:
@@ -158,8 +156,7 @@ def squared_distances(margin: Floats, values: Floats, metric: str) -> Floats:
         return np.broadcast_to(1 - np.eye(len(values)), (len(margin), len(values), len(values)))
     # The ordinal distance is the number of judgments between the middles of two grades.
     position = np.cumsum(margin, axis=1) - margin / 2 if metric == "ordinal" else np.tile(values, (len(margin), 1))
-    distance: Floats = (position[:, :, None] - position[:, None, :]) ** 2
-    return distance
+    return np.asarray((position[:, :, None] - position[:, None, :]) ** 2)
 
 
 def weighted_kappa(one: ArrayLike, other: ArrayLike, n_grades: int, weights: str = "quadratic") -> float:
@@ -182,8 +179,7 @@ def kappas_of(counts: Integers, weights: str) -> Floats:
     distance = np.abs(code[:, None] - code).astype(np.float64) ** (1 if weights == "linear" else 2)
     observed = (counts * distance).sum(axis=(1, 2)) * counts.sum(axis=(1, 2))
     expected = np.einsum("nc,nk,ck->n", counts.sum(axis=2), counts.sum(axis=1), distance)
-    kappas: Floats = 1 - np.divide(observed, expected, out=np.full(len(counts), np.nan), where=expected > 0)
-    return kappas
+    return np.asarray(1 - np.divide(observed, expected, out=np.full(len(counts), np.nan), where=expected > 0))
 
 
 def pairwise_agreement(judgments: Any, weights: str = "quadratic", *, min_documents: int = MIN_SHARED_DOCUMENTS) -> Any:

@@ -256,8 +256,7 @@ def model_slopes(table: Judgments, states: States) -> Floats:
     variance = float(deviation @ crowd)
     if variance < 1e-12:
         return np.zeros(len(likelihood))  # a crowd with constant answers has no direction
-    slopes: Floats = expected @ deviation / variance
-    return slopes
+    return np.asarray(expected @ deviation / variance)
 
 
 def _agreement(table: Judgments, consensus: Consensus) -> Floats:

@@ -142,8 +142,7 @@ class Belief:
     def mean_likelihood(self) -> Floats:
         """P(answer | state) of the average judgment (n_answers, n_states)."""
         n_judgments = self.model.consensus_.assessor_table["judgments"].to_numpy().astype(np.float64)
-        mean: Floats = np.einsum("a,ags->gs", n_judgments / n_judgments.sum(), self.likelihood)
-        return mean
+        return np.asarray(np.einsum("a,ags->gs", n_judgments / n_judgments.sum(), self.likelihood))
 
     @cached_property
     def grade_given_state(self) -> Floats:
@@ -297,8 +296,7 @@ def column_entropy(p: Floats) -> Floats:
     >>> column_entropy(np.array([[0.5, 1.0], [0.5, 0.0]])).round(3).tolist()
     [0.693, 0.0]
     """
-    values: Floats = 0.0 - np.einsum("sn,sn->n", p, np.log(np.maximum(p, MIN_PROBABILITY)))
-    return values
+    return np.asarray(0.0 - np.einsum("sn,sn->n", p, np.log(np.maximum(p, MIN_PROBABILITY))))
 
 
 def mutual_information(likelihood: Floats, p: Floats) -> Floats:

@@ -25,16 +25,13 @@ from crowdrank._files import write_file
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import parse_column_map, resolve_columns
+from crowdrank.judgments.delimited import DelimitedSource
+from crowdrank.judgments.files import open_decompressed, utf16_encoding
 from crowdrank.judgments.formats import open_source
-from crowdrank.judgments.sources import (
-    MAX_LINE_BYTES,
-    DelimitedSource,
-    JsonLinesSource,
-    ParquetSource,
-    Source,
-    open_decompressed,
-    utf16_encoding,
-)
+from crowdrank.judgments.json_lines import JsonLinesSource
+from crowdrank.judgments.limits import MAX_LINE_BYTES
+from crowdrank.judgments.parquet import ParquetSource
+from crowdrank.judgments.sources import Source
 from crowdrank.judgments.table import NO_QUERY, Judgments
 from crowdrank.judgments.write import write_table
 

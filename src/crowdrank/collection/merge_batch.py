@@ -15,7 +15,7 @@ from crowdrank._typing import Booleans, Integers
 from crowdrank.collection.pool import Pool, item_ids
 from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.merge import combine
+from crowdrank.judgments.combine import combine
 from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import uncertain_scale_note

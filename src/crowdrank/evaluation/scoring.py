@@ -145,8 +145,7 @@ class Scoring:
     def _ranked(self, kernel: Any, values: NDArray[Any], measure: Measure) -> Floats:
         ranking = self.ranking
         discounts = (self._discounts,) if kernel is kernels.discounted_gain else ()
-        scored: Floats = kernel(values, ranking.new_group, ranking.offsets, *discounts, measure.cutoff or _ALL_RANKS)
-        return scored
+        return np.asarray(kernel(values, ranking.new_group, ranking.offsets, *discounts, measure.cutoff or _ALL_RANKS))
 
     def _sum(self, values: NDArray[Any], query: Integers) -> Floats:
         # np.bincount returns integers if there are no rows, although weights are floats.
@@ -205,11 +204,9 @@ def _expected_count(ranking: Ranking, mask: Booleans, measure: Measure) -> Float
     offsets = ranking.offsets
     ranks = np.arange(np.diff(offsets).max() + 1, dtype=np.float64)
     values = mask.astype(np.float64)
-    count: Floats = kernels.discounted_gain(values, ranking.new_group, offsets, ranks, measure.cutoff or _ALL_RANKS)
-    return count
+    return np.asarray(kernels.discounted_gain(values, ranking.new_group, offsets, ranks, measure.cutoff or _ALL_RANKS))
 
 
 def _ratio(numerator: Floats, denominator: NDArray[Any]) -> Floats:
     """Divide; the result is 0 where the denominator is not positive."""
-    ratio: Floats = np.divide(numerator, denominator, out=np.zeros(numerator.size), where=denominator > 0)
-    return ratio
+    return np.asarray(np.divide(numerator, denominator, out=np.zeros(numerator.size), where=denominator > 0))

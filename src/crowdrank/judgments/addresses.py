@@ -13,7 +13,7 @@ import pyarrow as pa
 from crowdrank._files import MANIFEST
 from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError
-from crowdrank.judgments.sources import local_path, open_decompressed
+from crowdrank.judgments.files import local_path, open_decompressed
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 """File suffixes of Parquet files, in lower case."""

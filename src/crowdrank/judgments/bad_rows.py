@@ -27,8 +27,13 @@ BAD_ROW_REASONS = (
     "honeypot off the scale",
 )
 """Reasons why a row is bad, in the order of the checks; the error is about the first reason that occurs."""
-SKIP_BAD_ROWS = Fix("use {}", "on_bad_rows", "skip")
+SKIP_BAD_ROWS = Fix("leave such rows out with {}", "on_bad_rows", "skip")
 """Advice to leave out bad rows."""
+
+
+def no_rows_error(source_name: str) -> InputError:
+    """Return the error for a file or frame without rows."""
+    return InputError("there are no rows", source=source_name, kind="no-rows", fix="check that it is the right one")
 
 
 @dataclass

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+import pyarrow as pa
+
 from crowdrank.errors import Fix, InputError, UsageError, near, shown
 
+ColumnsByRole = dict[str, pa.ChunkedArray]
+"""Columns of a table by role: query, document, assessor, grade, ..."""
 COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
     "query": ("query_id", "queryid", "qid", "topic", "topicid", "topic_id"),
     "document": (
@@ -82,10 +86,8 @@ def parse_column_map(column_map: str | Mapping[str, str] | None) -> dict[str, st
     mapped: dict[str, str] = {}
     for role, name in pairs:
         if role not in COLUMN_ALIASES:
-            problem = (
-                f"has the unknown role '{role}'{near(role, COLUMN_ALIASES)}; the roles are: {', '.join(COLUMN_ALIASES)}"
-            )
-            raise UsageError(problem, parameter="columns")
+            known = f"{near(role, COLUMN_ALIASES)}; the roles are: {', '.join(COLUMN_ALIASES)}"
+            raise UsageError(f"has the unknown role '{role}'{known}", parameter="columns")
         if role in mapped:
             raise UsageError(f"gives the role '{role}' twice; give it once", parameter="columns")
         if name in mapped.values():
@@ -137,10 +139,8 @@ def resolve_columns(
     column_map = column_map or {}
     for role, name in column_map.items():
         if name not in column_names:
-            problem, fix = (
-                f"there is no column {shown(name)} for {role}",
-                f"the columns are: {quote_names(column_names)}",
-            )
+            problem = f"there is no column {shown(name)} for {role}"
+            fix = f"the columns are: {quote_names(column_names)}"
             raise InputError(problem, source=source, kind="no-column", fix=fix)
     free = [name for name in column_names if name not in column_map.values()]
     columns: dict[str, str] = {}
@@ -173,12 +173,10 @@ def _find_column(
     """Return the column for a role: an id column, a column named like the role, or one with another alias."""
     role_aliases = aliases.get(role, ())
     own_ids = [alias for alias in ID_COLUMN_ALIASES.get(role, ()) if alias in role_aliases]
-    preferred = (
-        _columns_named(column_names, own_ids),
-        [role] if role in column_names else _columns_named(column_names, (role,)),
-    )
-    candidates = next((matches for matches in preferred if matches), None) or _prefer_id_columns(
-        _columns_named(column_names, role_aliases)
+    candidates = (
+        _columns_named(column_names, own_ids)
+        or ([role] if role in column_names else _columns_named(column_names, (role,)))
+        or _prefer_id_columns(_columns_named(column_names, role_aliases))
     )
     if len(candidates) > 1:
         raise InputError(

@@ -13,16 +13,11 @@ from typing import Any
 import pyarrow as pa
 
 from crowdrank.errors import InputError, UsageError, shown
-from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.bad_rows import BadRows, no_rows_error
+from crowdrank.judgments.files import open_decompressed
+from crowdrank.judgments.json_lines import MAX_EXACT_INTEGER, cell_to_text, is_encodable
 from crowdrank.judgments.limits import MAX_BYTES, too_large_error
-from crowdrank.judgments.sources import (
-    MAX_EXACT_INTEGER,
-    Source,
-    cell_to_text,
-    is_encodable,
-    no_rows_error,
-    open_decompressed,
-)
+from crowdrank.judgments.sources import FileSource
 
 BYTES_PER_CELL = 64
 """Approximate number of bytes of memory per cell."""
@@ -30,11 +25,12 @@ MAX_SHEET_ROWS = 1_048_576
 """Maximum number of rows of a sheet that the file format allows."""
 
 
-class ExcelSource(Source):
+class ExcelSource(FileSource):
     """The first sheet of a workbook; the first row that is not blank is the header, and all cells are read as text."""
 
     def __init__(self, path: str | Path, max_bytes: int = MAX_BYTES) -> None:
-        self.path, self.name, self.max_bytes = Path(path), str(path), max_bytes
+        super().__init__(path)
+        self.max_bytes = max_bytes
         with self._open_sheet() as rows:
             self._header, cells = next(((number, row) for number, row in rows if any(row)), (0, ()))
         header = [cell_to_text(cell) for cell in cells]
@@ -112,13 +108,10 @@ class ExcelSource(Source):
         for row, cell in enumerate(cells):
             if isinstance(cell, float) and all_integers and abs(cell) >= MAX_EXACT_INTEGER:
                 problem = f"{shown(cell)} has more digits than Excel stores"
-                raise self._cell_error(row, column_name, problem, "format the column as text and enter the ids again")
+                raise self.cell_error(row, column_name, problem, "format the column as text and enter the ids again")
             if isinstance(cell, str) and not is_encodable(cell):
-                raise self._cell_error(row, column_name, f"{shown(cell)} is not text", "remove the lone surrogate")
+                raise self.cell_error(row, column_name, f"{shown(cell)} is not text", "remove the lone surrogate")
             yield cell.isoformat() if isinstance(cell, datetime | date | time) else cell_to_text(cell)
-
-    def _cell_error(self, row: int, column_name: str, problem: str, advice: str) -> InputError:
-        return InputError(problem, source=self.name, place=self.place(row), column=column_name, fix=advice)
 
     def place(self, row: int) -> str:
         """Return text that locates a row of the table: its number, and its row number in the sheet."""

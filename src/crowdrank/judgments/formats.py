@@ -16,27 +16,19 @@ import pyarrow.compute as pc
 from crowdrank._base import require_one_of
 from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments import frames
-from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.columns import COLUMN_ALIASES
+from crowdrank.judgments.delimited import EXPORT_AS_CSV_ADVICE, SEPARATORS, DelimitedSource, WhitespaceSource
 from crowdrank.judgments.excel import ExcelSource
+from crowdrank.judgments.files import check_size, local_path, open_decompressed
+from crowdrank.judgments.json_documents import JsonSource
+from crowdrank.judgments.json_lines import JsonLinesSource
 from crowdrank.judgments.letor import LetorSource
 from crowdrank.judgments.limits import parse_bytes
-from crowdrank.judgments.platforms import MTURK_COLUMN, TABLE_EXPORTS, TOLOKA_COLUMN, JsonSource, detect_platform
+from crowdrank.judgments.parquet import ParquetSource
+from crowdrank.judgments.platforms import MTURK_COLUMN, TABLE_EXPORTS, TOLOKA_COLUMN, detect_platform
 from crowdrank.judgments.read_options import Format
-from crowdrank.judgments.sources import (
-    EXPORT_AS_CSV_ADVICE,
-    SEPARATORS,
-    DelimitedSource,
-    FrameSource,
-    JsonLinesSource,
-    ParquetSource,
-    Source,
-    WhitespaceSource,
-    check_size,
-    local_path,
-    no_rows_error,
-    open_decompressed,
-)
+from crowdrank.judgments.sources import FrameSource, Source
 
 FORMATS: tuple[str, ...] = get_args(Format)
 """Names of all formats."""
@@ -114,7 +106,6 @@ class TrecRF10Source(DelimitedSource):
         if "gold" not in self.names:
             raise InputError("there is no column 'gold'", source=self.name, fix="use the file as it is published")
         self.names = [*self.names, "planted"]
-        self._rows_with_gold = np.empty(0, np.int64)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`; if `gold` is one of them, leave out and count rows without a NIST grade."""
@@ -126,13 +117,9 @@ class TrecRF10Source(DelimitedSource):
             return table.append_column("planted", planted).select(list(names))
         if "gold" not in names:
             return table.select(in_file)
-        self._rows_with_gold = np.flatnonzero(np.asarray(pc.not_equal(gold, "-1")))
-        bad_rows.count_left_out("no gold grade", len(table) - len(self._rows_with_gold))
-        return table.take(pa.array(self._rows_with_gold))
-
-    def place(self, row: int) -> str:
-        """Return text that locates a row of the table: its number, and its line in the file."""
-        return super().place(int(self._rows_with_gold[row]) if len(self._rows_with_gold) else row)
+        rows = np.flatnonzero(np.asarray(pc.not_equal(gold, "-1")))
+        bad_rows.count_left_out("no gold grade", len(table) - len(rows))
+        return self._take_rows(table, rows)
 
 
 def format_by_suffix(path: str | Path) -> str | None:

@@ -40,13 +40,14 @@ from crowdrank.judgments.addresses import (
     split_parquet_files,
     to_address,
 )
+from crowdrank.judgments.bad_rows import no_rows_error
 from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, resolve_columns
-from crowdrank.judgments.encode import EncodeOptions
+from crowdrank.judgments.encode_options import EncodeOptions
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
-from crowdrank.judgments.merge import SharedTables, id_notes, sum_repeats, unify_tables
-from crowdrank.judgments.read import compile_family_pattern, excluded_ids, parse_unjudgeable
-from crowdrank.judgments.scale import Scale, ScaleRules
+from crowdrank.judgments.merge import id_notes, sum_repeats
+from crowdrank.judgments.parquet import require_parquet_rows
 from crowdrank.judgments.sharded import HEADER_FILE, SHARDS_FOLDER, ShardedJudgments, load_sharded, sharded_judgments
+from crowdrank.judgments.shared_tables import SharedTables, unify_tables
 from crowdrank.judgments.shuffle import (
     BuiltShard,
     FilePart,
@@ -60,7 +61,6 @@ from crowdrank.judgments.shuffle import (
     write_part_tables,
     write_query_indexes,
 )
-from crowdrank.judgments.sources import no_rows_error, require_parquet_rows
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -151,13 +151,13 @@ def read_partitions(
     file_max_bytes, address = parse_bytes(max_bytes), to_address(address)
     if work is not None and is_within(work, address):
         raise UsageError(f"must not be in the folder that is read, as {work} is", parameter="work")
-    options = EncodeOptions(
-        scale=Scale.parse(grades) if grades is not None else None,
-        scale_rules=ScaleRules.read(scales) if scales is not None else None,
-        unjudgeable=parse_unjudgeable(unjudgeable),
+    options = EncodeOptions.parse(
+        grades=grades,
+        scales=scales,
+        unjudgeable=unjudgeable,
         repeats=repeats,
-        exclude=tuple(excluded_ids(exclude)),
-        family_pattern=compile_family_pattern(family_pattern),
+        exclude=exclude,
+        family_pattern=family_pattern,
         on_bad_rows=on_bad_rows,
     )
     run_tasks = partial(_map_with_progress, _thread_map(n_jobs) if engine is None else engine.each, progress)
@@ -165,17 +165,7 @@ def read_partitions(
     if others:
         problem = f"{address}: {describe_unread_files(others)} passed over; of a folder only Parquet files are read"
         warnings.warn(DataWarning(problem, kind="files-ignored"), stacklevel=2)
-    read_settings = (
-        columns,
-        grades,
-        options.scale_rules,
-        unjudgeable,
-        repeats,
-        options.exclude,
-        family_pattern,
-        on_bad_rows,
-    )
-    cache_key = _cache_key(files, (*read_settings, by, shard_size))
+    cache_key = _cache_key(files, (columns, options, family_pattern, by, shard_size))
     if work is not None:
         recover(work)
         if _is_cached(Path(work), cache_key):
@@ -257,7 +247,7 @@ def _assemble_judgments(
         unusual_forms[role] = dict(islice(unusual, ids.MAX_UNUSUAL_IDS)), judgments.iterate_ids(role)
     assessors = judgments.without_unused_assessors().assessors
     unusual_forms["assessor"] = ids.unusual_forms(assessors), [assessors]
-    report = replace(report, notes=id_notes(unusual_forms, tables.parts[0].origin, address))
+    report = replace(report, notes=id_notes(unusual_forms, report.columns, address))
     return replace(judgments, report=report, stored=replace(header, report=report))
 
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import refuse_duplicate_columns
-from crowdrank.judgments.sources import DelimitedSource, check_size
+from crowdrank.judgments.delimited import DelimitedSource
+from crowdrank.judgments.files import check_size
 
 MAX_GRADES = 101
 """Maximum number of grades of a scale, enough for a slider from 0 to 100."""

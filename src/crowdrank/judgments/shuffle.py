@@ -25,11 +25,14 @@ from crowdrank.errors import InputError
 from crowdrank.judgments import frames, ids, kernels
 from crowdrank.judgments.addresses import open_address
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.encode import EncodeOptions, PartRows, PartSummary, encode_part
-from crowdrank.judgments.merge import SharedTables, merge_rows
+from crowdrank.judgments.encode import PartRows, PartSummary, encode_part
+from crowdrank.judgments.encode_options import EncodeOptions
+from crowdrank.judgments.merge import merge_rows
+from crowdrank.judgments.parquet import damaged_rows_error
 from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.sharded import StoredShard, numbered_path, write_shard
-from crowdrank.judgments.sources import Source, damaged_rows_error
+from crowdrank.judgments.shared_tables import SharedTables
+from crowdrank.judgments.sources import Source
 
 PART_FILE_SUFFIXES = {"part": ".arrow", "tables": ".npy"}
 """Suffix of each temporary file of a part, by the prefix of its name."""

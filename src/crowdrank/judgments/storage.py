@@ -20,8 +20,8 @@ from crowdrank.judgments.codes import (
     restore_scale,
     restore_scale_maps,
 )
+from crowdrank.judgments.files import arrow_file
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.sources import arrow_file
 from crowdrank.judgments.table import AssessorTable, Judgments
 
 EXTRA_PREFIX = "extra:"

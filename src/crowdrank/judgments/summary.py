@@ -135,8 +135,7 @@ def grade_share_text(scale: Scale, counts: NDArray[np.int64]) -> str:
 def _grade_counts(judgments: Judgments | ShardedJudgments, tally: Tally, scale_index: int) -> NDArray[np.int64]:
     """Return the number of judgments with each grade of a scale."""
     answers = tally.answers_by_assessor[judgments.assessor_scale == scale_index].sum(axis=0)
-    counts: NDArray[np.int64] = answers[1 : len(judgments.scales[scale_index]) + 1]
-    return counts
+    return np.asarray(answers[1 : len(judgments.scales[scale_index]) + 1])
 
 
 def _range_text(counts: NDArray[np.int64]) -> str:

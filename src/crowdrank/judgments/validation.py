@@ -16,18 +16,12 @@ from numpy.typing import NDArray
 from crowdrank._text import counted
 from crowdrank.errors import DataWarning, Fix, InputError, Message, parameter_prefix, shown
 from crowdrank.judgments import ids
+from crowdrank.judgments.features import Features, FeaturesLike, read_features
 from crowdrank.judgments.frames import column_to_arrow
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.inputs import TableLike
-from crowdrank.judgments.read import (
-    Features,
-    FeaturesLike,
-    JudgmentsLike,
-    read_features,
-    read_gold,
-    read_judgments,
-    read_run,
-)
+from crowdrank.judgments.read import JudgmentsLike, read_gold, read_judgments
+from crowdrank.judgments.runs import read_run
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.summary import Inspection, column_text, grade_share_text, inspect

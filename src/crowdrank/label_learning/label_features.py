@@ -25,8 +25,8 @@ from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine
 from crowdrank.errors import ConvergenceWarning, InputError, UsageError, near, shown
 from crowdrank.judgments import frames, ids
+from crowdrank.judgments.cells import parse_floats
 from crowdrank.judgments.columns import COLUMN_ALIASES, resolve_columns
-from crowdrank.judgments.encode import parse_floats
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 

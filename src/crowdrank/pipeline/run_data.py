@@ -14,8 +14,9 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import Features, read_gold
+from crowdrank.judgments.read import read_gold
 from crowdrank.judgments.summary import uncertain_scale_note
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 from crowdrank.label_learning.label_features import without_honeypots

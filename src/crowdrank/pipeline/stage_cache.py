@@ -18,8 +18,8 @@ import pyarrow as pa
 from crowdrank._files import write_file
 from crowdrank._source import source_digest
 from crowdrank.errors import CrowdrankError
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import Features
 from crowdrank.judgments.table import Judgments
 
 T = TypeVar("T")

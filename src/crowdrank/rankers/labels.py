@@ -18,13 +18,13 @@ from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.bad_rows import BadRows, no_rows_error
+from crowdrank.judgments.cells import parse_floats
 from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, resolve_columns
-from crowdrank.judgments.encode import parse_floats
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold
-from crowdrank.judgments.sources import Source, no_rows_error
+from crowdrank.judgments.sources import Source
 from crowdrank.rankers.ranking_data import LARGEST_GRADE
 
 TARGETS = ("probabilities", "expected-grade", "grade", "relevance")

@@ -12,11 +12,11 @@ import pandas as pd
 
 from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.judgments.bad_rows import no_rows_error
+from crowdrank.judgments.features import Features, read_features
 from crowdrank.judgments.formats import FORMAT_BY_SUFFIX
 from crowdrank.judgments.letor import feature_position
 from crowdrank.judgments.limits import BYTES_PER_FLOAT, MAX_BYTES, too_large_error
-from crowdrank.judgments.read import Features, read_features
-from crowdrank.judgments.sources import no_rows_error
 from crowdrank.simulation.documents import Documents, Flags, Ints, Texts, draw_difficulty, draw_honeypot_relevance
 
 MAX_GRADE = 10
