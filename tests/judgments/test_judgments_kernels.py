@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from crowdrank.judgments import ids, kernels
+from crowdrank.judgments.merge import remove_rows
 
 CODES = st.lists(st.integers(0, 4), max_size=30)
 
@@ -49,7 +50,7 @@ def test_repeated_leaves_the_first_or_the_last(items: list[list[int]]) -> None:
     assert kernels.find_repeats(offsets, order, assessor, 4, True).tolist() == last
     shuffled = order[::-1].copy()
     assert kernels.find_repeats(offsets, shuffled, assessor[::-1].copy(), 4, True).tolist() == last
-    kept, bounds = kernels.remove_rows(order, offsets, np.array(last, dtype=bool))
+    kept, bounds = remove_rows(order, offsets, np.array(last, dtype=bool))
     assert kept.tolist() == [row for row, out in enumerate(last) if not out]
     assert np.diff(bounds).tolist() == [len(set(item)) for item in items]
 

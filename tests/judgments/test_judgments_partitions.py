@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from crowdrank import Judgments, ShardedJudgments, read_gold, read_judgments, read_partitions
 from crowdrank.errors import DataWarning, InputError, OnDiskError, OutputError, UsageError
-from crowdrank.judgments import kernels
 from crowdrank.judgments.partitions import split_into_parts, summarize_file
 from crowdrank.judgments.sharded import concat_shards, load_sharded
 from crowdrank.judgments.summary import inspect
@@ -357,14 +356,7 @@ def test_what_only_memory_has_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(OnDiskError, match="These judgments are on disk and have no 'grade'"):
         _ = made.grade
     assert not hasattr(made, "nonsense")
-    wrong: tuple[dict[str, Any], ...] = ({"by": "row"}, {"repeats": "all"}, {"shard_size": 0}, {"on_bad_rows": "mend"})
+    wrong: tuple[dict[str, Any], ...] = ({"by": "row"}, {"repeats": "all"}, {"shard_size": 0}, {"on_bad_rows": "drop"})
     for options in wrong:
         with pytest.raises(UsageError):
             read_partitions(tmp_path / "in", **options)
-
-
-@given(st.lists(st.integers(0, 4), max_size=40))
-def test_rows_are_sorted_by_shard_in_their_order(shards: list[int]) -> None:
-    order, bounds = kernels.sort_by_shard(np.array(shards, dtype=np.int32), 5)
-    expected = [[row for row in range(len(shards)) if shards[row] == number] for number in range(5)]
-    assert [order[a:b].tolist() for a, b in pairwise(bounds)] == expected

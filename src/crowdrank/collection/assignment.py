@@ -101,12 +101,12 @@ def _raise_if_wanted(ranked: RankedRequests, labels: Assigned, state: PoolState,
     if labels.unmet:
         first = int(wanted.pair[int(np.argmax(wanted.priority))])
         query, document = (shown(column[first].as_py()) for column in (state.pool.query, state.pool.document))
-        raise InputError(
+        problem = (
             f"no assessor is left who may judge any of {counted(len(np.unique(wanted.pair)), 'pair')} that need labels "
-            f"(the first is {document} of query {query})",
-            kind="nobody-left",
-            fix=[Fix("add assessors with {}", "assessors"), Fix("let each give more with {}", "most")],
+            f"(the first is {document} of query {query})"
         )
+        fix = [Fix("add assessors with {}", "assessors"), Fix("let each give more with {}", "most")]
+        raise InputError(problem, kind="nobody-left", fix=fix)
     lowest = budget.price if state.pool.roster is None else float(state.pool.roster.price.min())
     problem = f"of {budget.money:g} buys no label: the cheapest costs {lowest:g}"
     raise UsageError(problem, parameter="budget", kind="budget-too-small", fix="raise it")

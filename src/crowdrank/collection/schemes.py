@@ -226,12 +226,9 @@ def is_good(judgments: Judgments, good: float) -> Booleans:
     table = judgments.on_one_scale()
     values = np.array(table.scale.values)
     if good > values[-1]:
-        raise UsageError(
-            f"is {good:g}, but the highest grade of the scale {table.scale} is {values[-1]:g}",
-            parameter="good",
-            kind="good-above-scale",
-            fix=Fix("give a lower grade with {}", "good", int(values[-1])),
-        )
+        problem = f"is {good:g}, but the highest grade of the scale {table.scale} is {values[-1]:g}"
+        fix = Fix("give a lower grade with {}", "good", int(values[-1]))
+        raise UsageError(problem, parameter="good", kind="good-above-scale", fix=fix)
     return np.append(values >= good, False).take(table.grade)  # the code of 'cannot judge' is -1
 
 

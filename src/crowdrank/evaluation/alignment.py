@@ -206,12 +206,8 @@ def _refuse_repeated(origin: Origin, keys: Integers, queries: pa.Array, document
 
 def _nothing_in_common(queries: pa.Array, documents: pa.Array, run_key: Integers, gold_key: Integers) -> InputError:
     run_pair, first_gold = _pair(queries, documents, run_key[0]), _pair(queries, documents, gold_key[0])
-    return InputError(
-        f"no document of the run has gold (the run begins with {run_pair}, the gold with {first_gold})",
-        source="the run",
-        kind="nothing-in-common",
-        fix="use the same ids in both",
-    )
+    problem = f"no document of the run has gold (the run begins with {run_pair}, the gold with {first_gold})"
+    return InputError(problem, source="the run", kind="nothing-in-common", fix="use the same ids in both")
 
 
 def _pair(queries: pa.Array, documents: pa.Array, key: Any) -> str:

@@ -91,11 +91,8 @@ class Scoring:
     def _stop_probabilities(self, measure: Measure) -> Floats:
         highest = self.gold.grades.max()
         if highest > measure.max_grade:
-            raise UsageError(
-                f"{measure} uses {measure.max_grade} as the highest grade, but the gold has grade {highest:g}",
-                kind="grade-above-maximum",
-                fix=f"write ERR(max_grade={int(np.ceil(highest))})",
-            )
+            problem = f"{measure} uses {measure.max_grade} as the highest grade, but the gold has grade {highest:g}"
+            raise UsageError(problem, kind="grade-above-maximum", fix=f"write ERR(max_grade={int(np.ceil(highest))})")
         return np.asarray((np.exp2(self.ranking.gold) - 1) / 2.0**measure.max_grade)
 
     def _judged(self, measure: Measure) -> Floats:
@@ -181,21 +178,14 @@ def grade_gains(grades: Floats, gains: Gains, measure: str) -> Floats:
     if gains == "exponential":
         highest = grades.max(initial=0.0)
         if highest > _MAX_EXPONENT:
-            raise InputError(
-                f"the gain 2^grade - 1 of grade {highest:g} is too large for a floating-point number",
-                source="the gold",
-                column="grade",
-                kind="gain-overflow",
-                fix=["use linear gains, nDCG(dcg='log2')", "use smaller grades"],
-            )
+            problem = f"the gain 2^grade - 1 of grade {highest:g} is too large for a floating-point number"
+            fix = ["use linear gains, nDCG(dcg='log2')", "use smaller grades"]
+            raise InputError(problem, source="the gold", column="grade", kind="gain-overflow", fix=fix)
         return np.asarray(np.exp2(grades) - 1)
     bad = grades[(grades > len(gains) - 1) | (grades != np.floor(grades))]
     if bad.size:
-        raise UsageError(
-            f"the gains of {measure} are for grades 0 to {len(gains) - 1}, but the gold has grade {bad[0]:g}",
-            kind="no-gain",
-            fix="give a gain for each grade",
-        )
+        problem = f"the gains of {measure} are for grades 0 to {len(gains) - 1}, but the gold has grade {bad[0]:g}"
+        raise UsageError(problem, kind="no-gain", fix="give a gain for each grade")
     return np.asarray(gains, dtype=np.float64)[grades.astype(np.int64)]
 
 

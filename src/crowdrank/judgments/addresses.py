@@ -71,12 +71,9 @@ def split_parquet_files(address: str | Path) -> tuple[list[str], list[str]]:
     files = [name for name in names if name.lower().endswith(PARQUET_SUFFIXES)]
     others = [name for name in names if not name.lower().endswith(PARQUET_SUFFIXES)]
     if not files and others:
-        raise InputError(
-            f"there is no Parquet file in it, only {describe_unread_files(others)}",
-            source=str(address),
-            kind="no-file",
-            fix=["read them in memory with read_judgments", "write them as Parquet"],
-        )
+        problem = f"there is no Parquet file in it, only {describe_unread_files(others)}"
+        fix = ["read them in memory with read_judgments", "write them as Parquet"]
+        raise InputError(problem, source=str(address), kind="no-file", fix=fix)
     if not files:
         problem, fix = "there is no Parquet file in it", "give a folder of .parquet files"
         raise InputError(problem, source=str(address), kind="no-file", fix=fix)

@@ -179,12 +179,9 @@ def _find_column(
         or _prefer_id_columns(_columns_named(column_names, role_aliases))
     )
     if len(candidates) > 1:
-        raise InputError(
-            f"the columns {quote_names(candidates)} could each be the {role}",
-            source=source,
-            kind="ambiguous-column",
-            fix=Fix("say which with {}", "columns", f"{role}={candidates[0]}"),
-        )
+        problem = f"the columns {quote_names(candidates)} could each be the {role}"
+        fix = Fix("say which with {}", "columns", f"{role}={candidates[0]}")
+        raise InputError(problem, source=source, kind="ambiguous-column", fix=fix)
     return candidates[0] if candidates else None
 
 

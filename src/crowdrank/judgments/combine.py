@@ -12,7 +12,7 @@ import pyarrow as pa
 from crowdrank._typing import Booleans, Codes, Grades, Integers
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments import ids, kernels
-from crowdrank.judgments.merge import blank_extra, item_fields, sum_repeats
+from crowdrank.judgments.merge import blank_extra, item_fields, remove_rows, sum_repeats
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments, ReadReport
 
@@ -48,7 +48,7 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
     all_rows = np.arange(len(query), dtype=np.int32)
     order, offsets = kernels.group_rows(query, document, all_rows, len(queries), len(documents))
     is_replaced = _find_replaced(order, offsets, assessor, len(old))
-    order, offsets = kernels.remove_rows(order, offsets, is_replaced)
+    order, offsets = remove_rows(order, offsets, is_replaced)
     grade = np.concatenate([old.grade, new.grade])
     return replace(
         old,

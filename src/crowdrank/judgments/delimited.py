@@ -100,12 +100,9 @@ class DelimitedSource(FileSource):
         """Raise InputError if the header is one column that contains another separator."""
         others = [other for other in SEPARATORS if other != self.separator and other in self.names[0]]
         if len(self.names) == 1 and others:
-            raise InputError(
-                f"the header {shown(self.names[0])} is one column when split at {self._separator_name()}",
-                source=self.name,
-                kind="wrong-separator",
-                fix=Fix(f"it looks separated by {SEPARATORS[others[0]]}: use {{}}", "separator", others[0]),
-            )
+            problem = f"the header {shown(self.names[0])} is one column when split at {self._separator_name()}"
+            fix = Fix(f"it looks separated by {SEPARATORS[others[0]]}: use {{}}", "separator", others[0])
+            raise InputError(problem, source=self.name, kind="wrong-separator", fix=fix)
 
     def _separator_name(self) -> str:
         return SEPARATORS.get(self.separator, repr(self.separator))
@@ -245,12 +242,9 @@ class WhitespaceSource(LineSource):
         return pa.table({name: pa.array([row[position[name]] for row in rows], pa.string()) for name in names})
 
     def _malformed_row_error(self, line_number: int, words: list[str]) -> InputError:
-        return InputError(
-            f"{_there_are(len(words), 'word')} where {len(self.names)} are expected",
-            source=self.name,
-            place=f"line {line_number}",
-            fix=f"a line has the words: {' '.join(self.names)}",
-        )
+        problem = f"{_there_are(len(words), 'word')} where {len(self.names)} are expected"
+        fix = f"a line has the words: {' '.join(self.names)}"
+        return InputError(problem, source=self.name, place=f"line {line_number}", fix=fix)
 
 
 def _there_are(count: int, noun: str) -> str:

@@ -224,12 +224,9 @@ def open_source(
     _refuse_unsupported(path, format)
     detected = detect_format(path) if format in (None, "crowd-kit") else format
     if detected is None:
-        raise InputError(
-            "neither its name nor its content shows the format",
-            source=str(path),
-            kind="unknown-format",
-            fix=Fix(f"give the format ({', '.join(FORMATS)}) with {{}}", "format", "csv"),
-        )
+        problem = "neither its name nor its content shows the format"
+        fix = Fix(f"give the format ({', '.join(FORMATS)}) with {{}}", "format", "csv")
+        raise InputError(problem, source=str(path), kind="unknown-format", fix=fix)
     source = _open_file(path, detected, _parse_separator(separator), limit, allow_books)
     return source, LAYOUT_BY_FORMAT.get(format or detected, FormatLayout())
 
@@ -262,12 +259,9 @@ def _open_delimited(path: Path, format: str, separator: str | None, allow_books:
     table = DelimitedSource(path, separator, "\t" if format in ("tsv", "toloka") else ",")
     platform = detect_platform(table)
     if format in TABLE_EXPORTS and platform != format:
-        raise InputError(
-            f"it is not an export of {format}: its columns differ",
-            source=table.name,
-            kind="other-format",
-            fix=Fix("leave the format out, or give {}", "format", "csv"),
-        )
+        problem = f"it is not an export of {format}: its columns differ"
+        fix = Fix("leave the format out, or give {}", "format", "csv")
+        raise InputError(problem, source=table.name, kind="other-format", fix=fix)
     if platform is None or (platform == "quepid" and not allow_books):
         return table
     return TABLE_EXPORTS[platform](path, table.separator)

@@ -114,11 +114,8 @@ class Gold:
         off = (codes < 0) & (position >= 0)
         if off.any():
             name = self.scale.names[self.code[int(np.argmax(off))]]
-            raise InputError(
-                f"the grade {name} is not on the judgments' scale {judgments.main_scale}",
-                kind="scales-differ",
-                fix=Fix("give both the same scale with {}", "grades"),
-            )
+            problem = f"the grade {name} is not on the judgments' scale {judgments.main_scale}"
+            raise InputError(problem, kind="scales-differ", fix=Fix("give both the same scale with {}", "grades"))
         by_item = np.full(judgments.n_items, -1, np.int8)
         by_item[position[position >= 0]] = codes[position >= 0]
         return by_item

@@ -104,37 +104,6 @@ def count_repeats(
 
 
 @njit(cache=True, nogil=True)
-def remove_rows(row_order: Codes, offsets: Integers, is_removed: Booleans) -> tuple[Codes, Integers]:
-    """Remove rows from a grouped row order; return the new order and offsets. Each item must keep a row."""
-    # row_order, is_removed (m,); offsets (n_items + 1,)
-    kept_order, kept_offsets = np.empty(len(row_order), np.int32), np.zeros(len(offsets), np.int64)
-    n = 0
-    for item in range(len(offsets) - 1):
-        for position in range(offsets[item], offsets[item + 1]):
-            if not is_removed[position]:
-                kept_order[n] = row_order[position]
-                n += 1
-        kept_offsets[item + 1] = n
-    return kept_order[:n].copy(), kept_offsets
-
-
-@njit(cache=True, nogil=True)
-def sort_by_shard(shard_of_row: Codes, n_shards: int) -> tuple[Codes, Integers]:
-    """Sort rows by shard (stable); return the row order and the offset of each shard in it."""
-    # shard_of_row (n,) -> (n,), (n_shards + 1,)
-    bounds = np.zeros(n_shards + 1, np.int64)
-    for row in range(len(shard_of_row)):
-        bounds[shard_of_row[row] + 1] += 1
-    for shard_number in range(n_shards):
-        bounds[shard_number + 1] += bounds[shard_number]
-    order, next_position = np.empty(len(shard_of_row), np.int32), bounds[:-1].copy()
-    for row in range(len(shard_of_row)):
-        order[next_position[shard_of_row[row]]] = row
-        next_position[shard_of_row[row]] += 1
-    return order, bounds
-
-
-@njit(cache=True, nogil=True)
 def first_rows(codes: Codes, n_codes: int) -> Integers:
     """Return the first row with each code, or -1 if there is none; the last entry is for code -1."""
     # codes (n,); returns (n_codes + 1,)

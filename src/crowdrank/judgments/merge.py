@@ -166,10 +166,21 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
         first, second = pair if kept_rows is None else kept_rows[list(pair)].tolist()
         repeat = second, _repeat_error(_locate_row(parts, first), _locate_row(parts, second))
     if has_repeats and repeats != "keep":
-        order, offsets = kernels.remove_rows(order, offsets, is_repeat)
+        order, offsets = remove_rows(order, offsets, is_repeat)
     fields = item_fields((query, queries), (document, documents), order, offsets, assessor, grade, extras)
     judgments = Judgments(**fields, **assessor_fields(tables.header))
     return MergedRows(judgments, repeat_counts, repeat, query_of_all_rows, kept_rows)
+
+
+def remove_rows(row_order: Codes, offsets: Integers, is_removed: Booleans) -> tuple[Codes, Integers]:
+    """Remove rows from a grouped row order; return the new order and offsets. Each item must keep a row.
+
+    >>> order, offsets = remove_rows(np.array([4, 2, 7]), np.array([0, 2, 3]), np.array([True, False, False]))
+    >>> order.tolist(), offsets.tolist()
+    ([2, 7], [0, 1, 2])
+    """
+    n_kept = np.concatenate([[0], np.cumsum(~is_removed)])
+    return row_order[~is_removed], n_kept[offsets]
 
 
 def _count_repeats(
@@ -333,12 +344,9 @@ def _repeat_error(first_row: tuple[str, str], second_row: tuple[str, str]) -> In
     """Return the error for two judgments of one document by one assessor, given (source name, place) of each row."""
     (source, first), (other, second) = first_row, second_row
     where = f"{first} and {second}" if source == other else f"{source}, {first} and {other}, {second}"
-    return InputError(
-        f"one assessor judged one document twice ({where})",
-        kind="repeated-judgment",
-        source=source if source == other else "",
-        fix=Fix("choose one of last, first or keep, as in {}", "repeats", "last"),
-    )
+    problem = f"one assessor judged one document twice ({where})"
+    fix = Fix("choose one of last, first or keep, as in {}", "repeats", "last")
+    return InputError(problem, kind="repeated-judgment", source=source if source == other else "", fix=fix)
 
 
 def _without_unused_assessors(judgments: Judgments) -> Judgments:

@@ -293,12 +293,9 @@ def require_same_columns(files: Iterable[FileSummary]) -> FileSummary:
         for role in (*REQUIRED_ROLES, *OPTIONAL_ROLES):
             here, there = (_describe_column(one.column_by_role.get(role)) for one in (file, first))
             if here != there:
-                raise InputError(
-                    f"the {role} is {here} here and {there} in {first.address}",
-                    kind="columns-differ",
-                    source=file.address,
-                    fix="give all files the same columns",
-                )
+                problem = f"the {role} is {here} here and {there} in {first.address}"
+                fix = "give all files the same columns"
+                raise InputError(problem, kind="columns-differ", source=file.address, fix=fix)
         for role, column_type in file.type_by_role.items():
             # A column of nulls has no type of its own.
             if column_type != first.type_by_role[role] and "null" not in (column_type, first.type_by_role[role]):

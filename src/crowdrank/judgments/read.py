@@ -203,9 +203,5 @@ def _refuse_contradictory_grades(judgments: Judgments, source_name: str) -> None
     document = judgments.documents[int(judgments.item_document[item])].as_py()
     codes = (lowest[item], highest[item])
     names = ["cannot judge" if code == UNJUDGEABLE else judgments.scale.names[code] for code in codes]
-    raise InputError(
-        f"the document {shown(document)} of query {shown(query)} has the grades {names[0]} and {names[1]}",
-        source=source_name,
-        kind="contradictory-grades",
-        fix="leave one grade for each document",
-    )
+    problem = f"the document {shown(document)} of query {shown(query)} has the grades {names[0]} and {names[1]}"
+    raise InputError(problem, source=source_name, kind="contradictory-grades", fix="leave one grade for each document")

@@ -166,11 +166,9 @@ class ScaleRules:
         refuse_duplicate_columns(source.names, source.name)
         roles = [name for name in ("assessor", "family") if name in source.names]
         if not roles or "grades" not in source.names:
-            raise InputError(
-                f"there is no column '{'grades' if roles else 'assessor'}'",
-                source=source.name,
-                fix="a scales file has the columns assessor (or family), grades and, optionally, maps_to",
-            )
+            problem = f"there is no column '{'grades' if roles else 'assessor'}'"
+            fix = "a scales file has the columns assessor (or family), grades and, optionally, maps_to"
+            raise InputError(problem, source=source.name, fix=fix)
         names = [name for name in (*roles, "grades", "maps_to") if name in source.names]
         rows = source.read(names, BadRows()).to_pylist()
         return cls(source.name, tuple(cls._parse_rule(source, roles, number, row) for number, row in enumerate(rows)))
@@ -241,11 +239,8 @@ class ScaleRules:
         for rule_index, rule in enumerate(self.rules):
             if fnmatchcase(family if rule.role == "family" else assessor, rule.pattern):
                 return rule_index
-        raise InputError(
-            f"no row matches the assessor {shown(assessor)}",
-            source=self.source,
-            fix="add one, or a last row with the pattern *",
-        )
+        problem = f"no row matches the assessor {shown(assessor)}"
+        raise InputError(problem, source=self.source, fix="add one, or a last row with the pattern *")
 
     def _infer_common_scale(self) -> Scale | None:
         """Return the scale that the rules map grades to, or None if none of them has a map.
@@ -287,10 +282,6 @@ class ScaleRules:
         """Return the code of a grade on the common scale; raise InputError if it is not on it."""
         code = common_scale.code(grade)
         if code is None:
-            raise InputError(
-                f"{shown(grade)} is not on the common scale {common_scale}",
-                source=self.source,
-                column="maps_to",
-                fix=GIVE_COMMON_SCALE_FIX,
-            )
+            problem = f"{shown(grade)} is not on the common scale {common_scale}"
+            raise InputError(problem, source=self.source, column="maps_to", fix=GIVE_COMMON_SCALE_FIX)
         return code

@@ -139,12 +139,9 @@ def _families_by_pattern(assessors: pa.Array, options: EncodeOptions, source: st
     names = [None if match is None else match[group] for match in matches]
     family, families = ids.encode(pa.chunked_array([pa.array(names, pa.string())]))
     if not len(families):
-        raise InputError(
-            f"no assessor's id matches {options.family_pattern.pattern!r}",
-            kind="no-family",
-            source=source,
-            fix=Fix(f"change {{}}; the first id is {shown(assessors[0].as_py())}", "family_pattern"),
-        )
+        problem = f"no assessor's id matches {options.family_pattern.pattern!r}"
+        fix = Fix(f"change {{}}; the first id is {shown(assessors[0].as_py())}", "family_pattern")
+        raise InputError(problem, kind="no-family", source=source, fix=fix)
     return family, families
 
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from crowdrank._typing import Integers
 from crowdrank.errors import InputError
-from crowdrank.judgments import frames, ids, kernels
+from crowdrank.judgments import frames, ids
 from crowdrank.judgments.addresses import open_address
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.encode import PartRows, PartSummary, encode_part
@@ -102,13 +102,9 @@ def types_differ_error(role: str, column_name: str, here: tuple[str, str], there
         there: address of an earlier file, and the type there.
 
     """
-    return InputError(
-        f"the {role} is of the type {here[1]} here and {there[1]} in {there[0]}",
-        kind="types-differ",
-        source=here[0],
-        column=column_name,
-        fix=f"write every {role} as one type in all files",
-    )
+    problem = f"the {role} is of the type {here[1]} here and {there[1]} in {there[0]}"
+    fix = f"write every {role} as one type in all files"
+    return InputError(problem, kind="types-differ", source=here[0], column=column_name, fix=fix)
 
 
 def require_same_types(summaries: Iterable[PartSummary]) -> Iterator[PartSummary]:
@@ -135,10 +131,13 @@ def split_part(part: FilePart, plan: ShardPlan, folder: Path) -> PartSummary:
     table = origin.source.read(list(dict.fromkeys(plan.columns.values())), bad_rows)
     cells = {role: table[name] for role, name in plan.columns.items()}
     rows, summary = encode_part(cells, origin, plan.options, bad_rows)
-    key_ids, shard_number = rows.document if plan.by == "document" else rows.query, np.zeros(len(rows), np.int32)
+    key_ids, shard_number = rows.document if plan.by == "document" else rows.query, np.zeros(len(rows), np.uint16)
     if key_ids is not None and len(rows):
-        shard_number = (ids.hash_ids(key_ids[1]) % plan.n_shards).astype(np.int32)[key_ids[0]]
-    order, bounds = kernels.sort_by_shard(shard_number, plan.n_shards)
+        # The sort of small integers takes linear time.
+        shard_type = np.min_scalar_type(plan.n_shards)
+        shard_number = (ids.hash_ids(key_ids[1]) % plan.n_shards).astype(shard_type)[key_ids[0]]
+    order = np.argsort(shard_number, kind="stable").astype(np.int32)
+    bounds = np.searchsorted(shard_number[order], np.arange(plan.n_shards + 1))
     columns = {
         "document": rows.document[1].take(pa.array(rows.document[0][order])),
         "assessor": pa.array(rows.assessor[order]),

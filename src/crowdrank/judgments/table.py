@@ -79,11 +79,9 @@ class AssessorTable:
     def scale(self) -> Scale:
         """The scale of all assessors; raises InputError if they have several."""
         if len(self.scales) > 1:
-            raise InputError(
-                f"the assessors use {len(self.scales)} scales ({' / '.join(map(str, self.scales))})",
-                kind="several-scales",
-                fix=["map each to one scale in the scales file (column maps_to)", "use a model for several scales"],
-            )
+            problem = f"the assessors use {len(self.scales)} scales ({' / '.join(map(str, self.scales))})"
+            fix = ["map each to one scale in the scales file (column maps_to)", "use a model for several scales"]
+            raise InputError(problem, kind="several-scales", fix=fix)
         return self.scales[0]
 
     @property
