@@ -121,7 +121,7 @@ class LabelSet:
 
     def first_queries(self, queries: int) -> Judgments:
         """Return the judgments of the first queries."""
-        return self.judgments.where(self.judgments.item_column("query") < queries)
+        return self.judgments.where(self.judgments.by_row(self.judgments.item_query) < queries)
 
 
 def simulated_set(name: str, train: int = TRAIN, test: int = TEST) -> LabelSet:

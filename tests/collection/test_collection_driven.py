@@ -62,10 +62,9 @@ def test_assignment_equals_its_reference(data: st.DataObject) -> None:
     listed = np.array([a for who in allowed for a in who], np.int32)
     chosen = np.empty(len(pairs), np.int64)
     empty = np.full(len(pairs), -1)
-    kernels.assign_requests(
-        pairs, pairs, offsets, codes, np.arange(n_assessors), np.cumsum([0, *map(len, allowed)]), listed, merit, price,
-        load.copy(), most, money, turn, np.full(n_pairs, -1), empty.copy(), empty.copy(), 0, chosen,
-    )  # fmt: skip
+    judgments, permission = (offsets, codes, np.arange(n_assessors)), (np.cumsum([0, *map(len, allowed)]), listed)
+    assessors, requests = (price, load.copy(), turn), (np.full(n_pairs, -1), empty.copy(), empty.copy())
+    kernels.assign_requests(pairs, pairs, judgments, permission, merit, assessors, most, money, requests, 0, chosen)
     expected = references.assign_requests(
         pairs.tolist(), judged_by, allowed, merit, price.tolist(), load.tolist(), most, money, turn.tolist()
     )
@@ -99,7 +98,7 @@ def test_information_is_bayes_rule() -> None:
     noise = -(curves * np.log(curves)).sum(axis=1)
     told = np.full((6, 5), -1.0)
     some = (np.arange(7) * 2, rng.integers(0, 5, 12).astype(np.int32))
-    kernels.allowed_information(posterior, curves, noise, np.arange(6), *some, told)
+    kernels.allowed_information(posterior, curves, noise, np.arange(6), some, told)
     for row in range(6):
         listed = set(some[1][2 * row : 2 * row + 2].tolist())
         for a in range(5):
@@ -132,8 +131,6 @@ def test_what_is_looked_up_on_the_grid_is_what_is_worked_out() -> None:
 
 def test_small_kernels_are_numpy() -> None:
     rng = np.random.default_rng(0)
-    codes = rng.integers(0, 5, 40).astype(np.int32)
-    np.testing.assert_array_equal(kernels.count_codes(codes, 7), np.bincount(codes, minlength=7))
     table, x, y = rng.random((4, 3)), rng.uniform(-1, 5, 50), rng.uniform(-1, 4, 50)
     row, other, found = rng.integers(-1, 50, 80), (0.25, 1.5), np.empty(80)
     at_x, at_y = np.append(x, other[0])[row], np.append(y, other[1])[row]

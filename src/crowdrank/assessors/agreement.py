@@ -108,7 +108,7 @@ def _vote_patterns(table: Judgments) -> tuple[Integers, Integers]:
 
     Documents with equal counts are equivalent, so that the bootstrap draws patterns instead of documents.
     """
-    item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
+    item = table.item
     judged, size = table.grade != UNJUDGEABLE, len(table.scale)
     cells = item[judged] * size + table.grade[judged]
     votes = np.bincount(cells, minlength=table.n_items * size).reshape(-1, size)
@@ -239,7 +239,7 @@ def _pair_counts(table: Judgments, active: Integers) -> Integers:
     n_grades, position = len(table.scale), np.full(table.n_assessors, -1)
     position[active] = np.arange(len(active))
     used = (position[table.assessor] >= 0) & (table.grade != UNJUDGEABLE)
-    item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))[used]
+    item = table.item[used]
     answer = position[table.assessor[used]] * n_grades + table.grade[used]
     indicator = csr_array((np.ones(len(item), np.int64), (answer, item)), (len(active) * n_grades, table.n_items))
     counts: Integers = (indicator @ indicator.T).toarray().reshape(len(active), n_grades, len(active), n_grades)

@@ -83,15 +83,10 @@ def compare_with_others(judgments: Judgments, consensus: LeaveOneOutConsensus) -
 
 def compare_with_experts(judgments: Judgments, experts: ItemGold) -> Comparison:
     """Compare answers with expert grades. The bias is unknown if their scale has no map to that of the judgments."""
-    codes = by_row(judgments, experts.code)
+    codes = judgments.by_row(experts.code)
     compared = _compare(judgments, np.where(codes < 0, np.nan, codes), codes, experts.n_expert_grades)
     bias, bias_error = _measure_bias(judgments, nearest_expert_grades(judgments.grade, codes, experts.sets))
     return replace(compared, bias=bias, bias_error=bias_error)
-
-
-def by_row(judgments: Judgments, item_values: Grades) -> Grades:
-    """Return the value of each judgment's item (n,)."""
-    return np.repeat(item_values, np.diff(judgments.offsets))
 
 
 def nearest_expert_grades(answers: Floats | Grades, expert_codes: Grades, sets: Booleans | None) -> Floats:
@@ -211,7 +206,7 @@ class ExpertOffset:
 def expert_offset(judgments: Judgments, experts: ItemGold) -> ExpertOffset | None:
     """Return the offset of all assessors from the experts; None if unknown or for fewer than two documents."""
     judged = judgments.grade >= 0
-    item = np.repeat(np.arange(judgments.n_items, dtype=np.int32), np.diff(judgments.offsets))[judged]
+    item = judgments.item[judged]
     mean_answer = mean_and_error(judgments.grade[judged].astype(np.float64), item, judgments.n_items)[0]
     difference = mean_answer - nearest_expert_grades(mean_answer, experts.code, experts.sets)
     difference = difference[~np.isnan(difference)]

@@ -236,7 +236,7 @@ class Belief:
             information = np.zeros((len(pair), len(roster)))
             noise = entropy(likelihood.transpose(0, 2, 1))
             posterior = np.ascontiguousarray(p.T)
-            kernels.allowed_information(posterior, likelihood, noise, pair, *self.state.pool.allowed, information)
+            kernels.allowed_information(posterior, likelihood, noise, pair, self.state.pool.allowed, information)
         family_answers = self._family_answers(pair, roster)
         return information if family_answers is None else information / (1.0 + family_answers)
 

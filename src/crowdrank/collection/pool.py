@@ -150,7 +150,7 @@ class Pool:
     @classmethod
     def of(cls, judgments: Judgments, *, replay: bool = False) -> Pool:
         """Return the pairs of judgments; for a `replay`, each may be judged by the assessors who judged it."""
-        pairs = item_ids(judgments)
+        pairs = judgments.item_ids()
         if not replay:
             return cls(*pairs, source=judgments)
         allowed = (judgments.offsets.astype(np.int64), judgments.assessor)
@@ -208,14 +208,6 @@ def _extra_columns(source: Source, roles: Mapping[str, str]) -> list[str]:
         return []
     names = [name for name in source.names if name not in roles.values()]
     return [name for name in names if name.casefold() not in NOT_EXTRA]
-
-
-def item_ids(judgments: Judgments) -> tuple[pa.Array, pa.Array]:
-    """Return the query and the document of each item."""
-    return (
-        judgments.queries.take(pa.array(judgments.item_query)),
-        judgments.documents.take(pa.array(judgments.item_document)),
-    )
 
 
 def find_pairs(query: pa.Array, document: pa.Array, wanted_query: pa.Array, wanted_document: pa.Array) -> Integers:

@@ -47,7 +47,7 @@ class Crowd:
     @classmethod
     def of(cls, judgments: Judgments) -> Crowd:
         """Return the crowd of judgments."""
-        item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+        item = judgments.item
         key = item * judgments.n_assessors + judgments.assessor
         order = np.argsort(key, kind="stable")
         return cls(judgments, Pool.of(judgments, replay=True), order, key[order])

@@ -138,7 +138,7 @@ class OutstandingRequests:
         asked_assessor, n_had = self.column("assessor"), self.rows["had"].to_numpy()
         is_named = np.asarray(pc.is_valid(asked_assessor))
         assessor = np.where(is_named, ids.match(judgments.assessors, asked_assessor), -1)
-        judged_item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+        judged_item = judgments.item
         judged = judged_item * judgments.n_assessors + judgments.assessor
         answered = (item >= 0) & (assessor >= 0) & np.isin(item * judgments.n_assessors + assessor, judged)
         n_labels = np.diff(judgments.offsets)

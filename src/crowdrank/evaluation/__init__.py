@@ -10,13 +10,7 @@
 from crowdrank.evaluation.comparison import Comparison, compare
 from crowdrank.evaluation.evaluate import Conventions, Counts, Evaluation, evaluate
 from crowdrank.evaluation.measures import Gains, Measure, parse_gains, parse_measure, parse_measures
-from crowdrank.evaluation.significance import (
-    bootstrap_interval,
-    effect_size,
-    fisher_randomization,
-    holm,
-    paired_t,
-)
+from crowdrank.evaluation.significance import bootstrap_interval, effect_size, fisher_randomization, holm, paired_t
 
 __all__ = [
     "Comparison",

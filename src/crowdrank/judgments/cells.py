@@ -209,6 +209,6 @@ def require_floats(
     cell = column[row].as_py()
     if isinstance(cell, str) and re.fullmatch(r"\s*[+-]?\d+,\d+\s*", cell):
         fixes = ["write decimals with a point"]
-    if is_blank(cell):
+    if cell is None or cell == "" or cell != cell:
         raise source.cell_error(row, column_name, "the cell is empty", fixes, "missing-cell")
     raise source.cell_error(row, column_name, f"{shown(cell)} is not a number", fixes, "not-a-number")

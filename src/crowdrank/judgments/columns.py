@@ -53,16 +53,8 @@ ID_COLUMN_NAMES = frozenset(
 """All names of columns that hold ids, in lower case."""
 
 GRADE_LIKE_COLUMNS = frozenset(
-    (
-        "grade",
-        *COLUMN_ALIASES["grade"],
-        *GOLD_COLUMN_ALIASES["grade"],
-        "target",
-        "y",
-        "ground_truth",
-        "expert_grade",
-        "gold_grade",
-    )
+    {"grade", *COLUMN_ALIASES["grade"], *GOLD_COLUMN_ALIASES["grade"]}
+    | {"target", "y", "ground_truth", "expert_grade", "gold_grade"}
 )
 """Names of columns that are not used as features, because they probably hold the grade."""
 

@@ -32,17 +32,13 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
     """
     old, new = _to_same_scales(old, new)
     old_and_new = (old, new)
-    query, queries = ids.concat([(judgments.item_column("query"), judgments.queries) for judgments in old_and_new])
-    document, documents = ids.concat(
-        [(judgments.item_column("document"), judgments.documents) for judgments in old_and_new]
-    )
+    query, queries = ids.concat([(one.by_row(one.item_query), one.queries) for one in old_and_new])
+    document, documents = ids.concat([(one.by_row(one.item_document), one.documents) for one in old_and_new])
     assessor_codes, assessors = ids.merge([old.assessors, new.assessors])
     assessor = np.concatenate([assessor_codes[0][old.assessor], assessor_codes[1][new.assessor]])
     families, assessor_family = _merge_families(old_and_new, assessor_codes, len(assessors))
     extras = {
-        name: np.concatenate(
-            [judgments.extras.get(name, blank_extra(name, len(judgments))) for judgments in old_and_new]
-        )
+        name: np.concatenate([one.extras.get(name, blank_extra(name, len(one))) for one in old_and_new])
         for name in dict.fromkeys((*old.extras, *new.extras))
     }
     all_rows = np.arange(len(query), dtype=np.int32)

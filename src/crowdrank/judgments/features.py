@@ -146,8 +146,8 @@ def _read_features_from(source: Source, column_map: Mapping[str, str], max_bytes
         table = source.read(source.names, BadRows())
         matrix, names = source.features(max_bytes)
         query, document = (table[role].combine_chunks() for role in ("query", "document"))
-        grades = require_floats(table["grade"], source, "grade", allow_blanks=True)
-        return Features(query, document, matrix, names, grades, zeros_omitted=True)
+        letor_grades = require_floats(table["grade"], source, "grade", allow_blanks=True)
+        return Features(query, document, matrix, names, letor_grades, zeros_omitted=True)
     roles = resolve_columns(
         source.names,
         source=source.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -33,22 +33,10 @@ from crowdrank.judgments.sources import FrameSource, Source
 FORMATS: tuple[str, ...] = get_args(Format)
 """Names of all formats."""
 FORMAT_BY_SUFFIX = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".xlsx": "xlsx",
-    ".xlsm": "xlsx",
-    ".qrels": "qrels",
-    ".trec": "run",
-    ".run": "run",
-    ".letor": "letor",
-    ".svm": "letor",
-    ".svmlight": "letor",
-}
+    ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".json": "json", ".xlsx": "xlsx", ".xlsm": "xlsx", ".qrels": "qrels", ".trec": "run", ".run": "run",
+    ".letor": "letor", ".svm": "letor", ".svmlight": "letor",
+}  # fmt: skip
 """Name of the format for each file suffix, in lower case."""
 QRELS_COLUMNS = ("query", "iteration", "document", "grade")
 """Columns of a TREC qrels file."""
@@ -169,9 +157,8 @@ def _format_by_header(header: str) -> str | None:
         return "trec-rf10"
     known_names = {name for role, aliases in COLUMN_ALIASES.items() for name in (role, *aliases)}
     cells = [cell.strip(' "').casefold() for cell in re.split(f"[{''.join(SEPARATORS)}]", header)]
-    if len(known_names.intersection(cells)) < 2 and not any(
-        marker in header for marker in (TOLOKA_COLUMN, MTURK_COLUMN)
-    ):
+    is_export = TOLOKA_COLUMN in header or MTURK_COLUMN in header
+    if len(known_names.intersection(cells)) < 2 and not is_export:
         return None
     return "tsv" if "\t" in header else "csv"
 
@@ -267,26 +254,23 @@ def _open_delimited(path: Path, format: str, separator: str | None, allow_books:
     return TABLE_EXPORTS[platform](path, table.separator)
 
 
+SOURCE_BY_FORMAT: Mapping[str, Callable[[Path], Source]] = {
+    **dict.fromkeys(("json", "label-studio", "opensearch"), JsonSource),
+    "jsonl": JsonLinesSource,
+    "trec-rf10": TrecRF10Source,
+    "letor": LetorSource,
+}
+"""Source class of the formats that need only a path."""
+
+
 def _open_file(path: Path, format: str, separator: str | None, max_bytes: int, allow_books: bool) -> Source:
     """Open a file as the source class of its format."""
-    match format:
-        case "csv" | "tsv" | "quepid" | "mturk" | "toloka":
-            return _open_delimited(path, format, separator, allow_books)
-        case "doccano":
-            return JsonSource(path) if _format_by_content(path) == "json" else JsonLinesSource(path)
-        case "json" | "label-studio" | "opensearch":
-            return JsonSource(path)
-        case "parquet":
-            return ParquetSource(path, max_bytes)
-        case "xlsx":
-            return ExcelSource(path, max_bytes)
-        case "jsonl":
-            return JsonLinesSource(path)
-        case "trec-rf10":
-            return TrecRF10Source(path)
-        case "qrels":
-            return WhitespaceSource(path, QRELS_COLUMNS)
-        case "run":
-            return WhitespaceSource(path, RUN_COLUMNS)
-        case _:
-            return LetorSource(path)
+    if format in ("csv", "tsv", *TABLE_EXPORTS):
+        return _open_delimited(path, format, separator, allow_books)
+    if format in ("parquet", "xlsx"):
+        return (ParquetSource if format == "parquet" else ExcelSource)(path, max_bytes)
+    if format in ("qrels", "run"):
+        return WhitespaceSource(path, QRELS_COLUMNS if format == "qrels" else RUN_COLUMNS)
+    if format == "doccano":
+        return JsonSource(path) if _format_by_content(path) == "json" else JsonLinesSource(path)
+    return SOURCE_BY_FORMAT[format](path)

@@ -33,14 +33,8 @@ class Gold:
     @classmethod
     def of(cls, judgments: Judgments) -> Gold:
         """Return expert grades from judgments with one judgment per item (query-document pair)."""
-        return cls(
-            judgments.queries.take(pa.array(judgments.item_query)),
-            judgments.documents.take(pa.array(judgments.item_document)),
-            judgments.grade[judgments.offsets[:-1]],
-            judgments.scale,
-            judgments.backend,
-            judgments.report,
-        )
+        codes = judgments.grade[judgments.offsets[:-1]]
+        return cls(*judgments.item_ids(), codes, judgments.scale, judgments.backend, judgments.report)
 
     def __len__(self) -> int:
         return len(self.code)

@@ -19,13 +19,7 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.addresses import visible_files
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.cells import require_floats
-from crowdrank.judgments.columns import (
-    COLUMN_ALIASES,
-    ColumnsByRole,
-    parse_column_map,
-    quote_names,
-    resolve_columns,
-)
+from crowdrank.judgments.columns import COLUMN_ALIASES, ColumnsByRole, parse_column_map, quote_names, resolve_columns
 from crowdrank.judgments.files import local_path
 from crowdrank.judgments.formats import FormatLayout, detect_format, open_source
 from crowdrank.judgments.frames import is_frame

@@ -100,9 +100,8 @@ class JsonSource(FileSource):
         if not isinstance(judgment_list, list | dict):
             self._left_out["judgment list without ratings"] += 1
             return
-        is_mapping = isinstance(judgment_list, dict)
-        pairs = judgment_list.items() if is_mapping else map(_query_ratings, judgment_list)
-        for query_index, (query, ratings) in enumerate(pairs):
+        entries = list(judgment_list.items()) if isinstance(judgment_list, dict) else map(_query_ratings, judgment_list)
+        for query_index, (query, ratings) in enumerate(entries):
             place = f"judgmentRatings {query_index + 1}"
             if ratings == []:
                 self._left_out["query without ratings"] += 1

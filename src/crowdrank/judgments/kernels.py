@@ -184,13 +184,7 @@ def hash_numbers(numbers: Integers, hashes: Words) -> None:
 
 
 @njit(cache=True, nogil=True)
-def fill_hash_table(
-    hashes: Words,
-    first_row: Codes,
-    n_codes: int,
-    table_hashes: Words,
-    table_codes: Codes,
-) -> None:
+def fill_hash_table(hashes: Words, first_row: Codes, n_codes: int, table_hashes: Words, table_codes: Codes) -> None:
     """Insert all codes assigned so far into an empty hash table."""
     # table_hashes, table_codes (size,): size is a power of two; table_codes are -1 in empty slots
     mask = uint64(len(table_hashes) - 1)
@@ -203,13 +197,7 @@ def fill_hash_table(
 
 @njit(cache=True, nogil=True)
 def encode_hashes(
-    hashes: Words,
-    start_row: int,
-    n_codes: int,
-    table_hashes: Words,
-    table_codes: Codes,
-    codes: Codes,
-    first_row: Codes,
+    hashes: Words, start_row: int, n_codes: int, table_hashes: Words, table_codes: Codes, codes: Codes, first_row: Codes
 ) -> tuple[int, int]:
     """Assign codes to hashes in order of first appearance, and stop when the hash table is half full.
 
@@ -238,12 +226,7 @@ def encode_hashes(
 
 @njit(cache=True, nogil=True)
 def match_code_texts(
-    offsets: Integers,
-    text_bytes: Bytes,
-    words: Words,
-    codes: Codes,
-    code_starts: Integers,
-    code_sizes: Integers,
+    offsets: Integers, text_bytes: Bytes, words: Words, codes: Codes, code_starts: Integers, code_sizes: Integers
 ) -> bool:
     """Return whether every text equals the first text with its code, so that no two texts share a hash."""
     # codes (n,); code_starts, code_sizes (n_codes,): position in text_bytes and length of the first text of each code

@@ -25,14 +25,7 @@ from crowdrank.judgments.encode import Part, PartRows
 from crowdrank.judgments.encode_options import MISSING_GRADE, OFF_SCALE_GRADE, EncodeOptions
 from crowdrank.judgments.ids import CodedIds
 from crowdrank.judgments.shared_tables import SharedTables, grade_error, unify_tables
-from crowdrank.judgments.table import (
-    NO_HONEYPOT,
-    NO_QUERY,
-    AssessorTable,
-    Judgments,
-    assessor_fields,
-    drop_unused_ids,
-)
+from crowdrank.judgments.table import NO_HONEYPOT, NO_QUERY, AssessorTable, Judgments, assessor_fields, drop_unused_ids
 
 
 @dataclass(frozen=True, eq=False)

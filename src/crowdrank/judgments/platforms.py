@@ -36,17 +36,8 @@ USED_ASSIGNMENT_STATES = ("", "submitted", "accepted", "approved")
 UNUSED_ASSIGNMENT_STATES = ("rejected", "expired", "skipped", "active", "abandoned", "returned", "blocked")
 """States of assignments whose answers are not used but counted by state; other states are counted as unknown."""
 UTC_OFFSET_HOURS = {
-    "UTC": 0,
-    "GMT": 0,
-    "PST": -8,
-    "PDT": -7,
-    "MST": -7,
-    "MDT": -6,
-    "CST": -6,
-    "CDT": -5,
-    "EST": -5,
-    "EDT": -4,
-}
+    "UTC": 0, "GMT": 0, "PST": -8, "PDT": -7, "MST": -7, "MDT": -6, "CST": -6, "CDT": -5, "EST": -5, "EDT": -4,
+}  # fmt: skip
 """Offset from UTC, in hours, of the time zones that MTurk's site uses."""
 
 

@@ -17,14 +17,7 @@ from crowdrank.judgments.encode import encode_part
 from crowdrank.judgments.encode_options import EncodeOptions
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
-from crowdrank.judgments.inputs import (
-    OpenInput,
-    RoleTable,
-    TableLike,
-    constant_column,
-    open_input,
-    read_roles,
-)
+from crowdrank.judgments.inputs import OpenInput, RoleTable, TableLike, constant_column, open_input, read_roles
 from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.read_options import Format, OnBadRows, Repeats, UnjudgeableAs
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments

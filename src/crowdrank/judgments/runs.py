@@ -101,4 +101,4 @@ def _grades(table: RoleTable, scale: Scale | None) -> Floats | None:
     codes = [None if scale is None else scale.code(value) for value in table.cells["grade"].to_pylist()]
     if scale is None or None in codes:
         return None
-    return np.array(scale.values)[np.array(codes, int)]
+    return np.array([scale.values[code] for code in codes if code is not None])

@@ -177,15 +177,9 @@ class ShardedJudgments(JudgmentsLike):
             loaded = replace(loaded, queries=queries, documents=documents)
         assessor = loaded.assessor if self.new_codes is None else self.new_codes[loaded.assessor]
         if assessor.min(initial=0) < 0:
-            raise _damaged_error(self.folder, "an assessor without judgments has some")
-        return replace(
-            loaded,
-            assessor=assessor,
-            assessors=self.assessors,
-            assessor_scale=self.assessor_scale,
-            families=self.families,
-            assessor_family=self.assessor_family,
-        )
+            problem = f"{NO_SHARDS_PROBLEM} (an assessor without judgments has some)"
+            raise InputError(problem, source=self.folder, fix=READ_AGAIN_ADVICE)
+        return replace(loaded, assessor=assessor, **assessor_fields(self))
 
     def _read_codes(self, shard: StoredShard) -> Judgments:
         """Read and check the codes of a shard, before any step is applied."""
@@ -377,10 +371,6 @@ def _check_counts(shards: Sequence[StoredShard], counts: Integers) -> None:
     )
 
 
-def _damaged_error(path: str | Path, problem: str) -> InputError:
-    return InputError(f"{NO_SHARDS_PROBLEM} ({problem})", source=str(path), fix=READ_AGAIN_ADVICE)
-
-
 @contextmanager
 def _loading_shard(path: Path) -> Iterator[None]:
     """Raise InputError if the block cannot read a file of a shard."""
@@ -441,13 +431,12 @@ def write_shard(folder: str | Path, shard_number: int, judgments: Judgments) -> 
     ):
         writer.write_table(padded)
     graded = judgments.grade != UNJUDGEABLE
-    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
     return StoredShard(
         number=shard_number,
         judgments=len(judgments),
         items=judgments.n_items,
         judgeable=int(graded.sum()),
-        judgeable_items=judgments.n_items if graded.all() else len(np.unique(item[graded])),
+        judgeable_items=judgments.n_items if graded.all() else len(np.unique(judgments.item[graded])),
         queries=len(judgments.queries),
         documents=len(judgments.documents),
         digest=_codes_digest(codes),
@@ -485,7 +474,7 @@ def _drop_unjudgeable(judgments: Judgments) -> Judgments:
     rows = np.flatnonzero(judgments.grade != UNJUDGEABLE)
     if len(rows) == len(judgments):
         return judgments
-    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))[rows]
+    item = judgments.item[rows]
     sizes = np.bincount(item, minlength=judgments.n_items)
     is_left = sizes > 0
     return replace(
@@ -498,13 +487,8 @@ def _drop_unjudgeable(judgments: Judgments) -> Judgments:
     )
 
 
-_IN_MEMORY_ATTRIBUTES = {field.name for field in fields(Judgments)} | {
-    "frame",
-    "to_arrow",
-    "where",
-    "positions",
-    "query_offsets",
-}
+_IN_MEMORY_ATTRIBUTES = {field.name for field in fields(Judgments)}
+_IN_MEMORY_ATTRIBUTES |= {"frame", "to_arrow", "where", "positions", "query_offsets"}
 """Attributes that only judgments in memory have."""
 _STEP_FUNCTIONS = {
     "one-scale": Judgments.on_one_scale,

@@ -148,7 +148,7 @@ def split_part(part: FilePart, plan: ShardPlan, folder: Path) -> PartSummary:
         columns["query"] = rows.query[1].take(pa.array(rows.query[0][order]))
     if rows.family is not None:
         columns["family"] = pa.array(rows.family[order])
-    _write_batches(pa.table(columns), bounds, numbered_path(folder, "part", part.number, PART_FILE_SUFFIXES["part"]))
+    _write_batches(pa.table(columns), bounds, _part_file(folder, "part", part.number))
     return summary
 
 
@@ -164,9 +164,7 @@ def write_part_tables(tables: SharedTables, folder: Path) -> SharedTables:
     """Write the shared codes of each part's assessors and families to files, and return the tables without them."""
     empty = np.empty(0, np.int32)
     for part in tables.parts:
-        with numbered_path(folder, "tables", part.origin.part_number, PART_FILE_SUFFIXES["tables"]).open(
-            "wb"
-        ) as stream:
+        with _part_file(folder, "tables", part.origin.part_number).open("wb") as stream:
             np.save(stream, part.assessor)
             np.save(stream, empty if part.family is None else part.family)
     return replace(tables, parts=[replace(part, assessor=empty, family=None) for part in tables.parts])
@@ -176,19 +174,21 @@ def _read_part_tables(tables: SharedTables, folder: Path) -> SharedTables:
     """Return the tables with the codes that :func:`write_part_tables` wrote."""
     parts = []
     for part in tables.parts:
-        with numbered_path(folder, "tables", part.origin.part_number, PART_FILE_SUFFIXES["tables"]).open(
-            "rb"
-        ) as stream:
+        with _part_file(folder, "tables", part.origin.part_number).open("rb") as stream:
             assessor, family = np.load(stream, allow_pickle=False), np.load(stream, allow_pickle=False)
         parts.append(replace(part, assessor=assessor, family=family))
     return replace(tables, parts=parts)
 
 
+def _part_file(folder: Path, prefix: str, part_number: int) -> Path:
+    return numbered_path(folder, prefix, part_number, PART_FILE_SUFFIXES[prefix])
+
+
 def delete_part_files(parts: Iterable[FilePart], folder: Path) -> None:
     """Delete the temporary files of the parts."""
     for part in parts:
-        for prefix, suffix in PART_FILE_SUFFIXES.items():
-            numbered_path(folder, prefix, part.number, suffix).unlink()
+        for prefix in PART_FILE_SUFFIXES:
+            _part_file(folder, prefix, part.number).unlink()
 
 
 # Shards.
@@ -241,7 +241,7 @@ def build_shard(
 
 def _read_rows(part: FilePart, shard_number: int, tables: SharedTables, folder: Path) -> PartRows:
     """Read the rows of a part that belong to a shard."""
-    with pa.OSFile(str(numbered_path(folder, "part", part.number, PART_FILE_SUFFIXES["part"]))) as file:
+    with pa.OSFile(str(_part_file(folder, "part", part.number))) as file:
         batch = pa.ipc.open_file(file).get_batch(shard_number)
     column = {name: batch[name] for name in batch.schema.names}
     return PartRows(

@@ -37,8 +37,8 @@ def save(judgments: Judgments, path: str | Path) -> None:
     """
     n_rows = len(judgments)
     columns = {
-        "query": pa.array(judgments.item_column("query")),
-        "document": pa.array(judgments.item_column("document")),
+        "query": pa.array(judgments.by_row(judgments.item_query)),
+        "document": pa.array(judgments.by_row(judgments.item_document)),
         "assessor": pa.array(judgments.assessor),
         "grade": pa.array(judgments.grade),
         "queries": pad_with_nulls(judgments.queries, n_rows),

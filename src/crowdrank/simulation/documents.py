@@ -26,9 +26,24 @@ CANDIDATES_PER_HONEYPOT = 8
 """Number of random documents from which each honeypot is chosen."""
 
 
-@dataclass(frozen=True, eq=False)
-class Documents:
-    """Documents ordered by query, with their true parameters.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GradedDocuments:
+    """Documents with features and expert grades, ordered by query or as in their files."""
+
+    query: Texts
+    document: Texts
+    features: Floats  # (n_documents, n_features)
+    names: tuple[str, ...]  # (n_features,)
+    grade: Ints
+    grades: int  # number of expert grades, from 0 to the highest
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Documents(GradedDocuments):
+    """Documents with their true parameters.
 
     `relevance` is on the scale of the expert grades: a document of grade g has a relevance in (g - 0.5, g + 0.5].
     `difficulty` multiplies the noise of all assessors who read the document; its median is 1.
@@ -38,18 +53,9 @@ class Documents:
     True
     """
 
-    query: Texts
-    document: Texts
-    features: Floats  # (n_documents, n_features)
-    names: tuple[str, ...]  # (n_features,)
     relevance: Floats
-    grade: Ints
     difficulty: Floats
     honeypot: Flags
-    grades: int
-
-    def __len__(self) -> int:
-        return len(self.document)
 
     def frame(self) -> pd.DataFrame:
         """Return the true parameters of the documents.

@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.bad_rows import no_rows_error
 from crowdrank.judgments.features import Features, read_features
 from crowdrank.judgments.formats import FORMAT_BY_SUFFIX
 from crowdrank.judgments.letor import feature_position
 from crowdrank.judgments.limits import BYTES_PER_FLOAT, MAX_BYTES, too_large_error
-from crowdrank.simulation.documents import Documents, Flags, Ints, Texts, draw_difficulty, draw_honeypot_relevance
+from crowdrank.simulation.documents import (
+    Documents,
+    Flags,
+    GradedDocuments,
+    Ints,
+    Texts,
+    draw_difficulty,
+    draw_honeypot_relevance,
+)
 
 MAX_GRADE = 10
 """Maximum expert grade."""
 
 
-@dataclass(frozen=True, eq=False)
-class GradedDocuments:
-    """Real documents with features and expert grades, in the order of their files.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RealDocuments(GradedDocuments):
+    """Real documents, in the order of their files."""
 
-    `grades` is the number of expert grades: 0 to the highest in the files.
-    """
-
-    source: tuple[str, ...]
-    query: Texts
-    document: Texts
-    features: Floats  # (n_documents, n_features)
-    names: tuple[str, ...]  # (n_features,)
-    grade: Ints
-    grades: int
-
-    def __len__(self) -> int:
-        return len(self.document)
+    source: tuple[str, ...]  # names of the files
 
     def sizes(self) -> dict[str, int]:
         """Return the settings of a simulation that follow from the documents."""
@@ -48,7 +43,7 @@ class GradedDocuments:
         return {"queries": queries, "documents": documents, "features": len(self.names), "grades": self.grades}
 
 
-def read_source(source: Any, queries: int | None = None) -> GradedDocuments:
+def read_source(source: Any, queries: int | None = None) -> RealDocuments:
     """Read the documents of the first `queries` queries, by default of all.
 
     Args:
@@ -71,7 +66,7 @@ def read_source(source: Any, queries: int | None = None) -> GradedDocuments:
     columns, query, document = _columns(parts, names), _texts(parts, "query"), _texts(parts, "document")
     _refuse_one_grade_or_repeats(", ".join(names), query, document, grade)
     selected = pd.factorize(query)[0] < (len(query) if queries is None else queries)
-    return GradedDocuments(
+    return RealDocuments(
         source=names,
         query=query[selected],
         document=document[selected],
@@ -100,13 +95,8 @@ def real_documents(rng: np.random.Generator, graded: GradedDocuments, *, honeypo
     difficulty = draw_difficulty(for_documents, len(graded))
     top = graded.grade[honeypot] > 0
     relevance[honeypot], difficulty[honeypot] = draw_honeypot_relevance(for_honeypots, top, graded.grades)
-    shared = ("query", "document", "features", "names", "grade", "grades")
-    return Documents(
-        **{name: getattr(graded, name) for name in shared},
-        relevance=relevance,
-        difficulty=difficulty,
-        honeypot=honeypot,
-    )
+    inherited = {field.name: getattr(graded, field.name) for field in fields(GradedDocuments)}
+    return Documents(**inherited, relevance=relevance, difficulty=difficulty, honeypot=honeypot)
 
 
 def _features(source: Any) -> Features:

@@ -21,7 +21,7 @@ from crowdrank.errors import Fix, OutputError, UsageError, shown
 from crowdrank.simulation.assessors import draw_assessors
 from crowdrank.simulation.documents import draw_documents
 from crowdrank.simulation.judging import judge
-from crowdrank.simulation.source import MAX_GRADE, GradedDocuments, read_source, real_documents
+from crowdrank.simulation.source import MAX_GRADE, RealDocuments, read_source, real_documents
 
 WORLD = FolderKind("world", 1, "simulated world", "'crowdrank simulate'")
 _CONSTRAINTS = {
@@ -243,7 +243,7 @@ def simulate(
     )
 
 
-def _read_documents(arguments: Mapping[str, Any]) -> GradedDocuments:
+def _read_documents(arguments: Mapping[str, Any]) -> RealDocuments:
     """Read the real documents; check the other arguments of :func:`simulate` before."""
     for name in ("documents", "features", "grades", "grade_ratio"):
         if name in arguments:
