@@ -18,7 +18,7 @@ from crowdrank._typing import Booleans, Codes, Floats, Integers
 from crowdrank.errors import UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import COLUMN_ALIASES, GRADE_LIKE_COLUMNS, parse_column_map, resolve_columns
+from crowdrank.judgments.columns import COLUMN_ALIASES, GRADE_LIKE_COLUMNS, Roles, parse_column_map
 from crowdrank.judgments.delimited import DelimitedSource
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.inputs import RoleTable
@@ -36,6 +36,8 @@ MAX_NUMBER = 1e9
 """Largest price, and largest number of judgments in a list of requests."""
 TABLE_SOURCES = (FrameSource, DelimitedSource, JsonLinesSource, ParquetSource)
 """Formats whose pools can have further columns, such as texts and URLs."""
+POOL_ROLES = Roles(("document",), ("query", "assessor", "honeypot"))
+"""Roles of the columns of a pool."""
 NOT_EXTRA = GRADE_LIKE_COLUMNS.union(
     *({role, *aliases} for role, aliases in COLUMN_ALIASES.items() if role not in ("query", "document"))
 )
@@ -178,13 +180,7 @@ class Pool:
 
         """
         opened, _ = open_source(source, format, separator, allow_books=False)
-        found = resolve_columns(
-            opened.names,
-            source=opened.name,
-            required_roles=["document"],
-            optional_roles=["query", "assessor", "honeypot"],
-            column_map=parse_column_map(columns),
-        )
+        found = POOL_ROLES.find_columns(opened.names, opened.name, parse_column_map(columns))
         extra_names = _extra_columns(opened, found) if extras else []
         table = opened.read(list(dict.fromkeys((*found.values(), *extra_names))), BadRows())
         by_role = RoleTable.of(table, opened, found)
@@ -255,7 +251,7 @@ def read_roster(source: Any, prices: Mapping[str, float] | None = None, separato
     <Roster: 2 assessors (1 expert at 50, 1 llm at 1)>
     """
     opened, _ = open_source(source, None, separator)
-    found = resolve_columns(opened.names, source=opened.name, required_roles=["assessor"], optional_roles=["cost"])
+    found = Roles(("assessor",), ("cost",)).find_columns(opened.names, opened.name)
     kind_column = ["kind"] if "kind" in opened.names else []
     table = opened.read(list(dict.fromkeys((*found.values(), *kind_column))), BadRows())
     by_role = RoleTable.of(table, opened, found)

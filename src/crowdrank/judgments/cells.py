@@ -19,6 +19,8 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.scale import parse_integer
 from crowdrank.judgments.sources import Source
 
+ColumnsByRole = dict[str, pa.ChunkedArray]
+"""Columns of a table by role: query, document, assessor, grade, ..."""
 MAX_TIMESTAMP_SECONDS = 9e12
 """Maximum number of seconds before or after 1970 that fits into 64-bit microseconds."""
 

@@ -20,8 +20,7 @@ import pyarrow as pa
 from crowdrank._typing import Booleans, Codes, Integers
 from crowdrank.judgments import ids, kernels
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.cells import PARSER_BY_ROLE, ParsedColumn, encode_distinct
-from crowdrank.judgments.columns import ColumnsByRole
+from crowdrank.judgments.cells import PARSER_BY_ROLE, ColumnsByRole, ParsedColumn, encode_distinct
 from crowdrank.judgments.encode_options import EncodeOptions
 from crowdrank.judgments.ids import CodedIds
 from crowdrank.judgments.row_errors import Origin

@@ -20,9 +20,9 @@ from crowdrank.judgments.columns import (
     GOLD_COLUMN_ALIASES,
     GRADE_LIKE_COLUMNS,
     TEXT_LIKE_COLUMNS,
+    Roles,
     parse_column_map,
     quote_names,
-    resolve_columns,
 )
 from crowdrank.judgments.inputs import RoleTable, TableLike, open_input
 from crowdrank.judgments.letor import LetorSource, feature_position, is_letor_feature
@@ -31,6 +31,8 @@ from crowdrank.judgments.read_options import Format
 from crowdrank.judgments.row_errors import columns_by_role
 from crowdrank.judgments.sources import Source
 
+FEATURE_ROLES = Roles(("document",), ("query", "grade"), GOLD_COLUMN_ALIASES)
+"""Roles of the columns of a table of features; the other columns are features."""
 FeaturesLike: TypeAlias = "Features | TableLike"
 """Features, or anything that `read_features` reads."""
 
@@ -148,14 +150,7 @@ def _read_features_from(source: Source, column_map: Mapping[str, str], max_bytes
         query, document = (table[role].combine_chunks() for role in ("query", "document"))
         letor_grades = require_floats(table["grade"], source, "grade", allow_blanks=True)
         return Features(query, document, matrix, names, letor_grades, zeros_omitted=True)
-    roles = resolve_columns(
-        source.names,
-        source=source.name,
-        required_roles=["document"],
-        optional_roles=["query", "grade"],
-        column_map=column_map,
-        aliases=GOLD_COLUMN_ALIASES,
-    )
+    roles = FEATURE_ROLES.find_columns(source.names, source.name, column_map)
     table = source.read(source.names, BadRows())
     rows = RoleTable.of(table, source, roles)
     names, notes = _select_feature_columns(table, roles, source)

@@ -14,17 +14,17 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats
-from crowdrank.errors import Fix, InputError, Location, Message, UsageError
+from crowdrank.errors import InputError, Location, Message, UsageError
 from crowdrank.judgments import ids
 from crowdrank.judgments.addresses import visible_files
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
-from crowdrank.judgments.cells import require_floats
-from crowdrank.judgments.columns import COLUMN_ALIASES, ColumnsByRole, parse_column_map, quote_names, resolve_columns
+from crowdrank.judgments.cells import ColumnsByRole, require_floats
+from crowdrank.judgments.columns import Roles, parse_column_map, quote_names
 from crowdrank.judgments.files import local_path
 from crowdrank.judgments.formats import FormatLayout, detect_format, open_source
 from crowdrank.judgments.frames import is_frame
 from crowdrank.judgments.row_errors import Origin
-from crowdrank.judgments.sources import FrameSource, Source
+from crowdrank.judgments.sources import Source
 from crowdrank.judgments.table import NO_QUERY
 
 if TYPE_CHECKING:
@@ -63,14 +63,12 @@ class RoleTable:
         origin: the source and the name of the column for each role.
         cells: the columns by role.
         bad_rows: counts of rows that the source left out.
-        notes: notes about assumptions.
 
     """
 
     origin: Origin
     cells: ColumnsByRole
     bad_rows: BadRows = field(default_factory=BadRows)
-    notes: tuple[Message, ...] = ()
 
     @classmethod
     def of(cls, table: pa.Table, source: Source, columns: Mapping[str, str]) -> RoleTable:
@@ -176,28 +174,19 @@ def _has_known_format(path: Path) -> bool:
 
 def read_roles(
     inputs: OpenInput,
-    on_bad_rows: str = "error",
-    *,
-    required_roles: Sequence[str],
-    optional_roles: Sequence[str] = (),
+    roles: Roles,
     columns: str | Mapping[str, str] | None = None,
     layout_columns: Mapping[str, str] | None = None,
-    aliases: Mapping[str, tuple[str, ...]] = COLUMN_ALIASES,
-    assessor_name: str | None = None,
-    needs_assessor: bool = False,
+    on_bad_rows: str = "error",
 ) -> list[RoleTable]:
     """Find the columns for the roles in each file, and read them.
 
     Args:
         inputs: the opened files or DataFrame.
-        on_bad_rows: whether rows that cannot be read raise an `error` or are skipped (`skip`).
-        required_roles: roles that must have a column in every file.
-        optional_roles: roles that may have a column.
+        roles: roles that must and may have a column in each file.
         columns: column names by role that the user gave.
         layout_columns: column names by role that the format defines.
-        aliases: other column names for each role, in lower case.
-        assessor_name: assessor of all rows of files without an assessor column; by default, the name of the file.
-        needs_assessor: whether every row must have an assessor.
+        on_bad_rows: whether rows that cannot be read raise an `error` or are skipped (`skip`).
 
     Returns:
         One table per file; if only some files have a column for the query, it is null in the others.
@@ -206,31 +195,13 @@ def read_roles(
     column_map = {**(layout_columns or {}), **parse_column_map(columns)}
     tables = []
     for number, source in enumerate(inputs.sources):
-        names_assessor = assessor_name is not None or not isinstance(source, FrameSource)
-        assessor = ["assessor"] if needs_assessor else []
-        roles = resolve_columns(
-            source.names,
-            source=source.name,
-            required_roles=[*required_roles, *([] if names_assessor else assessor)],
-            optional_roles=[*optional_roles, *(assessor if names_assessor else [])],
-            column_map=column_map,
-            aliases=aliases,
-        )
-        bad_rows = BadRows(on_bad_rows)
-        table = source.read(list(dict.fromkeys(roles.values())), bad_rows)
-        cells = {role: table[name] for role, name in roles.items()}
-        notes = []
-        if needs_assessor and "assessor" not in cells:
-            cells["assessor"] = constant_column(assessor_name or file_stem(source.name), len(table))
-            notes = [_assessor_note(source, cells)] if assessor_name is None else []
-        tables.append(RoleTable(Origin(source, roles, number), cells, bad_rows, tuple(notes)))
-    if assessor_name is not None and all("assessor" in table.origin.columns for table in tables):
-        column = tables[0].origin.columns["assessor"]
-        problem = f"is given, but the assessor is in the column {column!r}; leave it out"
-        raise UsageError(problem, parameter="assessor_name")
+        found, bad_rows = roles.find_columns(source.names, source.name, column_map), BadRows(on_bad_rows)
+        table = source.read(list(dict.fromkeys(found.values())), bad_rows)
+        cells = {role: table[name] for role, name in found.items()}
+        tables.append(RoleTable(Origin(source, found, number), cells, bad_rows))
     if any("query" in table.cells for table in tables):
-        for table in tables:
-            table.cells.setdefault("query", pa.chunked_array([pa.nulls(len(table), pa.string())]))
+        for one in tables:
+            one.cells.setdefault("query", pa.chunked_array([pa.nulls(len(one), pa.string())]))
     return tables
 
 
@@ -238,38 +209,3 @@ def constant_column(value: str, n_rows: int) -> pa.ChunkedArray:
     """Return a dictionary-encoded column of `n_rows` equal cells."""
     codes = pa.array(np.zeros(n_rows, np.int32))
     return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, pa.array([value]))])
-
-
-def file_stem(file_name: str) -> str:
-    """Return the name of a file without its folder and suffix.
-
-    >>> file_stem("labels/ann.v2.jsonl.gz")
-    'ann.v2'
-    """
-    base_name = Path(file_name).name
-    return Path(base_name[:-3] if base_name.lower().endswith(".gz") else base_name).stem
-
-
-def _assessor_note(source: Source, cells: ColumnsByRole) -> Message:
-    """Return a note that the file name is the assessor; raise InputError if the table has repeated documents."""
-    if source.has_assessor_column and _has_repeated_pairs(cells):
-        raise InputError(
-            "there is no column for the assessor, and documents occur several times; "
-            f"the columns are: {quote_names(source.names)}",
-            source=source.name,
-            kind="no-column",
-            fix=[
-                Fix("name it with {}", "columns", "assessor=NAME"),
-                Fix("if one assessor judged them all, give {}", "assessor_name", file_stem(source.name)),
-            ],
-        )
-    problem = f"it has no column for the assessor, so the name of the file, {file_stem(source.name)!r}, is used"
-    fix = Fix("give another with {}", "assessor_name")
-    return Message(problem, "assessor-from-file-name", "note", Location(source.name), (fix,))
-
-
-def _has_repeated_pairs(cells: ColumnsByRole) -> bool:
-    """Return whether a query-document pair occurs in several rows."""
-    codes = np.stack([ids.encode(cells[role])[0] for role in ("query", "document") if role in cells])
-    pairs = codes[:, (codes >= 0).all(axis=0)]
-    return bool(np.unique(pairs, axis=1).shape[1] < pairs.shape[1])

@@ -11,8 +11,10 @@ from typing import TypeAlias
 import numpy as np
 
 from crowdrank._base import require_one_of
-from crowdrank.errors import InputError, shown
-from crowdrank.judgments.columns import GOLD_COLUMN_ALIASES
+from crowdrank.errors import Fix, InputError, Location, Message, UsageError, shown
+from crowdrank.judgments import ids
+from crowdrank.judgments.cells import ColumnsByRole
+from crowdrank.judgments.columns import COLUMN_ALIASES, GOLD_COLUMN_ALIASES, Roles, quote_names
 from crowdrank.judgments.encode import encode_part
 from crowdrank.judgments.encode_options import EncodeOptions
 from crowdrank.judgments.gold import Gold
@@ -20,10 +22,17 @@ from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
 from crowdrank.judgments.inputs import OpenInput, RoleTable, TableLike, constant_column, open_input, read_roles
 from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.read_options import Format, OnBadRows, Repeats, UnjudgeableAs
+from crowdrank.judgments.sources import FrameSource
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
-OPTIONAL_ROLES = ("query", "family", "time", "duration", "cost", "honeypot")
-"""Roles of the columns that a file of judgments can have."""
+ITEM_ROLES = ("document", "grade")
+"""Roles that must have a column in a file of judgments or expert grades."""
+JUDGMENT_ROLES = Roles(
+    ITEM_ROLES, ("query", "family", "time", "duration", "cost", "honeypot", "assessor"), COLUMN_ALIASES
+)
+"""Roles of the columns of a file of judgments; the assessor can be the name of the file."""
+GOLD_ROLES = Roles(ITEM_ROLES, ("query",), GOLD_COLUMN_ALIASES)
+"""Roles of the columns of a file of expert grades."""
 JudgmentsLike: TypeAlias = "Judgments | TableLike"
 """Judgments, or anything that `read_judgments` reads."""
 
@@ -85,16 +94,10 @@ def read_judgments(
 
     """
     inputs = open_input(source, format, separator, max_bytes)
-    tables = read_roles(
-        inputs,
-        on_bad_rows,
-        required_roles=["document", "grade"],
-        optional_roles=OPTIONAL_ROLES,
-        columns=columns,
-        layout_columns=inputs.layout.columns,
-        assessor_name=assessor_name,
-        needs_assessor=True,
-    )
+    names_assessor = assessor_name is not None or not isinstance(inputs.sources[0], FrameSource)
+    roles = JUDGMENT_ROLES if names_assessor else replace(JUDGMENT_ROLES, required=(*ITEM_ROLES, "assessor"))
+    tables = read_roles(inputs, roles, columns, inputs.layout.columns, on_bad_rows)
+    notes = _name_assessors(tables, assessor_name)
     options = EncodeOptions.parse(
         grades=grades,
         scales=scales,
@@ -105,15 +108,62 @@ def read_judgments(
         family_pattern=family_pattern,
         on_bad_rows=on_bad_rows,
     )
-    return _merge_tables(inputs, tables, options)
+    return _merge_tables(inputs, tables, options, notes)
 
 
-def _merge_tables(inputs: OpenInput, tables: Sequence[RoleTable], options: EncodeOptions) -> Judgments:
+def _name_assessors(tables: Sequence[RoleTable], assessor_name: str | None) -> list[Message]:
+    """Add the column of assessors to tables without one: the given name, or the name of the file, with a note."""
+    unnamed = [table for table in tables if "assessor" not in table.cells]
+    if assessor_name is not None and not unnamed:
+        column = tables[0].origin.columns["assessor"]
+        problem = f"is given, but the assessor is in the column {column!r}; leave it out"
+        raise UsageError(problem, parameter="assessor_name")
+    notes = [] if assessor_name is not None else [_assessor_note(table) for table in unnamed]
+    for table in unnamed:
+        name = assessor_name or file_stem(table.origin.source.name)
+        table.cells["assessor"] = constant_column(name, len(table))
+    return notes
+
+
+def file_stem(file_name: str) -> str:
+    """Return the name of a file without its folder and suffix.
+
+    >>> file_stem("labels/ann.v2.jsonl.gz")
+    'ann.v2'
+    """
+    base_name = Path(file_name).name
+    return Path(base_name[:-3] if base_name.lower().endswith(".gz") else base_name).stem
+
+
+def _assessor_note(table: RoleTable) -> Message:
+    """Return a note that the file name is the assessor; raise InputError if the table has repeated documents."""
+    source, name = table.origin.source, file_stem(table.origin.source.name)
+    if source.has_assessor_column and _has_repeated_pairs(table.cells):
+        problem = "there is no column for the assessor, and documents occur several times"
+        by_column = Fix("name it with {}", "columns", "assessor=NAME")
+        by_name = Fix("if one assessor judged them all, give {}", "assessor_name", name)
+        problem = f"{problem}; the columns are: {quote_names(source.names)}"
+        raise InputError(problem, source=source.name, kind="no-column", fix=[by_column, by_name])
+    problem = f"it has no column for the assessor, so the name of the file, {name!r}, is used"
+    fix = Fix("give another with {}", "assessor_name")
+    return Message(problem, "assessor-from-file-name", "note", Location(source.name), (fix,))
+
+
+def _has_repeated_pairs(cells: ColumnsByRole) -> bool:
+    """Return whether a query-document pair occurs in several rows."""
+    codes = np.stack([ids.encode(cells[role])[0] for role in ("query", "document") if role in cells])
+    pairs = codes[:, (codes >= 0).all(axis=0)]
+    return bool(np.unique(pairs, axis=1).shape[1] < pairs.shape[1])
+
+
+def _merge_tables(
+    inputs: OpenInput, tables: Sequence[RoleTable], options: EncodeOptions, notes: Sequence[Message] = ()
+) -> Judgments:
     """Return the judgments of several tables, whose rows are those of one table in the order of the files."""
     parts = [encode_part(table.cells, table.origin, options, table.bad_rows) for table in tables]
     judgments = merge_parts(parts, options, inputs.name)
-    notes = (*judgments.report.notes, *inputs.notes, *(note for table in tables for note in table.notes))
-    return replace(judgments, report=replace(judgments.report, notes=notes))
+    all_notes = (*judgments.report.notes, *inputs.notes, *notes)
+    return replace(judgments, report=replace(judgments.report, notes=all_notes))
 
 
 def read_gold(
@@ -159,15 +209,7 @@ def read_gold(
     require_one_of("unjudgeable_as", unjudgeable_as, ("lowest", "drop"))
     grade_map = None if map is None else GradeMap.parse(map)
     inputs = open_input(source, format, separator, max_bytes)
-    tables = read_roles(
-        inputs,
-        on_bad_rows,
-        required_roles=["document", "grade"],
-        optional_roles=["query"],
-        columns=columns,
-        layout_columns=inputs.layout.gold_columns,
-        aliases=GOLD_COLUMN_ALIASES,
-    )
+    tables = read_roles(inputs, GOLD_ROLES, columns, inputs.layout.gold_columns, on_bad_rows)
     for table in tables:
         table.cells["assessor"] = constant_column("gold", len(table))
     options = EncodeOptions.parse(

@@ -13,11 +13,14 @@ from crowdrank._typing import Floats
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.bad_rows import no_rows_error
 from crowdrank.judgments.cells import parse_floats
-from crowdrank.judgments.columns import COLUMN_ALIASES
+from crowdrank.judgments.columns import COLUMN_ALIASES, Roles
 from crowdrank.judgments.inputs import OpenInput, RoleTable, TableLike, open_input, read_roles
 from crowdrank.judgments.read_options import Format
 from crowdrank.judgments.row_errors import columns_by_role
 from crowdrank.judgments.scale import Scale
+
+RUN_ROLES = Roles(("document", "score"), ("query", "grade"), {**COLUMN_ALIASES, "grade": ()})
+"""Roles of the columns of a ranking."""
 
 
 def read_run(
@@ -73,13 +76,7 @@ def read_run_table(
     inputs: OpenInput, columns: str | Mapping[str, str] | None = None, scale: Scale | None = None
 ) -> RunTable:
     """Read a ranking from opened files, as :func:`read_run` does."""
-    tables = read_roles(
-        inputs,
-        required_roles=["document", "score"],
-        optional_roles=["query", "grade"],
-        columns=columns,
-        aliases={**COLUMN_ALIASES, "grade": ()},
-    )
+    tables = read_roles(inputs, RUN_ROLES, columns)
     if not any(map(len, tables)):
         raise no_rows_error(inputs.name)
     rows = {role: ids.concat_arrays([table.ids(role) for table in tables]) for role in ("query", "document")}

@@ -28,8 +28,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Codes, Integers
 from crowdrank.errors import InputError, OnDiskError
 from crowdrank.judgments import ids as id_codes
-from crowdrank.judgments.codes import check_assessors, check_codes
-from crowdrank.judgments.storage import header_from_json, header_to_json, pad_with_nulls
+from crowdrank.judgments.storage import check_assessors, check_codes, header_from_json, header_to_json, pad_with_nulls
 from crowdrank.judgments.table import (
     UNJUDGEABLE,
     AssessorTable,

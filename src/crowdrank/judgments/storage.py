@@ -1,29 +1,36 @@
-"""Save judgments to a Parquet file and load them."""
+"""Save judgments to a Parquet file, and load and check them: kernels use codes as indices without bounds checks."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from crowdrank._saved import Fields, is_scalar, loading, read_parquet, require
-from crowdrank.judgments.codes import (
-    check_judgments,
-    restore_backend,
-    restore_report,
-    restore_scale,
-    restore_scale_maps,
-)
+from crowdrank import _saved
+from crowdrank._saved import Fields, is_integer, is_text, require, require_array, require_range
+from crowdrank.errors import Message
 from crowdrank.judgments.files import arrow_file
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.table import AssessorTable, Judgments
+from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AssessorTable, Judgments, ReadReport
 
+EXTRA_DTYPES = {
+    "time": np.dtype("datetime64[us]"),
+    "duration": np.dtype(np.float64),
+    "cost": np.dtype(np.float64),
+    "honeypot": np.dtype(np.int8),
+}
+"""NumPy types of the optional columns of judgments."""
+FRAME_LIBRARIES = ("pandas", "polars", "pyarrow", "modin", "cudf")
+"""Names of the DataFrame libraries that results can be returned in."""
 EXTRA_PREFIX = "extra:"
 """Prefix of the names of extra columns in a saved file."""
 FORMAT_VERSION = 1
@@ -70,15 +77,15 @@ def header_to_json(table: AssessorTable) -> dict[str, Any]:
     }
 
 
-def header_from_json(fields: Fields) -> dict[str, Any]:
+def header_from_json(header: Fields) -> dict[str, Any]:
     """Return the fields of an assessor table, by name, from the object that :func:`header_to_json` returned."""
-    common = fields.values["common_scale"]
+    common = header.values["common_scale"]
     return {
-        "scales": tuple(map(restore_scale, fields.sequence("scales"))),
-        "scale_maps": restore_scale_maps(fields.sequence("scale_maps")),
+        "scales": tuple(map(restore_scale, header.sequence("scales"))),
+        "scale_maps": restore_scale_maps(header.sequence("scale_maps")),
         "common_scale": None if common is None else restore_scale(common),
-        "unjudgeable": tuple(fields.texts("unjudgeable")),
-        "report": restore_report(fields.object("report")),
+        "unjudgeable": tuple(header.texts("unjudgeable")),
+        "report": restore_report(header.object("report")),
     }
 
 
@@ -103,7 +110,7 @@ def load(path: str | Path) -> Judgments:
     >>> load(path).frame["assessor"].tolist()
     ['ann']
     """
-    with loading(path, "it holds no saved judgments", "name a file that save wrote"):
+    with _saved.loading(path, "it holds no saved judgments", "name a file that save wrote"):
         judgments = _load_unchecked(path)
         check_judgments(judgments)
     return judgments
@@ -111,16 +118,16 @@ def load(path: str | Path) -> Judgments:
 
 def _load_unchecked(path: str | Path) -> Judgments:
     with arrow_file(path, text=False) as file:
-        table = read_parquet(file)
+        table = _saved.read_parquet(file)
     require(b"crowdrank" in (table.schema.metadata or {}), "its metadata are missing")
-    fields = Fields.parse(table.schema.metadata[b"crowdrank"], "the metadata")
-    version = fields.integer("format")
+    metadata = Fields.parse(table.schema.metadata[b"crowdrank"], "the metadata")
+    version = metadata.integer("format")
     require(version == FORMAT_VERSION, f"it is in format {version}, and this version reads format {FORMAT_VERSION}")
     columns = {name: table[name].combine_chunks() for name in table.column_names}
     query, document, assessor = (_code_column(columns, name, pa.int32()) for name in ("query", "document", "assessor"))
     first_rows = np.flatnonzero(np.diff(query, prepend=-1) | np.diff(document, prepend=-1))
     families = columns["families"].drop_null() if "families" in columns else None
-    labels = fields.values["labels"]
+    labels = metadata.values["labels"]
     return Judgments(
         queries=columns["queries"].drop_null(),
         documents=columns["documents"].drop_null(),
@@ -138,9 +145,9 @@ def _load_unchecked(path: str | Path) -> Judgments:
             for name in columns
             if name.startswith(EXTRA_PREFIX)
         },
-        labels=None if labels is None else tuple(fields.sequence("labels", is_scalar, "plain values")),
-        backend=restore_backend(fields.text("backend")),
-        **header_from_json(fields),
+        labels=None if labels is None else tuple(metadata.sequence("labels", _saved.is_scalar, "plain values")),
+        backend=restore_backend(metadata.text("backend")),
+        **header_from_json(metadata),
     )
 
 
@@ -149,3 +156,170 @@ def _code_column(columns: dict[str, pa.Array], name: str, code_type: pa.DataType
     codes = columns[name]
     require(codes.type == code_type and codes.null_count == 0, f"{name} is not a column of codes")
     return np.asarray(codes)
+
+
+# Checks.
+
+
+def check_judgments(judgments: Judgments) -> None:
+    """Raise ValueError unless saved judgments are complete and consistent."""
+    check_assessors(judgments)
+    for name in ("queries", "documents"):
+        check_ids(name, getattr(judgments, name))
+    require(len(judgments) > 0, "there are no judgments")
+    check_codes(judgments)
+    item = judgments.item_query.astype(np.int64) * len(judgments.documents) + judgments.item_document
+    require((np.diff(item) > 0).all() or len(np.unique(item)) == len(item), "a document of a query occurs twice")
+    for name, column in judgments.extras.items():
+        require(name in EXTRA_DTYPES, f"there is an unknown column {name!r}")
+        require_array(name, column, EXTRA_DTYPES[name], (len(judgments),))
+    if "honeypot" in judgments.extras:
+        _check_grades("honeypot", judgments.extras["honeypot"], judgments, NO_HONEYPOT)
+    if judgments.labels is not None:
+        require(len(judgments.scales) == 1, "there are labels of several scales")
+        require(0 < len(judgments.labels) <= len(judgments.scale), "the labels do not fit the scale")
+        label_type = pa.array(judgments.labels).type
+        require(
+            not pa.types.is_nested(label_type) and not pa.types.is_null(label_type), "the labels are not plain values"
+        )
+        require(len(set(judgments.labels)) == len(judgments.labels), "a label occurs twice")
+
+
+def check_codes(judgments: Judgments) -> None:
+    """Raise ValueError unless every code is a valid index into its table; the ids in the tables are not checked.
+
+    Call :func:`check_assessors` first, once for all shards.
+    """
+    n, n_items = len(judgments.grade), len(judgments.item_query)
+    require_array("assessor", judgments.assessor, np.int32, (n,))
+    require_array("grade", judgments.grade, np.int8, (n,))
+    for name, table in (("item_query", "queries"), ("item_document", "documents")):
+        codes = getattr(judgments, name)
+        require_array(name, codes, np.int32, (n_items,))
+        require_range(name, codes, 0, len(getattr(judgments, table)) - 1)
+    require((np.diff(judgments.item_query) >= 0).all(), "the rows are not sorted by query")
+    require_array("offsets", judgments.offsets, np.int64, (n_items + 1,))
+    ends = judgments.offsets[0] == 0 and judgments.offsets[-1] == n
+    require(ends and (np.diff(judgments.offsets) > 0).all(), "offsets do not increase from 0 to the end")
+    require_range("assessor", judgments.assessor, 0, judgments.n_assessors - 1)
+    _check_grades("grade", judgments.grade, judgments, UNJUDGEABLE)
+
+
+def _check_grades(column_name: str, codes: NDArray[np.int8], judgments: Judgments, minimum: int) -> None:
+    """Raise ValueError unless each grade code is at least `minimum` and on the scale of the row's assessor."""
+    sizes = np.array([len(scale) for scale in judgments.scales], np.int8)
+    require_range(column_name, codes, minimum, int(sizes.max()) - 1)
+    if len(sizes) > 1:
+        row_sizes = sizes[judgments.assessor_scale[judgments.assessor]]
+        require((codes < row_sizes).all(), f"a code of {column_name} is not on the scale of its assessor")
+
+
+def check_assessors(table: AssessorTable) -> None:
+    """Raise ValueError unless each assessor has a valid scale and, if there are families, a valid family."""
+    check_ids("assessors", table.assessors)
+    n_assessors, scales, scale_maps = table.n_assessors, table.scales, table.scale_maps
+    require(0 < len(scales) <= np.iinfo(np.int8).max, "the number of scales is not between 1 and 127")
+    require_array("assessor_scale", table.assessor_scale, np.int8, (n_assessors,))
+    require_range("assessor_scale", table.assessor_scale, 0, len(scales) - 1)
+    require(not scale_maps or len(scale_maps) == len(scales), "the maps do not fit the scales")
+    for scale, scale_map in zip(scales, scale_maps, strict=False):
+        _check_scale_map(scale, scale_map, table.common_scale)
+    families, family = table.families, table.assessor_family
+    require((families is None) == (family is None), "the families are incomplete")
+    if families is not None and family is not None:
+        check_ids("families", families)
+        require_array("assessor_family", family, np.int32, (n_assessors,))
+        require_range("assessor_family", family, -1, len(families) - 1)
+
+
+def _check_scale_map(scale: Scale, scale_map: tuple[int, ...] | None, common_scale: Scale | None) -> None:
+    """Raise ValueError unless a map gives each grade of a scale a grade of the common scale, in increasing order."""
+    if scale_map is None:
+        return
+    require(common_scale is not None and len(scale_map) == len(scale), f"the map of the scale {scale} does not fit it")
+    assert common_scale is not None
+    on_scale = all(is_integer(code) and 0 <= code < len(common_scale) for code in scale_map)
+    require(
+        on_scale and list(scale_map) == sorted(scale_map), f"the map of the scale {scale} is not on the common scale"
+    )
+
+
+def check_ids(table_name: str, ids: pa.Array) -> None:
+    """Raise ValueError unless ids are distinct strings or distinct integers."""
+    require(ids.type in (pa.string(), pa.int64()), f"{table_name} are not texts or whole numbers")
+    require(
+        ids.null_count == 0 and pc.count_distinct(ids).as_py() == len(ids),
+        f"one of {table_name} is missing or occurs twice",
+    )
+
+
+def restore_scale(saved: Any) -> Scale:
+    """Return a scale from its saved form, [names, values].
+
+    >>> str(restore_scale([["0", "1", "2"], [0.0, 1.0, 2.0]]))
+    '0-2'
+    """
+    names, values = saved
+    require(isinstance(names, list) and all(map(is_text, names)), "the grades of a scale are not texts")
+    scale = Scale.parse(names)
+    require(
+        scale.names == tuple(names) and scale.values == tuple(values), "the values of a scale do not fit its grades"
+    )
+    return scale
+
+
+def restore_scale_maps(saved: Sequence[Any]) -> tuple[tuple[int, ...] | None, ...]:
+    """Return the map from each scale to the common scale from its saved form: a list of codes, or None."""
+    return tuple(None if codes is None else tuple(codes) for codes in saved)
+
+
+def restore_report(saved: dict[str, Any]) -> ReadReport:
+    """Return a read report from its saved JSON object."""
+    report_fields, names = Fields(saved), {field.name for field in fields(ReadReport)}
+    require(set(saved) == names, "the read report is incomplete")
+    counts, texts = report_fields.object("skipped"), {name: report_fields.object(name) for name in ("units", "columns")}
+    require(
+        all(is_text(key) and is_integer(value) for key, value in counts.items()), "skipped is not a table of counts"
+    )
+    for name, table in texts.items():
+        require(all(map(is_text, (*table, *table.values()))), f"{name} is not a table of texts")
+    return ReadReport(
+        rows=report_fields.integer("rows"),
+        skipped=counts,
+        examples={
+            str(reason): restore_message(example) for reason, example in report_fields.object("examples").items()
+        },
+        repeats=report_fields.integer("repeats"),
+        repeats_by_assessor=_restore_repeats(report_fields.object("repeats_by_assessor")),
+        excluded=report_fields.integer("excluded"),
+        guessed=report_fields.flag("guessed"),
+        notes=tuple(map(restore_message, report_fields.sequence("notes"))),
+        **texts,
+    )
+
+
+def _restore_repeats(saved: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return the counts of repeated judgments by assessor from their saved JSON object."""
+    for counts in saved.values():
+        pair = isinstance(counts, list) and len(counts) == 2 and all(map(is_integer, counts))
+        require(pair, "repeats_by_assessor is not a table of two counts")
+    return {assessor: (n, n_equal) for assessor, (n, n_equal) in saved.items()}
+
+
+def restore_message(saved: Any) -> Message:
+    """Return a message from its saved JSON object."""
+    require(isinstance(saved, dict), "a message is not an object")
+    try:
+        message = Message.from_dict(saved)
+    except (KeyError, TypeError) as problem:
+        raise ValueError("a message is incomplete") from problem
+    texts = [message.problem, message.kind, message.severity, *asdict(message.location).values()]
+    texts += [text for fix in message.fixes for text in (fix.text, fix.parameter or "")] + [message.parameter or ""]
+    require(all(map(is_text, texts)), "a message is not text")
+    return message
+
+
+def restore_backend(saved_name: str) -> str:
+    """Return the saved name of a DataFrame library, or 'pandas' if that library is not installed."""
+    require(saved_name in FRAME_LIBRARIES, f"backend is not one of {', '.join(FRAME_LIBRARIES)}: {saved_name!r}")
+    return saved_name if importlib.util.find_spec(saved_name) is not None else "pandas"
