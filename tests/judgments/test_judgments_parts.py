@@ -23,6 +23,7 @@ from crowdrank.judgments.encode import Part, encode_part
 from crowdrank.judgments.encode_options import EncodeOptions
 from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.row_errors import Origin
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import concat_shards
 from crowdrank.judgments.sources import FrameSource
 from crowdrank.judgments.table import ReadReport
@@ -58,7 +59,11 @@ def split(table: pa.Table, n_parts: int) -> list[tuple[int, pa.Table]]:
 
 
 def read_in_parts(table: pa.Table, n_parts: int, options: dict[str, Any]) -> Judgments:
-    how = EncodeOptions.parse(**options)
+    how = EncodeOptions(
+        scale=None if options["grades"] is None else Scale.parse(options["grades"]),
+        unjudgeable=() if options["unjudgeable"] is None else (options["unjudgeable"],),
+        **{name: options[name] for name in ("repeats", "exclude", "on_bad_rows")},
+    )
     parts: list[Part] = []
     for number, (start, rows) in enumerate(split(table, n_parts)):
         source = FrameSource(rows)

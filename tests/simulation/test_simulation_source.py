@@ -229,7 +229,7 @@ def test_tables_that_will_not_do_are_refused(tmp_path: Path) -> None:
     other.write_text("query,document,bm25,clicks,grade\n2,a,1.5,4,1\n")
     with pytest.raises(InputError) as refused:
         simulate(source=[table, other])
-    assert (refused.value.kind, refused.value.location.source) == ("other-features", str(table))
+    assert (refused.value.kind, refused.value.location.source) == ("no-column", str(table))
 
 
 def test_a_source_that_is_none_is_refused() -> None:

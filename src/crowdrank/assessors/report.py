@@ -16,7 +16,7 @@ from crowdrank._notebook import MAX_TABLE_ROWS, heading, html_table, panel
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.assessors.contingency import corrected_information, count_pairs, information_sd, kendall_tau
-from crowdrank.assessors.flags import FLAGS, Evidence, evidence_sentences, flag
+from crowdrank.assessors.flags import FLAGS, AssessorEvidence, evidence_sentences, flag
 from crowdrank.assessors.honeypots import accuracy, honeypot_accuracy
 from crowdrank.assessors.leave_one_out import States, crowd_curve, leave_one_out_consensus
 from crowdrank.assessors.reference import (
@@ -220,7 +220,7 @@ def _quality_columns(table: Judgments, states: States | None, gold: ItemGold | N
         weight = experts.n / (experts.n + MIN_EXPERT_JUDGMENTS)
         informativeness = weight * measured + (1 - weight) * scale * informativeness
         error = weight * measured_error + (1 - weight) * scale * error
-    evidence = Evidence(comparison, by_experts, informativeness, error, len(table.scale))
+    evidence = AssessorEvidence(comparison, by_experts, informativeness, error, len(table.scale))
     return {
         "informativeness": informativeness,
         **{f"info_{int(value)}": parts[:, code] for code, value in enumerate(table.scale.values)},

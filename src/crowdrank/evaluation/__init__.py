@@ -13,20 +13,7 @@ from crowdrank.evaluation.measures import Gains, Measure, parse_gains, parse_mea
 from crowdrank.evaluation.significance import bootstrap_interval, effect_size, fisher_randomization, holm, paired_t
 
 __all__ = [
-    "Comparison",
-    "Conventions",
-    "Counts",
-    "Evaluation",
-    "Gains",
-    "Measure",
-    "bootstrap_interval",
-    "compare",
-    "effect_size",
-    "evaluate",
-    "fisher_randomization",
-    "holm",
-    "paired_t",
-    "parse_gains",
-    "parse_measure",
+    "Comparison", "Conventions", "Counts", "Evaluation", "Gains", "Measure", "bootstrap_interval", "compare",
+    "effect_size", "evaluate", "fisher_randomization", "holm", "paired_t", "parse_gains", "parse_measure",
     "parse_measures",
-]
+]  # fmt: skip

@@ -63,7 +63,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Pool:
+class RankableDocuments:
     """Documents that can be ranked, ordered by query."""
 
     query: Integers  # (n_documents,)
@@ -77,7 +77,7 @@ class Alignment:
 
     queries: pa.Array  # (n_queries,): ids in the order and with the type of the gold
     ranking: Ranking
-    gold: Pool
+    gold: RankableDocuments
     documents_without_gold: int  # documents of the run without gold, also of queries without gold
     run_queries_without_gold: int
 
@@ -141,10 +141,10 @@ def align(run: Any, gold: Any, *, ties: str, with_grades: bool) -> Alignment:
     )
 
 
-def gold_pool(query: Integers, grades: Floats, n_queries: int) -> Pool:
+def gold_pool(query: Integers, grades: Floats, n_queries: int) -> RankableDocuments:
     """Return documents ordered by query."""
     order = np.argsort(query, kind="stable")
-    return Pool(query[order], grades[order], query_offsets(query[order], n_queries))
+    return RankableDocuments(query[order], grades[order], query_offsets(query[order], n_queries))
 
 
 def query_offsets(sorted_query: Integers, n_queries: int) -> Integers:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import kernels
-from crowdrank.evaluation.alignment import Alignment, Pool, Ranking, gold_pool, tie_groups
+from crowdrank.evaluation.alignment import Alignment, RankableDocuments, Ranking, gold_pool, tie_groups
 from crowdrank.evaluation.measures import CORRELATIONS, GAIN_MEASURES, GRADE_MEASURES, Gains, Measure
 
 _ALL_RANKS = int(np.iinfo(np.int32).max)
@@ -37,7 +37,7 @@ class Scoring:
         return self.judged_ranking if self._skip_unjudged else self.complete_ranking
 
     @cached_property
-    def pool(self) -> Pool:
+    def pool(self) -> RankableDocuments:
         """The documents of the ideal order: those with gold, and those that count as grade 0."""
         ranking = self.ranking
         if ranking.judged.all():

@@ -41,8 +41,7 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
         name: np.concatenate([one.extras.get(name, blank_extra(name, len(one))) for one in old_and_new])
         for name in dict.fromkeys((*old.extras, *new.extras))
     }
-    all_rows = np.arange(len(query), dtype=np.int32)
-    order, offsets = kernels.group_rows(query, document, all_rows, len(queries), len(documents))
+    order, offsets = kernels.group_rows(query, document, len(queries), len(documents))
     is_replaced = _find_replaced(order, offsets, assessor, len(old))
     order, offsets = remove_rows(order, offsets, is_replaced)
     grade = np.concatenate([old.grade, new.grade])

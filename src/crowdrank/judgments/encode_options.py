@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,30 +41,6 @@ class EncodeOptions:
         require_one_of("repeats", self.repeats, REPEAT_POLICIES)
         require_one_of("on_bad_rows", self.on_bad_rows, ("error", "skip"))
 
-    @classmethod
-    def parse(
-        cls,
-        *,
-        grades: str | Sequence[object] | None = None,
-        scales: str | Path | None = None,
-        unjudgeable: object = None,
-        default_unjudgeable: Iterable[str] = (),
-        repeats: str = "last",
-        exclude: str | Path | Collection[object] | None = None,
-        family_pattern: str | None = None,
-        on_bad_rows: str = "error",
-    ) -> EncodeOptions:
-        """Return the options of `read_judgments` as objects; `default_unjudgeable` is for `unjudgeable=None`."""
-        return cls(
-            scale=None if grades is None else Scale.parse(grades),
-            scale_rules=None if scales is None else ScaleRules.read(scales),
-            unjudgeable=tuple(sorted(default_unjudgeable if unjudgeable is None else parse_unjudgeable(unjudgeable))),
-            repeats=repeats,
-            exclude=tuple(excluded_ids(exclude)),
-            family_pattern=None if family_pattern is None else _compile_family_pattern(family_pattern),
-            on_bad_rows=on_bad_rows,
-        )
-
     def is_unjudgeable(self, answer: object) -> bool:
         """Return whether an answer means that the assessor could not judge the document."""
         return normalize_answer(answer) in self.unjudgeable
@@ -86,31 +62,33 @@ class EncodeOptions:
         return MISSING_GRADE if is_blank(answer) else OFF_SCALE_GRADE
 
 
-def parse_unjudgeable(unjudgeable: object) -> set[str]:
+def parse_unjudgeable(unjudgeable: object, default: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the answers that mean 'cannot judge', normalized for comparison.
 
     Args:
-        unjudgeable: an answer, several, or several as text separated by commas.
+        unjudgeable: an answer, several, or several as text separated by commas; None for the default.
+        default: normalized answers.
 
-    >>> sorted(parse_unjudgeable("-2, Broken Link")), parse_unjudgeable(-1)
-    (['-2', 'broken link'], {'-1'})
+    >>> parse_unjudgeable("-2, Broken Link"), parse_unjudgeable(-1), parse_unjudgeable(None, ["-2"])
+    (('-2', 'broken link'), ('-1',), ('-2',))
 
     """
-    if isinstance(unjudgeable, str):
-        return set(map(normalize_answer, unjudgeable.split(",")))
-    return set(map(normalize_answer, unjudgeable if isinstance(unjudgeable, Iterable) else [unjudgeable]))
+    if unjudgeable is None:
+        return tuple(default)
+    answers = unjudgeable.split(",") if isinstance(unjudgeable, str) else unjudgeable
+    return tuple(sorted({*map(normalize_answer, answers if isinstance(answers, Iterable) else [answers])}))
 
 
-def _compile_family_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile the regular expression for families in assessor ids."""
+def compile_family_pattern(pattern: str | None) -> re.Pattern[str] | None:
+    """Compile the regular expression for families in assessor ids; None without one."""
     try:
-        return re.compile(pattern)
-    except re.error as problem:
-        problem_text = f"is {shown(pattern)}, which is not a regular expression ({problem})"
-        raise UsageError(problem_text, parameter="family_pattern") from problem
+        return None if pattern is None else re.compile(pattern)
+    except re.error as error:
+        problem = f"is {shown(pattern)}, which is not a regular expression ({error})"
+        raise UsageError(problem, parameter="family_pattern") from error
 
 
-def excluded_ids(exclude: str | Path | Collection[object] | None) -> Collection[str]:
+def excluded_ids(exclude: str | Path | Collection[object] | None) -> tuple[str, ...]:
     """Return the ids of the assessors to exclude.
 
     Args:
@@ -121,5 +99,5 @@ def excluded_ids(exclude: str | Path | Collection[object] | None) -> Collection[
         check_size(exclude)
         with open_decompressed(exclude) as stream:
             lines = [line.decode().rstrip("\r\n") for _, line in numbered_lines(stream, str(exclude))]
-        return [line for line in lines if line]
-    return [str(name) for name in exclude or ()]
+        return tuple(filter(None, lines))
+    return tuple(map(str, exclude or ()))

@@ -47,11 +47,9 @@ class ExcelSource(FileSource):
         """Open the first sheet as an iterator of (row number, cells)."""
         try:
             import openpyxl
-        except ImportError as problem:
-            raise UsageError(
-                f"Reading {self.name} needs openpyxl, which is not installed: pip install 'crowdrank[excel]'.",
-                kind="missing-package",
-            ) from problem
+        except ImportError as error:
+            text = f"Reading {self.name} needs openpyxl, which is not installed: pip install 'crowdrank[excel]'."
+            raise UsageError(text, kind="missing-package") from error
         with open_decompressed(self.path, text=False) as stream, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of features that are not read, such as data validation
             try:
@@ -62,13 +60,10 @@ class ExcelSource(FileSource):
                 yield self._numbered_rows(sheet)
             except (InputError, MemoryError):
                 raise
-            except Exception as problem:  # damaged parts raise many errors: KeyError, ValueError, ParseError, ...
-                raise InputError(
-                    f"it is not an Excel workbook, or damaged ({type(problem).__name__})",
-                    source=self.name,
-                    kind="damaged",
-                    fix="save it again as .xlsx or as CSV",
-                ) from problem
+            except Exception as error:  # damaged parts raise many errors: KeyError, ValueError, ParseError, ...
+                problem = f"it is not an Excel workbook, or damaged ({type(error).__name__})"
+                fix = "save it again as .xlsx or as CSV"
+                raise InputError(problem, source=self.name, kind="damaged", fix=fix) from error
 
     def _check_decompressed_size(self, stream: Any) -> None:
         """Raise InputError if the decompressed workbook is larger than `max_bytes`."""

@@ -134,7 +134,7 @@ def read_features(
     """
     files = open_input(source, format, separator, max_bytes, allow_books=False)
     parts = [_read_features_from(one, parse_column_map(columns), parse_bytes(max_bytes)) for one in files.sources]
-    features = _concat_features(parts, [one.name for one in files.sources])
+    features = concat_features(parts, [one.name for one in files.sources])
     features = replace(features, notes=(*files.notes, *features.notes))
     for note in features.notes:
         if note.severity == "warning":
@@ -185,7 +185,7 @@ def _select_feature_columns(
     return tuple(name for name in others if name not in (*grades, *texts)), tuple(notes)
 
 
-def _concat_features(parts: Sequence[Features], source_names: Sequence[str]) -> Features:
+def concat_features(parts: Sequence[Features], source_names: Sequence[str]) -> Features:
     """Return the rows of the features of several files as one matrix; a LETOR file has 0 for features it lacks."""
     if len(parts) == 1:
         return parts[0]

@@ -61,9 +61,7 @@ class Gold:
         """Return the grades as judgments of one assessor with the id 'gold'."""
         query, queries = ids.encode(pa.chunked_array([self.query]))
         document, documents = ids.encode(pa.chunked_array([self.document]))
-        order, offsets = kernels.group_rows(
-            query, document, np.arange(len(self), dtype=np.int32), len(queries), len(documents)
-        )
+        order, offsets = kernels.group_rows(query, document, len(queries), len(documents))
         return Judgments(
             queries=queries,
             documents=documents,
@@ -88,10 +86,15 @@ class Gold:
         >>> read_gold(pd.DataFrame({"document": ["b"], "grade": [2]}), grades="0-2").for_items(judgments).code.tolist()
         [-1, 2]
         """
-        position = judgments.positions(self.query, self.document)
-        code = np.full(judgments.n_items, -1, np.int8)
-        code[position[position >= 0]] = self.code[position >= 0]
+        code = self._by_item(judgments, self.code)
         return ItemGold(code, len(self.scale), self.grade_sets(judgments.main_scale))
+
+    def _by_item(self, judgments: Judgments, codes: Grades) -> Grades:
+        """Return the code of each item of the judgments, -1 without one, given a code per expert grade (n,)."""
+        position = judgments.positions(self.query, self.document)
+        by_item = np.full(judgments.n_items, -1, np.int8)
+        by_item[position[position >= 0]] = codes[position >= 0]
+        return by_item
 
     def codes_by_name(self, judgments: Judgments) -> Grades:
         """Return the grade of each item as a code on the judgments' scale, or -1 for items without one.
@@ -110,9 +113,7 @@ class Gold:
             name = self.scale.names[self.code[int(np.argmax(off))]]
             problem = f"the grade {name} is not on the judgments' scale {judgments.main_scale}"
             raise InputError(problem, kind="scales-differ", fix=Fix("give both the same scale with {}", "grades"))
-        by_item = np.full(judgments.n_items, -1, np.int8)
-        by_item[position[position >= 0]] = codes[position >= 0]
-        return by_item
+        return self._by_item(judgments, codes)
 
     def grade_sets(self, scale: Scale) -> Booleans | None:
         """Return which grades of a scale each expert grade stands for, (n_expert_grades, n_grades).

@@ -117,16 +117,12 @@ def _parse_features(words: list[bytes]) -> tuple[list[int], list[float]]:
         positions, values = [int(pair[0]) for pair in pairs], [float(pair[2]) for pair in pairs]
     except ValueError:
         raise ValueError(_describe_bad_feature(words)) from None
-    valid = all(1 <= position <= MAX_FEATURE_POSITION for position in positions) and all(map(_is_not_infinite, values))
+    valid = all(1 <= position <= MAX_FEATURE_POSITION for position in positions) and np.inf not in map(abs, values)
     if not valid or any(b"_" in word for word in words):  # Python's numbers may have underscores
         raise ValueError(_describe_bad_feature(words))
     if len(set(positions)) < len(positions):
         raise ValueError("a feature occurs twice")
     return positions, values
-
-
-def _is_not_infinite(value: float) -> bool:
-    return abs(value) != np.inf
 
 
 def _describe_bad_feature(words: list[bytes]) -> str:
@@ -139,6 +135,6 @@ def _is_feature(word: bytes) -> bool:
     """Return whether a word is a valid feature such as `1:0.5`."""
     position, _, value = word.partition(b":")
     try:
-        return 1 <= int(position) <= MAX_FEATURE_POSITION and _is_not_infinite(float(value)) and b"_" not in word
+        return 1 <= int(position) <= MAX_FEATURE_POSITION and abs(float(value)) != np.inf and b"_" not in word
     except ValueError:
         return False

@@ -24,8 +24,8 @@ from crowdrank.judgments.cells import ParsedColumn
 from crowdrank.judgments.encode import Part, PartRows
 from crowdrank.judgments.encode_options import MISSING_GRADE, OFF_SCALE_GRADE, EncodeOptions
 from crowdrank.judgments.ids import CodedIds
-from crowdrank.judgments.shared_tables import SharedTables, grade_error, unify_tables
-from crowdrank.judgments.table import NO_HONEYPOT, NO_QUERY, AssessorTable, Judgments, assessor_fields, drop_unused_ids
+from crowdrank.judgments.shared_tables import SharedTables, unify_tables
+from crowdrank.judgments.table import NO_HONEYPOT, NO_QUERY, Judgments, assessor_fields, drop_unused_ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,11 +149,11 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
         document, documents = drop_unused_ids(document[kept_rows], documents)
         assessor, grade = assessor[kept_rows], grade[kept_rows]
         extras = {name: column[kept_rows] for name, column in extras.items()}
-    all_rows = np.arange(len(query), dtype=np.int32)
-    order, offsets = kernels.group_rows(query, document, all_rows, len(queries), len(documents))
-    is_repeat = kernels.find_repeats(offsets, order, assessor, tables.header.n_assessors, repeats in ("last", "keep"))
+    order, offsets = kernels.group_rows(query, document, len(queries), len(documents))
+    is_repeat, counts = kernels.find_repeats(
+        offsets, order, assessor, grade, tables.header.n_assessors, repeats in ("last", "keep")
+    )
     has_repeats, repeat = bool(is_repeat.any()), None
-    repeat_counts = _count_repeats(tables.header, order, offsets, assessor, grade) if has_repeats else {}
     if has_repeats and repeats == "error":
         pair = _first_repeated_judgment(order, offsets, assessor, is_repeat)
         first, second = pair if kept_rows is None else kept_rows[list(pair)].tolist()
@@ -162,7 +162,8 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
         order, offsets = remove_rows(order, offsets, is_repeat)
     fields = item_fields((query, queries), (document, documents), order, offsets, assessor, grade, extras)
     judgments = Judgments(**fields, **assessor_fields(tables.header))
-    return MergedRows(judgments, repeat_counts, repeat, query_of_all_rows, kept_rows)
+    repeats_by_assessor = _repeats_by_assessor(tables.header.assessors, counts)
+    return MergedRows(judgments, repeats_by_assessor, repeat, query_of_all_rows, kept_rows)
 
 
 def remove_rows(row_order: Codes, offsets: Integers, is_removed: Booleans) -> tuple[Codes, Integers]:
@@ -176,13 +177,10 @@ def remove_rows(row_order: Codes, offsets: Integers, is_removed: Booleans) -> tu
     return row_order[~is_removed], n_kept[offsets]
 
 
-def _count_repeats(
-    header: AssessorTable, row_order: Codes, offsets: Integers, assessor_codes: Codes, grade_codes: Grades
-) -> dict[str, tuple[int, int]]:
-    """Return by assessor id the number of repeated judgments of an item, and of those equal to the previous one."""
-    counts = kernels.count_repeats(offsets, row_order, assessor_codes, grade_codes, header.n_assessors)
+def _repeats_by_assessor(assessors: pa.Array, counts: Integers) -> dict[str, tuple[int, int]]:
+    """Return the counts of :func:`kernels.find_repeats` by assessor id, for assessors with repeats."""
     with_repeats = np.flatnonzero(counts[:, 0])
-    names = header.assessors.take(pa.array(with_repeats)).to_pylist()
+    names = assessors.take(pa.array(with_repeats)).to_pylist()
     return {str(name): (n, n_equal) for name, (n, n_equal) in zip(names, counts[with_repeats].tolist(), strict=True)}
 
 
@@ -236,9 +234,11 @@ def _recode_rows(rows: PartRows, tables: SharedTables, bad_rows: BadRows) -> _Re
         cells = [*part.answers, None]
 
         def locate_error(row: int) -> tuple[tuple[int, int], InputError]:
-            at, value = rows.source_row(row), cells[rows.answer[row]]
-            error = grade_error(part, at, value, int(grade[row]), int(row_scale[row]), tables)
-            return (rows.origin.part_number, at), error
+            at, origin, scale = rows.source_row(row), rows.origin, header.scales[int(row_scale[row])]
+            if grade[row] == MISSING_GRADE:
+                return (origin.part_number, at), origin.missing_cell_error(at, "grade")
+            cell, inferred = cells[rows.answer[row]], tables.scale_is_inferred
+            return (origin.part_number, at), origin.bad_grade_error(at, "grade", cell, scale, inferred=inferred)
 
         for code, reason in ((MISSING_GRADE, "no grade"), (OFF_SCALE_GRADE, "grade off the scale")):
             bad_rows.count_bad(grade == code, row_mask, reason, locate_error)

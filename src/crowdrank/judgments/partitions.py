@@ -34,10 +34,11 @@ from crowdrank.errors import DataWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import addresses, ids, shuffle
 from crowdrank.judgments.bad_rows import no_rows_error
 from crowdrank.judgments.columns import Roles, parse_column_map
-from crowdrank.judgments.encode_options import EncodeOptions
+from crowdrank.judgments.encode_options import EncodeOptions, compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
 from crowdrank.judgments.merge import id_notes, sum_repeats
 from crowdrank.judgments.parquet import require_parquet_rows
+from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sharded import HEADER_FILE, SHARDS_FOLDER, ShardedJudgments, load_sharded, sharded_judgments
 from crowdrank.judgments.shared_tables import SharedTables, unify_tables
 
@@ -130,13 +131,13 @@ def read_partitions(
     file_max_bytes, address = parse_bytes(max_bytes), addresses.to_address(address)
     if work is not None and addresses.is_within(work, address):
         raise UsageError(f"must not be in the folder that is read, as {work} is", parameter="work")
-    options = EncodeOptions.parse(
-        grades=grades,
-        scales=scales,
-        unjudgeable=unjudgeable,
+    options = EncodeOptions(
+        scale=None if grades is None else Scale.parse(grades),
+        scale_rules=None if scales is None else ScaleRules.read(scales),
+        unjudgeable=parse_unjudgeable(unjudgeable),
         repeats=repeats,
-        exclude=exclude,
-        family_pattern=family_pattern,
+        exclude=excluded_ids(exclude),
+        family_pattern=compile_family_pattern(family_pattern),
         on_bad_rows=on_bad_rows,
     )
     run_tasks = partial(_map_with_progress, partial(_thread_map, n_jobs) if engine is None else engine.each, progress)

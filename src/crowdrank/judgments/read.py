@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
@@ -16,12 +15,13 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.cells import ColumnsByRole
 from crowdrank.judgments.columns import COLUMN_ALIASES, GOLD_COLUMN_ALIASES, Roles, quote_names
 from crowdrank.judgments.encode import encode_part
-from crowdrank.judgments.encode_options import EncodeOptions
+from crowdrank.judgments.encode_options import EncodeOptions, compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
 from crowdrank.judgments.inputs import OpenInput, RoleTable, TableLike, constant_column, open_input, read_roles
 from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.read_options import Format, OnBadRows, Repeats, UnjudgeableAs
+from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sources import FrameSource
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
@@ -33,8 +33,6 @@ JUDGMENT_ROLES = Roles(
 """Roles of the columns of a file of judgments; the assessor can be the name of the file."""
 GOLD_ROLES = Roles(ITEM_ROLES, ("query",), GOLD_COLUMN_ALIASES)
 """Roles of the columns of a file of expert grades."""
-JudgmentsLike: TypeAlias = "Judgments | TableLike"
-"""Judgments, or anything that `read_judgments` reads."""
 
 
 def read_judgments(
@@ -98,14 +96,13 @@ def read_judgments(
     roles = JUDGMENT_ROLES if names_assessor else replace(JUDGMENT_ROLES, required=(*ITEM_ROLES, "assessor"))
     tables = read_roles(inputs, roles, columns, inputs.layout.columns, on_bad_rows)
     notes = _name_assessors(tables, assessor_name)
-    options = EncodeOptions.parse(
-        grades=grades,
-        scales=scales,
-        unjudgeable=unjudgeable,
-        default_unjudgeable=inputs.layout.unjudgeable,
+    options = EncodeOptions(
+        scale=None if grades is None else Scale.parse(grades),
+        scale_rules=None if scales is None else ScaleRules.read(scales),
+        unjudgeable=parse_unjudgeable(unjudgeable, inputs.layout.unjudgeable),
         repeats=repeats,
-        exclude=exclude,
-        family_pattern=family_pattern,
+        exclude=excluded_ids(exclude),
+        family_pattern=compile_family_pattern(family_pattern),
         on_bad_rows=on_bad_rows,
     )
     return _merge_tables(inputs, tables, options, notes)
@@ -212,10 +209,9 @@ def read_gold(
     tables = read_roles(inputs, GOLD_ROLES, columns, inputs.layout.gold_columns, on_bad_rows)
     for table in tables:
         table.cells["assessor"] = constant_column("gold", len(table))
-    options = EncodeOptions.parse(
-        grades=grades,
-        unjudgeable=unjudgeable,
-        default_unjudgeable=inputs.layout.unjudgeable,
+    options = EncodeOptions(
+        scale=None if grades is None else Scale.parse(grades),
+        unjudgeable=parse_unjudgeable(unjudgeable, inputs.layout.unjudgeable),
         repeats="keep",
         on_bad_rows=on_bad_rows,
     )

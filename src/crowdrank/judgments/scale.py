@@ -238,13 +238,10 @@ class ScaleRules:
         integers = [integer for integer in map(parse_integer, grades) if integer is not None and integer >= 0]
         try:
             return Scale.spanning(integers) if len(integers) == len(grades) else Scale.parse(grades)
-        except UsageError as problem:
-            raise InputError(
-                f"the grades mapped to ({shown(','.join(grades))}) are not a scale",
-                source=self.source,
-                column="maps_to",
-                fix=GIVE_COMMON_SCALE_FIX,
-            ) from problem
+        except UsageError as error:
+            problem = f"the grades mapped to ({shown(','.join(grades))}) are not a scale"
+            fix = GIVE_COMMON_SCALE_FIX
+            raise InputError(problem, source=self.source, column="maps_to", fix=fix) from error
 
     def _map_to_common_scale(
         self, scale: Scale, maps_to: tuple[str, ...] | None, common_scale: Scale | None

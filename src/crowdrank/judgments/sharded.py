@@ -28,7 +28,14 @@ from crowdrank._text import counted
 from crowdrank._typing import Codes, Integers
 from crowdrank.errors import InputError, OnDiskError
 from crowdrank.judgments import ids as id_codes
-from crowdrank.judgments.storage import check_assessors, check_codes, header_from_json, header_to_json, pad_with_nulls
+from crowdrank.judgments.storage import (
+    check_assessors,
+    check_codes,
+    from_json,
+    header_from_json,
+    header_to_json,
+    pad_with_nulls,
+)
 from crowdrank.judgments.table import (
     UNJUDGEABLE,
     AssessorTable,
@@ -340,12 +347,10 @@ def sharded_judgments(
 
 def _parse_shard(json_object: Any) -> StoredShard:
     """Return a shard from its JSON object in the header file."""
-    shard_fields = Fields(json_object if isinstance(json_object, dict) else {})
-    names = [field.name for field in fields(StoredShard)]
-    require(set(shard_fields.values) == set(names), "a shard is incomplete")
-    max_values = dict.fromkeys(names, MAX_ROWS_PER_SHARD) | {"number": MAX_SHARDS}
-    numbers = {name: shard_fields.integer(name, maximum=max_values[name]) for name in names if name != "digest"}
-    return StoredShard(**numbers, digest=shard_fields.text("digest"))
+    shard: StoredShard = from_json(StoredShard, json_object, "a shard")
+    sizes = (shard.judgments, shard.items, shard.queries, shard.documents)
+    require(shard.number <= MAX_SHARDS and max(sizes) <= MAX_ROWS_PER_SHARD, "a shard is too large")
+    return shard
 
 
 def _parse_counts(columns: dict[str, pa.Array], name: str) -> Integers:

@@ -19,7 +19,7 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.cells import is_blank, parse_number
 from crowdrank.judgments.encode import PartSummary
-from crowdrank.judgments.encode_options import MISSING_GRADE, OFF_SCALE_GRADE, EncodeOptions
+from crowdrank.judgments.encode_options import MISSING_GRADE, EncodeOptions
 from crowdrank.judgments.row_errors import Origin, columns_by_role, is_too_large_for_grade
 from crowdrank.judgments.scale import Scale, parse_integer
 from crowdrank.judgments.table import AssessorTable, ReadReport
@@ -98,10 +98,7 @@ def unify_tables(summaries: Iterable[PartSummary], options: EncodeOptions, sourc
         **_assign_scales(union.assessors, families, family, parts, options),
     )
     parts = [replace(part, grade=options.grade_codes(part.answers, header.scales)) for part in parts]
-    tables = SharedTables(header, parts, bad_rows, report.guessed)
-    if len(header.scales) == 1 and union.families is None:
-        _check_answers(tables, options)
-    return tables
+    return SharedTables(header, parts, bad_rows, report.guessed)
 
 
 class _AssessorUnion:
@@ -192,28 +189,3 @@ def _common_units(parts: Sequence[PartCodes]) -> dict[str, str]:
             if role in part.origin.columns:
                 units.setdefault(role, set()).add(part.origin.unit(role))
     return {role: unit for role, (unit, *others) in units.items() if unit is not None and not others}
-
-
-def _check_answers(tables: SharedTables, options: EncodeOptions) -> None:
-    """Raise the error of the first row whose grade is missing or off the scale; there is only one scale."""
-    bad_rows = BadRows(options.on_bad_rows)
-    for part in tables.parts:
-        for grade_code, reason in ((MISSING_GRADE, "no grade"), (OFF_SCALE_GRADE, "grade off the scale")):
-            rows = part.first_row[(part.first_row >= 0) & (part.grade[0] == grade_code)]
-            if len(rows) and not bad_rows.skip:
-                row = int(rows.min())
-                value = [*part.answers, None][int(np.flatnonzero(part.first_row == row)[0])]
-                error = grade_error(part, row, value, grade_code, 0, tables)
-                bad_rows.add_example(reason, (part.origin.part_number, row), error)
-    bad_rows.raise_first_error()
-
-
-def grade_error(
-    part: PartCodes, source_row: int, answer: Any, grade_code: int, scale_index: int, tables: SharedTables
-) -> InputError:
-    """Return the error for a row whose grade is missing or off the scale."""
-    if grade_code == MISSING_GRADE:
-        return part.origin.missing_cell_error(source_row, "grade")
-    return part.origin.bad_grade_error(
-        source_row, "grade", answer, tables.header.scales[scale_index], inferred=tables.scale_is_inferred
-    )

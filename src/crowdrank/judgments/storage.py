@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 
 from crowdrank import _saved
 from crowdrank._saved import Fields, is_integer, is_text, require, require_array, require_range
-from crowdrank.errors import Message
 from crowdrank.judgments.files import arrow_file
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AssessorTable, Judgments, ReadReport
@@ -29,6 +29,12 @@ EXTRA_DTYPES = {
     "honeypot": np.dtype(np.int8),
 }
 """NumPy types of the optional columns of judgments."""
+JSON_TYPES: Mapping[type, tuple[Callable[[Any], bool], str]] = {
+    int: (lambda value: is_integer(value) and value >= 0, "a whole number from 0 up"),
+    str: (is_text, "text"),
+    bool: (lambda value: isinstance(value, bool), "true or false"),
+}
+"""Check and description of each plain type in JSON."""
 FRAME_LIBRARIES = ("pandas", "polars", "pyarrow", "modin", "cudf")
 """Names of the DataFrame libraries that results can be returned in."""
 EXTRA_PREFIX = "extra:"
@@ -82,10 +88,10 @@ def header_from_json(header: Fields) -> dict[str, Any]:
     common = header.values["common_scale"]
     return {
         "scales": tuple(map(restore_scale, header.sequence("scales"))),
-        "scale_maps": restore_scale_maps(header.sequence("scale_maps")),
+        "scale_maps": tuple(None if codes is None else tuple(codes) for codes in header.sequence("scale_maps")),
         "common_scale": None if common is None else restore_scale(common),
         "unjudgeable": tuple(header.texts("unjudgeable")),
-        "report": restore_report(header.object("report")),
+        "report": from_json(ReadReport, header.object("report"), "the read report"),
     }
 
 
@@ -268,55 +274,40 @@ def restore_scale(saved: Any) -> Scale:
     return scale
 
 
-def restore_scale_maps(saved: Sequence[Any]) -> tuple[tuple[int, ...] | None, ...]:
-    """Return the map from each scale to the common scale from its saved form: a list of codes, or None."""
-    return tuple(None if codes is None else tuple(codes) for codes in saved)
+def from_json(kind: Any, value: Any, name: str) -> Any:
+    """Return a value of a type from its JSON form; raise ValueError if it is of another type.
 
+    Args:
+        kind: int (of at least 0), str, bool, a dataclass, or a tuple, mapping or union of these; other types are not
+            checked.
+        value: the JSON value.
+        name: name of the value in errors.
 
-def restore_report(saved: dict[str, Any]) -> ReadReport:
-    """Return a read report from its saved JSON object."""
-    report_fields, names = Fields(saved), {field.name for field in fields(ReadReport)}
-    require(set(saved) == names, "the read report is incomplete")
-    counts, texts = report_fields.object("skipped"), {name: report_fields.object(name) for name in ("units", "columns")}
-    require(
-        all(is_text(key) and is_integer(value) for key, value in counts.items()), "skipped is not a table of counts"
-    )
-    for name, table in texts.items():
-        require(all(map(is_text, (*table, *table.values()))), f"{name} is not a table of texts")
-    return ReadReport(
-        rows=report_fields.integer("rows"),
-        skipped=counts,
-        examples={
-            str(reason): restore_message(example) for reason, example in report_fields.object("examples").items()
-        },
-        repeats=report_fields.integer("repeats"),
-        repeats_by_assessor=_restore_repeats(report_fields.object("repeats_by_assessor")),
-        excluded=report_fields.integer("excluded"),
-        guessed=report_fields.flag("guessed"),
-        notes=tuple(map(restore_message, report_fields.sequence("notes"))),
-        **texts,
-    )
+    >>> from_json(Mapping[str, tuple[int, int]], {"ann": [2, 1]}, "repeats")
+    {'ann': (2, 1)}
 
-
-def _restore_repeats(saved: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return the counts of repeated judgments by assessor from their saved JSON object."""
-    for counts in saved.values():
-        pair = isinstance(counts, list) and len(counts) == 2 and all(map(is_integer, counts))
-        require(pair, "repeats_by_assessor is not a table of two counts")
-    return {assessor: (n, n_equal) for assessor, (n, n_equal) in saved.items()}
-
-
-def restore_message(saved: Any) -> Message:
-    """Return a message from its saved JSON object."""
-    require(isinstance(saved, dict), "a message is not an object")
-    try:
-        message = Message.from_dict(saved)
-    except (KeyError, TypeError) as problem:
-        raise ValueError("a message is incomplete") from problem
-    texts = [message.problem, message.kind, message.severity, *asdict(message.location).values()]
-    texts += [text for fix in message.fixes for text in (fix.text, fix.parameter or "")] + [message.parameter or ""]
-    require(all(map(is_text, texts)), "a message is not text")
-    return message
+    """
+    origin, kinds = get_origin(kind), get_args(kind)
+    if kind in JSON_TYPES:
+        is_valid, description = JSON_TYPES[kind]
+        require(is_valid(value), f"{name} is not {description}")
+        return value
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        require(isinstance(value, dict) and set(value) == set(hints), f"{name} is incomplete")
+        return kind(**{key: from_json(hints[key], one, key) for key, one in value.items()})
+    if origin is tuple:
+        kinds = kinds[:1] * len(value) if kinds[1:] == (...,) else kinds
+        require(isinstance(value, list) and len(value) == len(kinds), f"{name} is not a list of the right length")
+        return tuple(from_json(one_kind, one, name) for one_kind, one in zip(kinds, value, strict=True))
+    if origin is Mapping:
+        require(isinstance(value, dict) and all(map(is_text, value)), f"{name} is not a table")
+        return {key: from_json(kinds[1], one, name) for key, one in value.items()}
+    if origin is UnionType:
+        return None if value is None else from_json(kinds[0], value, name)
+    if origin is Literal:
+        require(value in kinds, f"{name} is not one of {', '.join(kinds)}")
+    return value
 
 
 def restore_backend(saved_name: str) -> str:

@@ -20,7 +20,7 @@ from crowdrank.judgments.features import Features, FeaturesLike, read_features
 from crowdrank.judgments.frames import column_to_arrow
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.inputs import TableLike
-from crowdrank.judgments.read import JudgmentsLike, read_gold, read_judgments
+from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.runs import read_run
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
@@ -80,7 +80,7 @@ class _Pairs:
 
 
 def validate(
-    judgments: JudgmentsLike | ShardedJudgments | None = None,
+    judgments: Judgments | ShardedJudgments | TableLike | None = None,
     *,
     gold: Gold | TableLike | None = None,
     features: FeaturesLike | None = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pandas as pd
 
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.bad_rows import no_rows_error
-from crowdrank.judgments.features import Features, read_features
+from crowdrank.judgments.features import Features, concat_features, read_features
 from crowdrank.judgments.formats import FORMAT_BY_SUFFIX
 from crowdrank.judgments.letor import feature_position
 from crowdrank.judgments.limits import BYTES_PER_FLOAT, MAX_BYTES, too_large_error
@@ -63,15 +62,16 @@ def read_source(source: Any, queries: int | None = None) -> RealDocuments:
     parts = [_features(one) for one in sources]
     names = tuple(str(one) if isinstance(one, str | Path) else "the features" for one in sources)
     grade = np.concatenate([_grades(part, name) for part, name in zip(parts, names, strict=True)])
-    columns, query, document = _columns(parts, names), _texts(parts, "query"), _texts(parts, "document")
+    features = _with_all_positions(concat_features(parts, names), ", ".join(names))
+    query, document = (np.array(ids.to_pylist(), dtype=object) for ids in (features.query, features.document))
     _refuse_one_grade_or_repeats(", ".join(names), query, document, grade)
     selected = pd.factorize(query)[0] < (len(query) if queries is None else queries)
     return RealDocuments(
         source=names,
         query=query[selected],
         document=document[selected],
-        features=np.concatenate([part.on_columns(columns).matrix for part in parts])[selected],
-        names=columns,
+        features=features.matrix[selected],
+        names=features.names,
         grade=grade[selected],
         grades=int(grade.max()) + 1,
     )
@@ -123,26 +123,17 @@ def _grades(features: Features, name: str) -> Ints:
     return grade.astype(np.int64)
 
 
-def _columns(parts: Sequence[Features], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the features of all parts; LETOR files have all positions up to the last in a line."""
-    longest = max((part.names for part in parts), key=len)
-    if not longest:
+def _with_all_positions(features: Features, source: str) -> Features:
+    """Return the features; those of LETOR files with a column for every position up to the last."""
+    if not features.names:
         fix = "write LETOR lines such as: 2 qid:10 1:0.5"
-        raise InputError("there are no features", source=", ".join(names), kind="no-features", fix=fix)
-    if all(part.zeros_omitted for part in parts):
-        last = max(feature_position(name) for part in parts for name in part.names)
-        if last * sum(len(part.matrix) for part in parts) * BYTES_PER_FLOAT > MAX_BYTES:
-            raise too_large_error(", ".join(names), f"a table of all features up to position {last:,}", MAX_BYTES)
-        return tuple(f"f{number}" for number in range(1, last + 1))
-    for part, name in zip(parts, names, strict=True):
-        if part.names != longest:
-            problem = "the features differ from those of the other files"
-            raise InputError(problem, source=name, kind="other-features", fix="use files with the same features")
-    return longest
-
-
-def _texts(parts: Sequence[Features], role: str) -> Texts:
-    return np.array([one for part in parts for one in getattr(part, role).to_pylist()], dtype=object)
+        raise InputError("there are no features", source=source, kind="no-features", fix=fix)
+    if not features.zeros_omitted:
+        return features
+    last = max(map(feature_position, features.names))
+    if last * len(features.matrix) * BYTES_PER_FLOAT > MAX_BYTES:
+        raise too_large_error(source, f"a table of all features up to position {last:,}", MAX_BYTES)
+    return features.on_columns([f"f{number}" for number in range(1, last + 1)])
 
 
 def _refuse_one_grade_or_repeats(source: str, query: Texts, document: Texts, grade: Ints) -> None:
