@@ -134,7 +134,7 @@ def test_small_kernels_are_numpy() -> None:
     table, x, y = rng.random((4, 3)), rng.uniform(-1, 5, 50), rng.uniform(-1, 4, 50)
     row, other, found = rng.integers(-1, 50, 80), (0.25, 1.5), np.empty(80)
     at_x, at_y = np.append(x, other[0])[row], np.append(y, other[1])[row]
-    kernels.interpolate_bilinear(row, x, y, other, (0.0, 1.0), (0.0, 1.0), table, found)
+    kernels.interpolate_bilinear(row, x, y, other, ((0.0, 1.0), (0.0, 1.0)), table, found)
     for place in range(80):
         inner = [np.interp(at_y[place], np.arange(3), line) for line in table]
         assert found[place] == pytest.approx(np.interp(at_x[place], np.arange(4), inner), abs=1e-5)

@@ -108,10 +108,7 @@ def _vote_patterns(table: Judgments) -> tuple[Integers, Integers]:
 
     Documents with equal counts are equivalent, so that the bootstrap draws patterns instead of documents.
     """
-    item = table.item
-    judged, size = table.grade != UNJUDGEABLE, len(table.scale)
-    cells = item[judged] * size + table.grade[judged]
-    votes = np.bincount(cells, minlength=table.n_items * size).reshape(-1, size)
+    votes = table.vote_counts()
     patterns, n_documents = np.unique(votes[votes.sum(axis=1) > 1], axis=0, return_counts=True)
     return patterns, n_documents
 

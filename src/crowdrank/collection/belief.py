@@ -220,7 +220,7 @@ class Belief:
             return values
         table = function(grid_probabilities(self.n_nodes)).reshape(len(MEANS), len(SDS))
         mean, sd = self._column("relevance"), self._column("sd")
-        kernels.interpolate_bilinear(self.row[pair], mean, sd, UNLABELED, *GRID, table, values)
+        kernels.interpolate_bilinear(self.row[pair], mean, sd, UNLABELED, GRID, table, values)
         return values
 
     def assessor_information(self, pair: Integers, roster: Roster) -> Floats:

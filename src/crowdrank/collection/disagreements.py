@@ -74,8 +74,7 @@ def confusions(judgments: Judgments) -> list[dict[str, Any]]:
     [{'grades': '0 and 1', 'pairs': 1, 'share': 0.5}]
     """
     table = judgments.on_main_scale().with_unjudgeable("lowest")
-    votes = np.zeros((table.n_items, len(table.scale)))
-    np.add.at(votes, (table.item, table.grade), 1.0)
+    votes = table.vote_counts()
     counts = np.triu(votes.T @ votes, 1)
     n_votes = votes.sum(axis=1)
     n_pairs = max((n_votes * (n_votes - 1) / 2).sum(), 1)

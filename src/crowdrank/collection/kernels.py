@@ -7,6 +7,11 @@ import numpy as np
 from crowdrank._numba import njit
 from crowdrank._typing import Codes, Floats, Integers
 
+AllowedAssessors = tuple[Integers, Codes]
+"""Offsets of pairs, and the assessors who may judge each."""
+FloatPair = tuple[float, float]
+"""Mean and standard deviation, or the first value and the step of an axis of a grid."""
+Grid = tuple[FloatPair, FloatPair]
 NO_ASSESSOR, TOO_EXPENSIVE = -1, -2
 """Values in place of an assessor for a request that nobody may answer, or nobody for the money that is left."""
 
@@ -16,7 +21,7 @@ def assign_requests(
     pair: Integers,
     item: Integers,
     judged: tuple[Integers, Codes, Integers],
-    allowed: tuple[Integers, Codes],
+    allowed: AllowedAssessors,
     score: Floats,
     assessors: tuple[Floats, Integers, Integers],
     max_load: int,
@@ -172,12 +177,7 @@ def _find_top(score: Floats, start: int, stop: int, top: Integers) -> int:
 
 @njit(cache=True, nogil=True)
 def allowed_information(
-    posterior: Floats,
-    likelihood: Floats,
-    noise: Floats,
-    pair: Integers,
-    allowed: tuple[Integers, Codes],
-    information: Floats,
+    posterior: Floats, likelihood: Floats, noise: Floats, pair: Integers, allowed: AllowedAssessors, information: Floats
 ) -> None:
     """Compute the mutual information of a pair's state and the answer of each assessor who may judge it.
 
@@ -203,20 +203,14 @@ def allowed_information(
 
 @njit(cache=True, nogil=True)
 def interpolate_bilinear(
-    row: Integers,
-    x: Floats,
-    y: Floats,
-    other: tuple[float, float],
-    grid_x: tuple[float, float],
-    grid_y: tuple[float, float],
-    table: Floats,
-    values: Floats,
+    row: Integers, x: Floats, y: Floats, other: FloatPair, grid: Grid, table: Floats, values: Floats
 ) -> None:
     """Interpolate a tabulated function at the points (x, y) of rows, or at `other` for rows below 0.
 
     Each axis of the grid has a first value and a step; points outside of the grid are moved to its edge.
     """
     # row (n,), x, y (n_rows,), table (n_x, n_y) -> values (n,)
+    grid_x, grid_y = grid
     per_x, per_y = 1.0 / grid_x[1], 1.0 / grid_y[1]
     last_x, last_y = table.shape[0] - 1.000001, table.shape[1] - 1.000001
     for place in range(len(row)):
@@ -236,9 +230,9 @@ def interpolate_at_points(
     row: Integers,
     mean: Floats,
     sd: Floats,
-    other: tuple[float, float],
+    other: FloatPair,
     points: Floats,
-    grid: tuple[float, float],
+    grid: FloatPair,
     table: Floats,
     values: Floats,
 ) -> None:

@@ -208,8 +208,7 @@ class Scheme(Policy):
 
 def _majority(table: Judgments) -> Any:
     """Return the code of the majority grade of each item (OVERLAP 4.1.2)."""
-    votes = np.zeros((table.n_items, len(table.scale)))
-    np.add.at(votes, (table.item, table.grade), 1.0)
+    votes = table.vote_counts()
     return choose_grades(votes / votes.sum(axis=1, keepdims=True), "mode")
 
 

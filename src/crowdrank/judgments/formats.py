@@ -144,10 +144,8 @@ def _format_by_content(path: str | Path) -> str | None:
         return "letor"
     if first.startswith(("[", "{")):
         return "jsonl" if first.endswith("}") and second.startswith("{") else "json"
-    if len(words) == 4 and _is_iteration(words[1]) and _is_integer(words[3]) and "," not in first:
-        return "qrels"
-    if len(words) == 6 and _is_iteration(words[1]) and _is_integer(words[3]) and "," not in first:
-        return "run"
+    if len(words) in (4, 6) and _is_iteration(words[1]) and _is_integer(words[3]) and "," not in first:
+        return "qrels" if len(words) == 4 else "run"
     return _format_by_header(first)
 
 

@@ -20,14 +20,7 @@ import pyarrow as pa
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.files import open_decompressed
-from crowdrank.judgments.json_lines import (
-    NOT_LABELED_REASON,
-    cell_to_text,
-    is_encodable,
-    is_unlabeled,
-    json_kind,
-    only_label,
-)
+from crowdrank.judgments.json_lines import NOT_LABELED, cell_to_text, is_encodable, is_unlabeled, json_kind, only_label
 from crowdrank.judgments.platforms import match_roles
 from crowdrank.judgments.sources import FileSource
 
@@ -170,7 +163,7 @@ class JsonSource(FileSource):
         for reason, count in self._left_out.items():
             bad_rows.count_left_out(reason, count)
         labeled = [number for number, row in enumerate(self._rows) if not is_unlabeled(row, names)]
-        bad_rows.count_left_out(NOT_LABELED_REASON, len(self._rows) - len(labeled))
+        bad_rows.count_left_out(NOT_LABELED, len(self._rows) - len(labeled))
         self._place_of_row = [self._place_of_object[number] for number in labeled]
         rows = [self._rows[number] for number in labeled]
         return pa.table({name: pa.array(self._read_column(name, rows), pa.string()) for name in names})

@@ -18,7 +18,7 @@ from crowdrank.judgments.sources import FileSource
 
 MAX_EXACT_INTEGER = 2**53
 """Largest integer up to which a float64 holds every integer exactly."""
-NOT_LABELED_REASON = "not labeled"
+NOT_LABELED = "not labeled"
 """Reason under which rows with an empty list of labels are counted."""
 
 
@@ -57,7 +57,7 @@ class JsonLinesSource(FileSource):
         with open_decompressed(self.path) as stream:
             for line_number, row in self._read_objects(stream, bad_rows):
                 if is_unlabeled(row, names):
-                    bad_rows.count_left_out(NOT_LABELED_REASON, 1)
+                    bad_rows.count_left_out(NOT_LABELED, 1)
                     continue
                 self._lines.append(line_number)
                 for name, column in columns.items():

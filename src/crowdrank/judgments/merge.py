@@ -8,7 +8,7 @@ An item is a query-document pair.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from crowdrank.judgments.cells import ParsedColumn
 from crowdrank.judgments.encode import Part, PartRows
 from crowdrank.judgments.encode_options import MISSING_GRADE, OFF_SCALE_GRADE, EncodeOptions
 from crowdrank.judgments.ids import CodedIds
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.shared_tables import SharedTables, unify_tables
 from crowdrank.judgments.table import NO_HONEYPOT, NO_QUERY, Judgments, assessor_fields, drop_unused_ids
 
@@ -223,78 +224,82 @@ class _RecodedRows:
 
 def _recode_rows(rows: PartRows, tables: SharedTables, bad_rows: BadRows) -> _RecodedRows:
     """Map the codes of a part to shared codes; count rows with a bad grade, family or optional column."""
-    part, header, row_mask = tables.parts[rows.origin.part_number], tables.header, np.ones(len(rows), dtype=bool)
+    part, header = tables.parts[rows.origin.part_number], tables.header
     assessor = rows.assessor if len(tables.parts) == 1 else part.assessor[rows.assessor]
     one_scale = len(header.scales) == 1
     row_scale = np.broadcast_to(np.int8(0), len(rows)) if one_scale else header.assessor_scale[assessor]
-    if rows.family is not None:
-        _check_families(rows, assessor, tables, bad_rows, row_mask)
+    checks = _RowChecks(rows, tables, bad_rows, np.ones(len(rows), dtype=bool), row_scale)
+    checks.check_families(assessor)
     grade = part.grade[0].take(rows.answer) if one_scale else part.grade[row_scale, rows.answer]
     if part.has_bad_answers:
-        cells = [*part.answers, None]
+        checks.check_grades(grade, [*part.answers, None])
+    extras = {role: checks.recode_extra(role, column) for role, column in rows.extras.items()}
+    return _RecodedRows(assessor, grade, checks.row_mask, extras)
+
+
+@dataclass(frozen=True, eq=False)
+class _RowChecks:
+    """Checks of the rows of a part; bad rows are counted, and set to False in `row_mask`."""
+
+    rows: PartRows
+    tables: SharedTables
+    bad_rows: BadRows
+    row_mask: Booleans
+    row_scale: Grades  # (n,) index of the scale of each row
+
+    def _count_bad(self, is_bad: Booleans, reason: str, error: Callable[[int, int], InputError]) -> None:
+        """Count bad rows; `error` is a function of the row in the part and in the source."""
 
         def locate_error(row: int) -> tuple[tuple[int, int], InputError]:
-            at, origin, scale = rows.source_row(row), rows.origin, header.scales[int(row_scale[row])]
-            if grade[row] == MISSING_GRADE:
-                return (origin.part_number, at), origin.missing_cell_error(at, "grade")
-            cell, inferred = cells[rows.answer[row]], tables.scale_is_inferred
-            return (origin.part_number, at), origin.bad_grade_error(at, "grade", cell, scale, inferred=inferred)
+            source_row = self.rows.source_row(row)
+            return (self.rows.origin.part_number, source_row), error(row, source_row)
 
-        for code, reason in ((MISSING_GRADE, "no grade"), (OFF_SCALE_GRADE, "grade off the scale")):
-            bad_rows.count_bad(grade == code, row_mask, reason, locate_error)
-    extras = {
-        name: _recode_extra(name, column, rows, row_scale, tables, bad_rows, row_mask)
-        for name, column in rows.extras.items()
-    }
-    return _RecodedRows(assessor, grade, row_mask, extras)
+        self.bad_rows.count_bad(is_bad, self.row_mask, reason, locate_error)
 
+    def _scale(self, row: int) -> Scale:
+        return self.tables.header.scales[int(self.row_scale[row])]
 
-def _check_families(
-    rows: PartRows, assessor_codes: Codes, tables: SharedTables, bad_rows: BadRows, row_mask: Booleans
-) -> None:
-    """Count rows as bad whose family differs from that of their assessor."""
-    header, new_codes = tables.header, tables.parts[rows.origin.part_number].family
-    if header.assessor_family is None or new_codes is None or rows.family is None:
-        return
-    family, expected = np.append(new_codes, -1)[rows.family], header.assessor_family[assessor_codes]
+    def check_families(self, assessor_codes: Codes) -> None:
+        """Count rows as bad whose family differs from that of their assessor."""
+        rows, header, new_codes = self.rows, self.tables.header, self.tables.parts[self.rows.origin.part_number].family
+        if header.families is None or header.assessor_family is None or new_codes is None or rows.family is None:
+            return
+        names, family = header.families, np.append(new_codes, -1)[rows.family]
+        expected = header.assessor_family[assessor_codes]
 
-    def locate_error(row: int) -> tuple[tuple[int, int], InputError]:
-        assert header.families is not None
-        here, first = (header.families[int(codes[row])].as_py() for codes in (family, expected))
-        at, who = rows.source_row(row), header.assessors[int(assessor_codes[row])].as_py()
-        return (rows.origin.part_number, at), rows.origin.family_error(at, who, here, first)
+        def error(row: int, at: int) -> InputError:
+            here, first = (names[int(codes[row])].as_py() for codes in (family, expected))
+            return rows.origin.family_error(at, header.assessors[int(assessor_codes[row])].as_py(), here, first)
 
-    bad_rows.count_bad((family >= 0) & (family != expected), row_mask, "another family", locate_error)
+        self._count_bad((family >= 0) & (family != expected), "another family", error)
 
+    def check_grades(self, grade: Grades, cells: Sequence[Any]) -> None:
+        """Count rows as bad whose grade is missing or not on the scale; `rows.answer` indexes the cells."""
+        origin, inferred = self.rows.origin, self.tables.scale_is_inferred
+        self._count_bad(grade == MISSING_GRADE, "no grade", lambda row, at: origin.missing_cell_error(at, "grade"))
 
-def _recode_extra(
-    role: str,
-    column: ParsedColumn,
-    rows: PartRows,
-    row_scale: Grades,
-    tables: SharedTables,
-    bad_rows: BadRows,
-    row_mask: Booleans,
-) -> NDArray[Any]:
-    """Return the values of an optional column such as `time`; count rows whose value cannot be parsed as bad."""
-    values, is_bad = column.values, column.is_bad
-    reason = "time not a date" if role == "time" else f"{role} not a number"
-    if role == "honeypot":
-        options = EncodeOptions(unjudgeable=tables.header.unjudgeable)
-        codes = options.grade_codes(column.distinct_cells, tables.header.scales)[row_scale, column.values]
-        values, is_bad = np.where(codes == MISSING_GRADE, NO_HONEYPOT, codes).astype(np.int8), codes == OFF_SCALE_GRADE
-        reason = "honeypot off the scale"
+        def error(row: int, at: int) -> InputError:
+            cell = cells[self.rows.answer[row]]
+            return origin.bad_grade_error(at, "grade", cell, self._scale(row), inferred=inferred)
 
-    def locate_error(row: int) -> tuple[tuple[int, int], InputError]:
-        at, origin = rows.source_row(row), rows.origin
-        value, scale = column.original_cell(at), tables.header.scales[int(row_scale[row])]
-        if role == "honeypot":
-            return (origin.part_number, at), origin.bad_grade_error(at, role, value, scale, inferred=False)
-        return (origin.part_number, at), origin.bad_extra_error(at, role, value)
+        self._count_bad(grade == OFF_SCALE_GRADE, "grade off the scale", error)
 
-    if is_bad is not None:
-        bad_rows.count_bad(is_bad, row_mask, reason, locate_error)
-    return values
+    def recode_extra(self, role: str, column: ParsedColumn) -> NDArray[Any]:
+        """Return the values of an optional column such as `time`; count rows whose value cannot be parsed as bad."""
+        origin, header = self.rows.origin, self.tables.header
+        if role != "honeypot":
+            reason = "time not a date" if role == "time" else f"{role} not a number"
+            is_bad = np.zeros(len(self.rows), bool) if column.is_bad is None else column.is_bad
+            self._count_bad(is_bad, reason, lambda row, at: origin.bad_extra_error(at, role, column.original_cell(at)))
+            return column.values
+        options = EncodeOptions(unjudgeable=header.unjudgeable)
+        codes = options.grade_codes(column.distinct_cells, header.scales)[self.row_scale, column.values]
+
+        def error(row: int, at: int) -> InputError:
+            return origin.bad_grade_error(at, role, column.original_cell(at), self._scale(row), inferred=False)
+
+        self._count_bad(codes == OFF_SCALE_GRADE, "honeypot off the scale", error)
+        return np.where(codes == MISSING_GRADE, NO_HONEYPOT, codes).astype(np.int8)
 
 
 def _concat_arrays(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:

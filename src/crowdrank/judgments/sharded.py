@@ -28,14 +28,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Codes, Integers
 from crowdrank.errors import InputError, OnDiskError
 from crowdrank.judgments import ids as id_codes
-from crowdrank.judgments.storage import (
-    check_assessors,
-    check_codes,
-    from_json,
-    header_from_json,
-    header_to_json,
-    pad_with_nulls,
-)
+from crowdrank.judgments import storage
 from crowdrank.judgments.table import (
     UNJUDGEABLE,
     AssessorTable,
@@ -214,7 +207,7 @@ class ShardedJudgments(JudgmentsLike):
 
     def _check_shard(self, shard: StoredShard, stored: Judgments) -> None:
         """Raise an error if the codes of a shard are invalid or contradict its counts."""
-        check_codes(stored)
+        storage.check_codes(stored)
         drops_unjudgeable = "drop" in self.steps  # the numbers in `shards` are then those of graded judgments
         graded = int((stored.grade != UNJUDGEABLE).sum())
         expected, actual = (shard.judgeable, graded) if drops_unjudgeable else (shard.judgments, len(stored))
@@ -296,7 +289,7 @@ class ShardedJudgments(JudgmentsLike):
         pq.write_table(pa.table(columns), folder / "assessors.parquet")
         header = {
             "shards": [asdict(shard) for shard in self.shards],
-            **header_to_json(stored),
+            **storage.header_to_json(stored),
             "families": None if stored.families is None else stored.families.to_pylist(),
             "whole_queries": self.whole_queries,
         }
@@ -321,9 +314,9 @@ def load_sharded(folder: str | Path) -> ShardedJudgments:
             assessor_scale=np.asarray(columns["scale"]),
             families=None if families is None else pa.array(families, None if families else pa.string()),
             assessor_family=np.asarray(columns["family"]) if "family" in columns else None,
-            **header_from_json(header),
+            **storage.header_from_json(header),
         )
-        check_assessors(stored)
+        storage.check_assessors(stored)
         shards = tuple(_parse_shard(shard) for shard in header.sequence("shards"))
         counts = np.stack([_parse_counts(columns, name) for name in ("judgments", "judgeable")], axis=1)
         _check_counts(shards, counts)
@@ -347,7 +340,7 @@ def sharded_judgments(
 
 def _parse_shard(json_object: Any) -> StoredShard:
     """Return a shard from its JSON object in the header file."""
-    shard: StoredShard = from_json(StoredShard, json_object, "a shard")
+    shard: StoredShard = storage.from_json(StoredShard, json_object, "a shard")
     sizes = (shard.judgments, shard.items, shard.queries, shard.documents)
     require(shard.number <= MAX_SHARDS and max(sizes) <= MAX_ROWS_PER_SHARD, "a shard is too large")
     return shard
@@ -425,8 +418,8 @@ def write_shard(folder: str | Path, shard_number: int, judgments: Judgments) -> 
     padded_length = max(len(judgments.queries), len(judgments.documents))
     padded = pa.table(
         {
-            "queries": pad_with_nulls(judgments.queries, padded_length),
-            "documents": pad_with_nulls(judgments.documents, padded_length),
+            "queries": storage.pad_with_nulls(judgments.queries, padded_length),
+            "documents": storage.pad_with_nulls(judgments.documents, padded_length),
         }
     )
     with (

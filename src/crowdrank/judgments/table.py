@@ -254,6 +254,12 @@ class Judgments(JudgmentsLike):
         """Index of the item of each judgment (n,)."""
         return self.by_row(np.arange(self.n_items))
 
+    def vote_counts(self) -> Integers:
+        """Return how often each item got each grade (n_items, n_grades), for judgments on one scale."""
+        n_grades, judged = len(self.scale), self.grade != UNJUDGEABLE
+        cells = self.item[judged] * n_grades + self.grade[judged]
+        return np.bincount(cells, minlength=self.n_items * n_grades).reshape(-1, n_grades)
+
     def item_ids(self) -> tuple[pa.Array, pa.Array]:
         """Return the query id and the document id of each item."""
         return self.queries.take(pa.array(self.item_query)), self.documents.take(pa.array(self.item_document))

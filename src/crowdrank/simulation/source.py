@@ -9,21 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from crowdrank._typing import Booleans, Integers
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.bad_rows import no_rows_error
 from crowdrank.judgments.features import Features, concat_features, read_features
 from crowdrank.judgments.formats import FORMAT_BY_SUFFIX
 from crowdrank.judgments.letor import feature_position
 from crowdrank.judgments.limits import BYTES_PER_FLOAT, MAX_BYTES, too_large_error
-from crowdrank.simulation.documents import (
-    Documents,
-    Flags,
-    GradedDocuments,
-    Ints,
-    Texts,
-    draw_difficulty,
-    draw_honeypot_relevance,
-)
+from crowdrank.simulation.documents import Documents, GradedDocuments, Texts, draw_difficulty, draw_honeypot_relevance
 
 MAX_GRADE = 10
 """Maximum expert grade."""
@@ -107,7 +100,7 @@ def _features(source: Any) -> Features:
     return read_features(source, format="letor" if is_path and not known else None)
 
 
-def _grades(features: Features, name: str) -> Ints:
+def _grades(features: Features, name: str) -> Integers:
     grade = features.grade
     if grade is None:
         fixes = ("use a LETOR file", "use a table with a column 'grade'")
@@ -136,7 +129,7 @@ def _with_all_positions(features: Features, source: str) -> Features:
     return features.on_columns([f"f{number}" for number in range(1, last + 1)])
 
 
-def _refuse_one_grade_or_repeats(source: str, query: Texts, document: Texts, grade: Ints) -> None:
+def _refuse_one_grade_or_repeats(source: str, query: Texts, document: Texts, grade: Integers) -> None:
     if (grade == grade[0]).all():
         problem, fix = f"every document has the grade {grade[0]}", "use data with at least two grades"
         raise InputError(problem, source=source, kind="one-grade", fix=fix)
@@ -147,7 +140,7 @@ def _refuse_one_grade_or_repeats(source: str, query: Texts, document: Texts, gra
         raise InputError(problem, source=source, kind="repeated-document", fix="keep one of the rows")
 
 
-def _choose_honeypots(rng: np.random.Generator, graded: GradedDocuments, number: int) -> Flags:
+def _choose_honeypots(rng: np.random.Generator, graded: GradedDocuments, number: int) -> Booleans:
     bottom, top = (rng.permutation(np.flatnonzero(graded.grade == end)) for end in (0, graded.grades - 1))
     from_top = min(number // 2, len(top) // 2)
     from_bottom = min(number - from_top, len(bottom) // 2)
