@@ -132,13 +132,8 @@ def align(run: Any, gold: Any, *, ties: str, with_grades: bool) -> Alignment:
         tie_group=tie_groups(query, scores[order]) if ties == "expected" else np.arange(order.size),
         n_queries=n_queries,
     )
-    return Alignment(
-        gold_queries,
-        ranking,
-        gold_pool(gold_query, gold_grades, n_queries),
-        documents_without_gold=int((~judged).sum()),
-        run_queries_without_gold=len(queries) - n_queries,
-    )
+    gold_documents = gold_pool(gold_query, gold_grades, n_queries)
+    return Alignment(gold_queries, ranking, gold_documents, int((~judged).sum()), len(queries) - n_queries)
 
 
 def gold_pool(query: Integers, grades: Floats, n_queries: int) -> RankableDocuments:

@@ -67,11 +67,10 @@ def parse_column_map(column_map: str | Mapping[str, str] | None) -> dict[str, st
     """
     if column_map is None:
         return {}
-    pairs = (
-        column_map.items()
-        if isinstance(column_map, Mapping)
-        else [_parse_role_and_column(part) for part in column_map.split(",") if part.strip()]
-    )
+    if isinstance(column_map, str):
+        pairs = [_parse_role_and_column(part) for part in column_map.split(",") if part.strip()]
+    else:
+        pairs = list(column_map.items())
     mapped: dict[str, str] = {}
     for role, name in pairs:
         if role not in COLUMN_ALIASES:

@@ -115,9 +115,7 @@ def encode_part(cells: ColumnsByRole, origin: Origin, options: EncodeOptions, ba
         first_row=first_row if kept_rows is None else np.where(first_row < 0, -1, np.append(kept_rows, -1)[first_row]),
         bad_rows=bad_rows,
         families=None if family is None else family[1],
-        assessor_family=None
-        if family is None
-        else _first_family_per_assessor(family[0], assessor[0], len(assessor[1])),
+        assessor_family=None if family is None else _first_families(family[0], assessor[0], len(assessor[1])),
         n_excluded=n_excluded,
         id_types={role: column[1].type for role, column in coded_ids.items() if column is not None},
     )
@@ -145,7 +143,7 @@ def _exclude_assessors(excluded_assessors: tuple[str, ...], assessors: CodedIds,
     return int(is_excluded.sum())
 
 
-def _first_family_per_assessor(family_codes: Codes, assessor_codes: Codes, n_assessors: int) -> Codes:
+def _first_families(family_codes: Codes, assessor_codes: Codes, n_assessors: int) -> Codes:
     """Return for each assessor the first family that one of the assessor's rows states, or -1."""
     first_family = np.full(n_assessors, -1, np.int32)
     rows = np.flatnonzero(family_codes >= 0)[::-1]

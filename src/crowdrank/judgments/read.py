@@ -13,7 +13,7 @@ from crowdrank._base import require_one_of
 from crowdrank.errors import Fix, InputError, Location, Message, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.cells import ColumnsByRole
-from crowdrank.judgments.columns import COLUMN_ALIASES, GOLD_COLUMN_ALIASES, Roles, quote_names
+from crowdrank.judgments.columns import GOLD_COLUMN_ALIASES, Roles, quote_names
 from crowdrank.judgments.encode import encode_part
 from crowdrank.judgments.encode_options import EncodeOptions, compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.judgments.gold import Gold
@@ -27,9 +27,7 @@ from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
 ITEM_ROLES = ("document", "grade")
 """Roles that must have a column in a file of judgments or expert grades."""
-JUDGMENT_ROLES = Roles(
-    ITEM_ROLES, ("query", "family", "time", "duration", "cost", "honeypot", "assessor"), COLUMN_ALIASES
-)
+JUDGMENT_ROLES = Roles(ITEM_ROLES, ("query", "family", "time", "duration", "cost", "honeypot", "assessor"))
 """Roles of the columns of a file of judgments; the assessor can be the name of the file."""
 GOLD_ROLES = Roles(ITEM_ROLES, ("query",), GOLD_COLUMN_ALIASES)
 """Roles of the columns of a file of expert grades."""

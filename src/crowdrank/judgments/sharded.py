@@ -362,10 +362,9 @@ def _check_counts(shards: Sequence[StoredShard], counts: Integers) -> None:
     for column, name in enumerate(("judgments", "judgeable")):
         shard_total = sum(getattr(shard, name) for shard in shards)
         require(shard_total == int(counts[:, column].sum()), f"the numbers of {name} do not add up")
-    require(
-        all(shard.judgeable <= shard.judgments and 0 < shard.items <= shard.judgments for shard in shards),
-        "the numbers of judgments do not add up",
-    )
+    for shard in shards:
+        are_ordered = shard.judgeable <= shard.judgments and 0 < shard.items <= shard.judgments
+        require(are_ordered, "the numbers of judgments do not add up")
 
 
 @contextmanager

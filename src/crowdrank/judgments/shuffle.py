@@ -223,7 +223,7 @@ def build_shard(
         [part.rows_before + one.all_source_rows() for one, part in zip(rows, parts, strict=True)]
     )
     judgments, (query_row, query_size) = merged.judgments, merged.query_rows()
-    largest = int(query_size.argmax())
+    largest, repeat = int(query_size.argmax()), merged.repeat_error
     answers = (judgments.assessor, judgments.assessor[judgments.grade >= 0])
     return BuiltShard(
         shard=write_shard(folder, shard_number, judgments),
@@ -232,9 +232,7 @@ def build_shard(
         first_query_rows=global_rows[query_row],
         largest_query=(int(query_size[largest]), judgments.queries[largest].as_py()),
         repeats=merged.repeats,
-        first_repeat=None
-        if merged.repeat_error is None
-        else (int(global_rows[merged.repeat_error[0]]), merged.repeat_error[1]),
+        first_repeat=repeat and (int(global_rows[repeat[0]]), repeat[1]),
         unusual_ids={"query": ids.unusual_forms(judgments.queries), "document": ids.unusual_forms(judgments.documents)},
     )
 

@@ -185,9 +185,8 @@ def check_judgments(judgments: Judgments) -> None:
         require(len(judgments.scales) == 1, "there are labels of several scales")
         require(0 < len(judgments.labels) <= len(judgments.scale), "the labels do not fit the scale")
         label_type = pa.array(judgments.labels).type
-        require(
-            not pa.types.is_nested(label_type) and not pa.types.is_null(label_type), "the labels are not plain values"
-        )
+        is_plain = not pa.types.is_nested(label_type) and not pa.types.is_null(label_type)
+        require(is_plain, "the labels are not plain values")
         require(len(set(judgments.labels)) == len(judgments.labels), "a label occurs twice")
 
 
@@ -244,19 +243,16 @@ def _check_scale_map(scale: Scale, scale_map: tuple[int, ...] | None, common_sca
         return
     require(common_scale is not None and len(scale_map) == len(scale), f"the map of the scale {scale} does not fit it")
     assert common_scale is not None
-    on_scale = all(is_integer(code) and 0 <= code < len(common_scale) for code in scale_map)
-    require(
-        on_scale and list(scale_map) == sorted(scale_map), f"the map of the scale {scale} is not on the common scale"
-    )
+    is_valid = all(is_integer(code) and 0 <= code < len(common_scale) for code in scale_map)
+    is_valid = is_valid and list(scale_map) == sorted(scale_map)
+    require(is_valid, f"the map of the scale {scale} is not on the common scale")
 
 
 def check_ids(table_name: str, ids: pa.Array) -> None:
     """Raise ValueError unless ids are distinct strings or distinct integers."""
     require(ids.type in (pa.string(), pa.int64()), f"{table_name} are not texts or whole numbers")
-    require(
-        ids.null_count == 0 and pc.count_distinct(ids).as_py() == len(ids),
-        f"one of {table_name} is missing or occurs twice",
-    )
+    are_distinct = ids.null_count == 0 and pc.count_distinct(ids).as_py() == len(ids)
+    require(are_distinct, f"one of {table_name} is missing or occurs twice")
 
 
 def restore_scale(saved: Any) -> Scale:
@@ -268,9 +264,8 @@ def restore_scale(saved: Any) -> Scale:
     names, values = saved
     require(isinstance(names, list) and all(map(is_text, names)), "the grades of a scale are not texts")
     scale = Scale.parse(names)
-    require(
-        scale.names == tuple(names) and scale.values == tuple(values), "the values of a scale do not fit its grades"
-    )
+    is_same = scale.names == tuple(names) and scale.values == tuple(values)
+    require(is_same, "the values of a scale do not fit its grades")
     return scale
 
 
