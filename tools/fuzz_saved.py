@@ -596,17 +596,18 @@ def _checkpoints(root: Path, judgments: Any) -> list[Artifact]:
 
 def _run(root: Path) -> list[Artifact]:
     import crowdrank
+    from crowdrank.pipeline.result import RunResult, reading_run
     from crowdrank.reports import page
-    from crowdrank.reports.run_folder import Findings, reading
+    from crowdrank.reports.report_data import ReportData
 
     world = crowdrank.simulate(queries=14, documents=4, gold_queries=12, assessors=5, random_state=1)
     crowdrank.run(world.judgments, world.features, world.gold, candidates=["average", "gls"], output=root / "run")
     shutil.rmtree(root / "run" / "stages")
 
     def read(folder: Path) -> None:
-        found = Findings.read(folder)
-        with mock.patch.object(page, "figures", return_value=[]), reading(folder):  # charts take seconds
-            page.render(found)
+        result = RunResult.load(folder)
+        with mock.patch.object(page, "figures", return_value=[]), reading_run(folder):  # charts take seconds
+            page.render(ReportData(result, folder))
 
     def report(folder: Path) -> None:
         page.write_report(folder)
