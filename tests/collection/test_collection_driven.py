@@ -80,12 +80,12 @@ def test_top_gains_equal_their_reference(data: st.DataObject) -> None:
     same_chance, same_after = data.draw(st.booleans()), data.draw(st.booleans())  # one row for all documents
     chance = rng.dirichlet(np.ones(3), 1 if same_chance else n)
     after = rng.choice([0.0, 1.0, 3.0, 7.0], (1 if same_after else n, 3)) + rng.random((1 if same_after else n, 3))
-    told = chance.T.copy(), after.T.copy()
+    outcomes = chance.T.copy(), after.T.copy()
     chance, after = np.broadcast_to(chance, (n, 3)), np.broadcast_to(after, (n, 3))
     score = (chance * after).sum(axis=1)
     offsets = np.append(0, np.cumsum(sizes))
     gain = np.empty(n)
-    kernels.top_gains(offsets, *told, k, 1 / np.log2(np.arange(2, k + 2)), gain)
+    kernels.top_gains(offsets, *outcomes, k, 1 / np.log2(np.arange(2, k + 2)), gain)
     for start, stop in pairwise(offsets):
         for d in range(start, stop):
             expected = references.top_gain(score[start:stop], d - start, chance[d], after[d], k)
@@ -96,14 +96,14 @@ def test_information_is_bayes_rule() -> None:
     rng = np.random.default_rng(0)
     posterior, curves = rng.dirichlet(np.ones(4), 6), rng.dirichlet(np.ones(3), (5, 4)).transpose(0, 2, 1).copy()
     noise = -(curves * np.log(curves)).sum(axis=1)
-    told = np.full((6, 5), -1.0)
+    result = np.full((6, 5), -1.0)
     some = (np.arange(7) * 2, rng.integers(0, 5, 12).astype(np.int32))
-    kernels.allowed_information(posterior, curves, noise, np.arange(6), some, told)
+    kernels.allowed_information(posterior, curves, noise, np.arange(6), some, result)
     for row in range(6):
         listed = set(some[1][2 * row : 2 * row + 2].tolist())
         for a in range(5):
             expected = references.information(posterior[row], curves[a]) if a in listed else -1.0
-            assert told[row, a] == pytest.approx(expected, abs=1e-12)
+            assert result[row, a] == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_belief_of_a_line_is_near_the_posterior_itself() -> None:
@@ -236,8 +236,8 @@ def test_a_family_that_spoke_is_asked_less() -> None:
     state = PoolState.of(Pool.of(table).with_roster(Roster.of(["a0", "b0", "new"])), table)
     belief = Belief.of(state, model)
     assert state.pool.roster is not None
-    told, alone = belief._family_answers(np.array([0]), state.pool.roster), np.array([[3.0, 0.0, 0.0]])
-    np.testing.assert_array_equal(told, alone)
+    result, alone = belief._family_answers(np.array([0]), state.pool.roster), np.array([[3.0, 0.0, 0.0]])
+    np.testing.assert_array_equal(result, alone)
 
 
 def test_variety_spreads_the_work() -> None:
@@ -255,8 +255,8 @@ def test_an_expert_of_whom_nothing_is_known_tells_more_than_anyone() -> None:
     for model in (gda(), DawidSkene().fit(judged())):
         roster = Roster.of(["new expert", "new face"], ["expert", "crowd"])
         belief = Belief.of(PoolState.of(Pool.of(judged()).with_roster(roster), judged()), model)
-        told = belief.assessor_information(np.arange(10), roster)
-        assert (told[:, 0] > told[:, 1]).all()
+        result = belief.assessor_information(np.arange(10), roster)
+        assert (result[:, 0] > result[:, 1]).all()
 
 
 def test_llms_first_and_experts_where_money_is_left() -> None:

@@ -101,11 +101,14 @@ def test_exports_of_platforms_are_not_added_to(tmp_path: Path) -> None:
 
 def test_times_are_marked_as_those_in_the_file(tmp_path: Path) -> None:
     row = {"document": ["d"], "assessor": ["ann"], "grade": [1], "time": ["2024-05-31T10:15:00Z"]}
-    for there, told in (("2024-01-01T00:00:00+01:00", "2024-05-31T10:15:00Z"), ("2024-01-01", "2024-05-31T10:15:00")):
+    for there, written in (
+        ("2024-01-01T00:00:00+01:00", "2024-05-31T10:15:00Z"),
+        ("2024-01-01", "2024-05-31T10:15:00"),
+    ):
         path = tmp_path / "a.csv"
         path.write_text(f"document,assessor,grade,time\ne,ann,0,{there}\n")
         JudgmentFile.open(path).add(read_judgments(pd.DataFrame(row)), utc=True)
-        assert path.read_text().splitlines()[1:] == [f"e,ann,0,{there}", f"d,ann,1,{told}"]
+        assert path.read_text().splitlines()[1:] == [f"e,ann,0,{there}", f"d,ann,1,{written}"]
 
 
 # Requests that are out.

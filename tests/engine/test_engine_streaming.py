@@ -119,9 +119,9 @@ def test_results_come_in_order_and_few_wait(threads: int) -> None:
 
 
 def test_a_pass_tells_how_far_it_is() -> None:
-    told: list[float] = []
-    assert list(report_progress(iter("abcd"), 4, told.append)) == list("abcd")
-    assert told == [0.25, 0.5, 0.75]
+    calls: list[float] = []
+    assert list(report_progress(iter("abcd"), 4, calls.append)) == list("abcd")
+    assert calls == [0.25, 0.5, 0.75]
     assert tree_sum(iter([{"n": np.ones(1)}, {"n": np.ones(1)}]), 2)["n"].tolist() == [2.0]
 
 

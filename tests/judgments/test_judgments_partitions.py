@@ -274,9 +274,9 @@ def test_files_that_are_passed_over_are_said(tmp_path: Path) -> None:
     crowd(3).to_csv(folder / "later" / "more.csv", index=False)
     with pytest.warns(
         DataWarning, match=r"in: 1 other file \(more.csv\) passed over; of a folder only Parquet files are read"
-    ) as told:
+    ) as caught:
         assert len(read_partitions(folder)) == whole
-    assert len(told) == 1
+    assert len(caught) == 1
 
 
 def test_a_query_larger_than_a_shard_works_and_is_said(tmp_path: Path) -> None:
@@ -347,8 +347,8 @@ def test_what_is_said_of_judgments_is_that_of_memory(tmp_path: Path) -> None:
     frame.loc[4, "grade"] = -7
     options: dict[str, Any] = {"unjudgeable": -2, "on_bad_rows": "skip"}
     found = inspect(read_partitions(cut(frame, tmp_path / "in"), shard_size=60, **options))
-    told = inspect(read_judgments(frame, **options))
-    assert (found.facts, found.remarks, len(found.problems)) == (told.facts, told.remarks, 1)
+    in_memory = inspect(read_judgments(frame, **options))
+    assert (found.facts, found.remarks, len(found.problems)) == (in_memory.facts, in_memory.remarks, 1)
 
 
 def test_what_only_memory_has_is_refused_in_a_sentence(tmp_path: Path) -> None:
