@@ -244,15 +244,15 @@ def test_a_phone_shows_what_matters_and_says_where_there_is_more(browser: Any, w
 
 def test_no_p_is_zero_and_differences_have_signs(browser: Any, written: Path, tmp_path: Path) -> None:
     page = re.sub(r"<figure.*?</figure>", "", written.read_text(), flags=re.DOTALL)
-    match = re.search(r'id="data-rankers">(.*?)</script>', page, re.DOTALL)
-    assert match
-    sheet = json.loads(match.group(1))
+    told = re.search(r'id="data-rankers">(.*?)</script>', page, re.DOTALL)
+    assert told
+    sheet = json.loads(told.group(1))
     heads = [column["title"] for column in sheet["columns"]]
     over, p = heads.index("over majority"), heads.index("p")
     for row, difference, chance in zip(sheet["rows"], (0.05, -0.05), (0.0001, 0.0312), strict=False):
         row[over], row[p] = [-0.1, difference, 0.1], chance
     first, second = (row[0] for row in sheet["rows"][:2])
-    (tmp_path / "report.html").write_text(page.replace(match.group(1), in_script(sheet)))
+    (tmp_path / "report.html").write_text(page.replace(told.group(1), in_script(sheet)))
     found = opened(browser, tmp_path / "report.html")
     rows = {row[0]: row for row in found.rows("rankers")}
     assert (rows[first][p], rows[second][p]) == ("< 0.001", "0.031")

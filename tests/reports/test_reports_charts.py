@@ -95,7 +95,7 @@ def test_many_points_are_counted_not_dropped() -> None:
     chart = charts.difficulty_by_relevance(many)
     assert sum(row["count"] for row in rows(chart)) == n
     assert "100,000 documents" in chart.to_dict()["title"]["subtitle"][0]
-    assessors = pd.DataFrame(
+    told = pd.DataFrame(
         {
             "assessor": np.arange(n).astype(str),
             "judgments": 10,
@@ -104,15 +104,15 @@ def test_many_points_are_counted_not_dropped() -> None:
             "gold_accuracy": rng.uniform(size=n),
         }
     )
-    assert sum(row.get("assessors", 0) for row in rows(charts.informativeness(assessors))) == n
-    assert sum(row["count"] for row in rows(charts.informativeness_by_agreement(assessors))) == n
+    assert sum(row.get("assessors", 0) for row in rows(charts.informativeness(told))) == n
+    assert sum(row["count"] for row in rows(charts.informativeness_by_agreement(told))) == n
     width = pd.DataFrame({"lower": np.zeros(n), "upper": rng.gamma(2, size=n)})
     assert sum(row["count"] for row in rows(charts.uncertainty(width))) == n
     queries = pd.DataFrame(
         {"run": np.repeat(["a", "b"], 500), "query": np.tile(np.arange(500), 2), "AP": rng.random(1000)}
     )
     assert sum(row["count"] for row in rows(charts.differences_by_query(queries, "a", "b"))) == 500
-    for one in (chart, charts.informativeness(assessors), charts.informativeness_by_agreement(assessors)):
+    for one in (chart, charts.informativeness(told), charts.informativeness_by_agreement(told)):
         assert len(json.dumps(one.to_dict())) < 200_000
 
 
@@ -164,9 +164,9 @@ def test_agreement_of_families_equals_counting_pairs() -> None:
     frame = frame.drop(columns="family_x", errors="ignore").rename(columns={"family_y": "family"})
     seen: dict[tuple[str, str], list[bool]] = {}
     for _, of in frame.groupby(["query", "document"]):
-        result = of[["family", "grade"]].to_numpy().tolist()
-        for at, (family, grade) in enumerate(result):
-            for other, another in result[:at]:
+        told = of[["family", "grade"]].to_numpy().tolist()
+        for at, (family, grade) in enumerate(told):
+            for other, another in told[:at]:
                 for key in {(family, other), (other, family)}:
                     seen.setdefault(key, []).append(grade == another)
     for i, first in enumerate(names):
@@ -253,8 +253,8 @@ def test_frames_of_other_libraries_are_taken(found: ReportData) -> None:
 def test_remappers_show_their_convergence() -> None:
     world = crowdrank.simulate(queries=24, documents=6, random_state=5)
     remapper = crowdrank.LinearRemapper(n_iter=3, ridge=0.1).fit(world.judgments, world.features, world.gold)
-    result = rows(charts.convergence(remapper))
-    assert {row["on"] for row in result} == {"training", "validation"}
+    told = rows(charts.convergence(remapper))
+    assert {row["on"] for row in told} == {"training", "validation"}
     charts.learned_by_feature(remapper.dependence("label"), "label").to_dict()
 
 

@@ -51,9 +51,9 @@ def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def embedded(page: str, name: str) -> Any:
-    match = re.search(f'<script type="application/json" id="data-{name}">(.*?)</script>', page, re.DOTALL)
-    assert match
-    return json.loads(match.group(1))
+    told = re.search(f'<script type="application/json" id="data-{name}">(.*?)</script>', page, re.DOTALL)
+    assert told
+    return json.loads(told.group(1))
 
 
 def test_the_page_answers_the_four_questions_first(page: str, found: ReportData) -> None:
@@ -81,8 +81,8 @@ def test_the_page_asks_for_nothing_and_allows_one_script(page: str) -> None:
 
 def test_the_tables_hold_every_assessor_and_candidate(page: str, found: ReportData) -> None:
     assert {row[0] for row in embedded(page, "assessors")["rows"]} == set(found.assessors["assessor"])
-    result = {row[0].removesuffix(" (chosen)") for row in embedded(page, "rankers")["rows"]}
-    assert result == set(found.comparison["candidate"]) - set(found.left_out)
+    told = {row[0].removesuffix(" (chosen)") for row in embedded(page, "rankers")["rows"]}
+    assert told == set(found.comparison["candidate"]) - set(found.left_out)
     widths = [row[3] for row in embedded(page, "uncertain")["rows"]]
     assert widths == sorted(widths, reverse=True)
     apart = [row[-2] for row in embedded(page, "disputed")["rows"]]
@@ -153,7 +153,7 @@ def _with_test(found: ReportData, difference: float, lower: float, upper: float,
 
 
 @pytest.mark.parametrize(
-    ("test_values", "short", "against", "tone"),
+    ("told", "short", "against", "tone"),
     [
         ((0.05, 0.02, 0.08, 0.01), "Yes", ", over majority votes", "good"),
         ((0.05, -0.01, 0.11, 0.2), "Not shown", " against majority votes", "open"),
@@ -161,20 +161,20 @@ def _with_test(found: ReportData, difference: float, lower: float, upper: float,
     ],
 )
 def test_better_or_not(
-    found: ReportData, test_values: tuple[float, float, float, float], short: str, against: str, tone: str
+    found: ReportData, told: tuple[float, float, float, float], short: str, against: str, tone: str
 ) -> None:
-    tested = _with_test(found, *test_values)
+    tested = _with_test(found, *told)
     assert (better(tested).short, better(tested).against, better(tested).tone) == (short, against, tone)
-    assert how_much(tested).against == (" over majority" if test_values[0] > 0 else " against majority")
-    assert how_much(tested).interval == pytest.approx((test_values[1], test_values[0], test_values[2]))
+    assert how_much(tested).against == (" over majority" if told[0] > 0 else " against majority")
+    assert how_much(tested).interval == pytest.approx((told[1], told[0], told[2]))
     asked = [step for step in what_next(tested).steps if step.startswith("Grade more queries")]
     assert bool(asked) == (short == "Not shown")
 
 
 def test_more_test_queries_are_reckoned_by_the_interval(found: ReportData) -> None:
-    result = _with_test(found, 0.05, 0.05 - 1.96 * 0.05, 0.05 + 1.96 * 0.05, 0.3)
-    n = int(result.candidate(result.chosen)["test_queries"])
-    step = next(step for step in what_next(result).steps if step.startswith("Grade more"))
+    told = _with_test(found, 0.05, 0.05 - 1.96 * 0.05, 0.05 + 1.96 * 0.05, 0.3)
+    n = int(told.candidate(told.chosen)["test_queries"])
+    step = next(step for step in what_next(told).steps if step.startswith("Grade more"))
     needed = int(np.ceil(round(n * 2.8**2, 6)))
     assert f"about {needed:,} test queries" in step
 
@@ -192,7 +192,7 @@ def test_spammers_are_named(found: ReportData) -> None:
 
 
 def test_those_who_turn_the_scale_round_are_named(found: ReportData, alone: Path) -> None:
-    def sentences_on_trust(findings: ReportData, slope: float) -> str:
+    def told(findings: ReportData, slope: float) -> str:
         table = findings.assessors.assign(flag="")
         table.loc[:1, "flag"], table.loc[:1, "model_slope"] = "reversed", slope
         turned = replace(findings, assessors=table)
@@ -201,9 +201,9 @@ def test_those_who_turn_the_scale_round_are_named(found: ReportData, alone: Path
         assert f"Their {table['judgments'].head(2).sum():,} judgments" in step
         return step
 
-    assert "are read the other way round by the consensus, and count for much" in sentences_on_trust(found, -1.0)
-    assert "other way round" not in sentences_on_trust(found, 0.1)
-    assert "count in full" in sentences_on_trust(ReportData.read(alone), -1.0), "votes turn nobody round"
+    assert "are read the other way round by the consensus, and count for much" in told(found, -1.0)
+    assert "other way round" not in told(found, 0.1)
+    assert "count in full" in told(ReportData.read(alone), -1.0), "votes turn nobody round"
     assert not any("upside down" in step for step in what_next(_without_flags(found)).steps)
 
 
@@ -256,9 +256,9 @@ def test_every_number_of_documents_is_explained(found: ReportData, page: str) ->
 
 
 def test_the_call_of_a_run_from_frames_is_told(page: str, found: ReportData) -> None:
-    match = re.search(r'<pre id="again">(.*?)</pre>', page, re.DOTALL)
-    assert match
-    assert unescape(match.group(1)) == found.about["origin"]["python"]
+    told = re.search(r'<pre id="again">(.*?)</pre>', page, re.DOTALL)
+    assert told
+    assert unescape(told.group(1)) == found.about["origin"]["python"]
     old = replace(found, about={name: value for name, value in found.about.items() if name != "origin"})
     assert "did not keep the names of its files" in again(old)[0]
     typed = replace(found, about={**found.about, "origin": {"command": "crowdrank run -j '<b>'"}})
@@ -278,8 +278,8 @@ def test_differences_and_p_values_are_told_as_such(found: ReportData) -> None:
 
 def test_times_and_costs_have_units(found: ReportData) -> None:
     def helps(units: dict[str, str]) -> dict[str, str]:
-        changed = replace(found, about={**found.about, "origin": {"units": units}})
-        return {column.title: column.help for column in assessor_sheet(changed).columns}
+        told = replace(found, about={**found.about, "origin": {"units": units}})
+        return {column.title: column.help for column in assessor_sheet(told).columns}
 
     def heads(units: dict[str, str]) -> list[str]:
         return list(helps(units))
@@ -302,10 +302,10 @@ def test_every_relevance_says_its_scale(found: ReportData, alone: Path) -> None:
 
 def test_without_experts_it_says_so(alone: Path) -> None:
     found = ReportData.read(alone)
-    answered: list[Answer] = answers(found)
-    assert answered[0].short == "Not tested"
-    assert (answered[2].short, answered[2].tone) == ("Not checked", "open")
-    assert not any("discounts" in sentence for sentence in answered[2].sentences), "votes discount nobody"
+    told: list[Answer] = answers(found)
+    assert told[0].short == "Not tested"
+    assert (told[2].short, told[2].tone) == ("Not checked", "open")
+    assert not any("discounts" in sentence for sentence in told[2].sentences), "votes discount nobody"
     page = render(found)
     assert "Let experts grade 50 queries" in page
     assert "Nothing was remapped here" in page
@@ -314,10 +314,10 @@ def test_without_experts_it_says_so(alone: Path) -> None:
 
 @pytest.mark.usefixtures("no_charts")
 def test_a_baseline_that_is_chosen_is_no_victory(found: ReportData) -> None:
-    changed = replace(found, about={**found.about, "chosen": found.baseline})
-    assert better(changed).tone == "open"
-    assert how_much(changed).interval is None
-    render(changed)
+    told = replace(found, about={**found.about, "chosen": found.baseline})
+    assert better(told).tone == "open"
+    assert how_much(told).interval is None
+    render(told)
 
 
 @pytest.mark.usefixtures("no_charts")
@@ -380,8 +380,8 @@ def test_very_many_rows_are_cut_and_it_is_said(found: ReportData) -> None:
     many["assessor"] = [f"assessor-with-a-rather-long-id-{at:08d}" for at in range(n)]
     documents = pd.concat([found.documents] * 500, ignore_index=True)
     documents["document"] = [f"https-www-example-org-some-page-{at:08d}" for at in range(len(documents))]
-    changed = replace(found, assessors=many, documents=documents, model=None)
-    page = render(changed)
+    told = replace(found, assessors=many, documents=documents, model=None)
+    page = render(told)
     assert len(page.encode()) < LARGEST
     sheet = embedded(page, "assessors")
     assert (sheet["total"], len(sheet["rows"])) == (n, 5000)
@@ -428,9 +428,9 @@ def test_the_same_chart_gives_the_same_picture() -> None:
 
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_whatever_ids_hold_no_script_element_ends(value: Any) -> None:
-    result = in_script(value)
-    assert not set(result) & set("<>&\u2028\u2029")
-    assert json.loads(result) == value
+    told = in_script(value)
+    assert not set(told) & set("<>&\u2028\u2029")
+    assert json.loads(told) == value
 
 
 def test_sheets_have_a_cell_for_every_column(found: ReportData) -> None:
@@ -542,11 +542,9 @@ def test_only_what_asks_for_care_is_yellow(found: ReportData) -> None:
 
 def test_candidates_left_out_are_told_apart(found: ReportData, no_charts: None) -> None:
     name = next(name for name in found.comparison["candidate"] if name not in (found.chosen, found.baseline))
-    changed = replace(found, about={**found.about, "left_out": {name: "no <time>"}})
-    assert (
-        len(ranker_sheet(changed).rows) == len(ranker_sheet(_all_tried(found)).rows) - 1 == ranker_sheet(changed).total
-    )
-    assert f"Left out, and not in the table: {name} (no <time>)." in unescape(render(changed))
+    told = replace(found, about={**found.about, "left_out": {name: "no <time>"}})
+    assert len(ranker_sheet(told).rows) == len(ranker_sheet(_all_tried(found)).rows) - 1 == ranker_sheet(told).total
+    assert f"Left out, and not in the table: {name} (no <time>)." in unescape(render(told))
     assert "Left out, and" not in render(_all_tried(found))
 
 
@@ -556,10 +554,10 @@ def _all_tried(found: ReportData) -> ReportData:
 
 def test_one_assessor_is_not_judged(found: ReportData, no_charts: None) -> None:
     one = found.assessors.head(1).assign(flag="")
-    changed = replace(found, assessors=one, about={**found.about, "sizes": {**found.sizes, "assessors": 1}})
-    assert trust(changed).sentences[-1].startswith("With one assessor nobody can be told apart")
-    assert what_next(changed).steps[0].startswith("Have a second assessor judge some of the same documents")
-    page = render(changed)
+    told = replace(found, assessors=one, about={**found.about, "sizes": {**found.sizes, "assessors": 1}})
+    assert trust(told).sentences[-1].startswith("With one assessor nobody can be told apart")
+    assert what_next(told).steps[0].startswith("Have a second assessor judge some of the same documents")
+    page = render(told)
     assert "by 1 assessor on" in page
     assert "None of" not in page
 

@@ -160,7 +160,7 @@ def _read_features_from(source: Source, column_map: Mapping[str, str], max_bytes
     values = [require_floats(table[name], source, name, allow_blanks=True, fixes=fixes) for name in names]
     grades = rows.floats("grade", allow_blanks=True) if "grade" in roles else None
     columns = columns_by_role([rows.origin])
-    query, document = rows.ids("query"), rows.ids("document")
+    query, document = rows.row_ids("query"), rows.row_ids("document")
     return Features(query, document, np.column_stack(values), names, grades, columns=columns, notes=notes)
 
 

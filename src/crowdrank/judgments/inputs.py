@@ -90,7 +90,7 @@ class RoleTable:
             raise self.origin.cell_error(row, role, f"the {role} is missing", "fill it in", "missing-cell")
         return codes, names
 
-    def ids(self, role: str) -> pa.Array:
+    def row_ids(self, role: str) -> pa.Array:
         """Return the id of each row, as :meth:`coded_ids` does."""
         codes, names = self.coded_ids(role)
         return names.take(pa.array(codes))

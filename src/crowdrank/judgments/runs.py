@@ -79,7 +79,7 @@ def read_run_table(
     tables = read_roles(inputs, RUN_ROLES, columns)
     if not any(map(len, tables)):
         raise no_rows_error(inputs.name)
-    rows = {role: ids.concat_arrays([table.ids(role) for table in tables]) for role in ("query", "document")}
+    rows = {role: ids.concat_arrays([table.row_ids(role) for table in tables]) for role in ("query", "document")}
     rows["score"] = pa.array(np.concatenate([table.floats("score") for table in tables]))
     grades = [_grades(table, scale) for table in tables]
     if any("grade" in table.cells for table in tables) and all(one is not None for one in grades):

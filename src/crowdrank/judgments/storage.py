@@ -287,7 +287,7 @@ def from_json(kind: Any, value: Any, name: str) -> Any:
         is_valid, description = JSON_TYPES[kind]
         require(is_valid(value), f"{name} is not {description}")
         return value
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
         require(isinstance(value, dict) and set(value) == set(hints), f"{name} is incomplete")
         return kind(**{key: from_json(hints[key], one, key) for key, one in value.items()})
