@@ -206,8 +206,7 @@ class GDAPairwise(FamilyAggregator):
         curve: Floats,
     ) -> tuple[Arrays, float]:
         """Return the local state after steps of the documents, and the log likelihood of pairs."""
-        names = ("mode", "log_eps", "variance", "relevance", "information", "precision")
-        local = {**local, **{name: local[name].copy() for name in names}}
+        documents = pairwise_kernels.Documents(*(local[name].copy() for name in pairwise_kernels.Documents._fields))
         value = pairwise_kernels.sweep(
             *(local[name] for name in ("order", "item", "groups", "query_groups", "query_items")),
             shard.item_query[local["query_items"][:-1]].astype(np.int64),
@@ -215,19 +214,27 @@ class GDAPairwise(FamilyAggregator):
             shard.grade,
             local["weight"],
             shard.gold,
-            theta["params"],
-            experts.expert_lines(theta["expert_cuts"]),
-            float(theta["unit"][0]),
-            LOG_EPS_SD**-2 if self.difficulty else 0.0,
+            self._kernel_parameters(theta),
             self.partners,
             self.random_state,
             mode_steps,
             relevance_steps,
-            *(local[name] for name in names),
+            documents,
             slope,
             curve,
         )
-        return local, float(value)
+        return local | documents._asdict(), float(value)
+
+    def _kernel_parameters(self, theta: Arrays) -> pairwise_kernels.Parameters:
+        mu, log_alpha, log_width = np.split(theta["params"], 3, axis=1)
+        return pairwise_kernels.Parameters(
+            mean=np.ascontiguousarray(mu),
+            offset=log_alpha - 0.25 * log_width,
+            factor=np.exp(-0.5 * log_width),
+            expert=experts.expert_lines(theta["expert_cuts"]),
+            unit=float(theta["unit"][0]),
+            log_eps_precision=LOG_EPS_SD**-2 if self.difficulty else 0.0,
+        )
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Take a Newton step of every assessor's parameters."""
