@@ -36,9 +36,10 @@ MAX_STEP = 1.0
 """Maximum length of a step of an assessor's parameters, in prior standard deviations."""
 MODE_STEPS, RELEVANCE_STEPS = 100, 30
 """Maximum numbers of Newton steps of documents after the last iteration."""
+UNIT_STEPS = 2
 UNIT_PASSES, UNIT_TOL = 10, 0.01
 """Maximum number of passes that learn the unit of relevance, and the relative change that ends them."""
-INITIAL_UNIT = 2.0
+INITIAL_UNIT, MAX_ACCELERATION = 2.0, 4.0
 UNIT_DOCUMENTS = 10.0
 """Number of pseudo-documents for which the previous unit is right."""
 ABSENT = -40.0
@@ -186,12 +187,15 @@ class GDAPairwise(FamilyAggregator):
                 "expert_grades": grades,
             }
         if theta["learn_unit"][0]:
-            local, value = self._sweep(shard, local, theta, MODE_STEPS, 3, slope[:0], curve[:0])
+            mode_steps = MODE_STEPS if theta["learn_unit"][0] == 1 else 0
+            local, value = self._sweep(shard, local, theta, mode_steps, UNIT_STEPS, slope[:0], curve[:0])
         else:
             local, value = self._sweep(shard, local, theta, 1, 0, slope, curve)
         unknown = shard.gold < 0
         shrinkage = local["information"] / (local["precision"] + local["information"])
-        statistics["spread"] = np.array([(local["relevance"][unknown] ** 2).sum(), shrinkage[unknown].sum()])
+        statistics["spread"] = np.array(
+            [unknown.sum(), (local["relevance"][unknown] ** 2).sum(), shrinkage[unknown].sum()]
+        )
         statistics["value"] = np.array([value])
         return local, {**statistics, "marks": mark_sums(shard, local, theta["params"])}
 
@@ -252,7 +256,7 @@ class GDAPairwise(FamilyAggregator):
             params = in_grade_order(params, basis, np.linalg.inv(curve), theta["n_grades"])
         present = np.arange(n_grades) < theta["n_grades"][:, None]
         params[:, :n_grades] -= np.where(present, (params - mean)[:, :n_grades][present].mean(), 0.0)
-        return self._with_typical({**theta, "params": params, "marks": mark_moments(statistics["marks"])}, statistics)
+        return {**theta, "params": params}
 
     def _initial(self, statistics: Arrays) -> Arrays:
         of_scale = (~np.isnan(statistics["used"])).sum(axis=1)
@@ -292,8 +296,14 @@ class GDAPairwise(FamilyAggregator):
         for _ in range(UNIT_PASSES):
             statistics = passes.accumulate(theta)
             unit = float(theta["unit"][0])
-            squares, shrinkage = statistics["spread"] + UNIT_DOCUMENTS * np.array([unit**2, 1.0])
-            theta = {**theta, "unit": np.array([np.sqrt(squares / shrinkage)])}
+            n, squares, shrinkage = statistics["spread"] + UNIT_DOCUMENTS * np.array([1.0, unit**2, 1.0])
+            change = np.sqrt(squares / shrinkage) / unit
+            # The relative change of this fixed point by the unit is 1 - shrinkage: a Newton step of the log unit.
+            theta = {
+                **theta,
+                "unit": unit * np.full(1, change ** min(n / shrinkage, MAX_ACCELERATION)),
+                "learn_unit": np.full(1, 2.0),
+            }
             if abs(theta["unit"][0] / unit - 1) < UNIT_TOL:
                 break
         theta = {**theta, "marks": mark_moments(statistics["marks"])}

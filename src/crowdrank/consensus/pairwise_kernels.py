@@ -18,15 +18,15 @@ from crowdrank._typing import Codes, Floats, Grades, Integers
 
 ALL_PAIRS = 10
 """A group of up to this many times `partners` judgments has all its pairs."""
-STRIDE = 5
-"""If partners are drawn, every fifth pair contributes to the curvature by assessors' parameters, to guide steps."""
+STRIDE = 4
+"""If partners are drawn, every fourth pair contributes to the curvature by assessors' parameters, to guide steps."""
 MAX_STEP = 1.0
 """Maximum change of relevance and log difficulty in one Newton step."""
 SHORT_STEP = 1e-6
 """Newton steps end when no document moves further than this."""
 GOLDEN = 0.6180339887498949
 """The fractional parts of its multiples are evenly spread over [0, 1)."""
-SLOTS = 96
+SLOTS = 128
 """Number of judgments computed together, in loops that the compiler can vectorize."""
 RESIDUAL, FACTOR, WEIGHT, VARIANCE, SHARE = range(5)
 """Columns of the values of a judgment: relevance minus the mean of its grade, precision factor, weight, and variance of
@@ -36,8 +36,9 @@ SLOPE, CURVE, WIDTH_SLOPE, WIDTH_CURVE, MIXED_CURVE = range(5)
 EXPLAINED, PARTNER = range(2)
 """Roles of a judgment in its pairs."""
 MAX_EXPONENT = 128.0
-HALVINGS = 9
-"""Number of times that an exponent is halved before its exponential is expanded."""
+LOG2_E, LN2 = 1.0 / math.log(2.0), math.log(2.0)
+ROUNDER = 1.5 * 2.0**52
+"""Added to a number, it leaves the integer part in the lowest bits."""
 TAYLOR = tuple(1.0 / math.factorial(power) for power in range(12))
 MIN_PRODUCT = 1e-150
 """Products of probabilities below this could underflow: exp(-MAX_EXPONENT) is 1e-56."""
@@ -77,6 +78,34 @@ class Query(NamedTuple):
     first: Integers  # (n + 1,) index of the first partner of each judgment, and the end
     partner: Codes  # (n_pairs,)
     all_pairs: bool  # whether all groups have all their pairs
+
+
+class Block(NamedTuple):
+    """Up to SLOTS judgments, one pair of each, and sums over pairs, (..., SLOTS) each."""
+
+    own: Floats  # (3 n_grades,) relevance minus mean, precision factor and offset of each grade of the assessor
+    is_grade: Floats  # (n_grades,) 1 for the grade of the judgment, else 0
+    partner: Integers  # position of the partner
+    values: Floats  # (3,) residual, precision factor and weight of the partner
+    share: Floats  # (n_grades,) P(grade)
+    derivatives: Floats  # (3 n_grades,) of the exponents by mean, log weight and log width of each grade
+    mean: Floats  # (2,) expected derivatives by mean and log width
+    terms: Floats  # (5,) derivatives of the log likelihood by mean and log width
+    sums: Floats  # (5,) sums of `terms`
+    slope: Floats  # (3 n_grades,) slope of the log likelihood by the parameters of the assessor
+    curve: Floats  # (3 n_grades, 3 n_grades) expected curvature by these, lower triangle
+    product: Floats  # (2,) product of the probabilities of grades in pairs of equal weight, and this weight
+
+
+@njit(cache=True, nogil=True)
+def empty_block(n_grades: int) -> Block:
+    """Allocate a block; the derivatives by log weights are 1."""
+    n = 3 * n_grades
+    return Block(
+        np.empty((n, SLOTS)), np.empty((n_grades, SLOTS)), np.empty(SLOTS, np.int64), np.empty((3, SLOTS)),
+        np.empty((n_grades, SLOTS)), np.ones((n, SLOTS)), np.empty((2, SLOTS)), np.empty((5, SLOTS)),
+        np.empty((5, SLOTS)), np.empty((n, SLOTS)), np.empty((n, n, SLOTS)), np.ones((2, SLOTS)),
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
@@ -132,20 +161,39 @@ def draw_partners(doc: Codes, bounds: Integers, partners: int, seed: int, query:
 
 @njit(cache=True, nogil=True, fastmath=FUSED)
 def exponential(value: float) -> float:
-    """Return the exponential to 1e-12, in a form that the compiler vectorizes; exponents are at most MAX_EXPONENT."""
-    part = min(max(value, -MAX_EXPONENT), MAX_EXPONENT) * 0.5**HALVINGS
+    """Return the exponential to 1e-13, in a form that the compiler vectorizes; exponents are at most MAX_EXPONENT."""
+    value = min(max(value, -MAX_EXPONENT), MAX_EXPONENT)
+    shifted = value * LOG2_E + ROUNDER
+    part = value - (shifted - ROUNDER) * LN2
     square, even, odd = part * part, TAYLOR[10], TAYLOR[11]
     for term in range(8, -1, -2):  # two short chains of dependent operations instead of a long one
         even, odd = even * square + TAYLOR[term], odd * square + TAYLOR[term + 1]
-    power = even + odd * part
-    for _ in range(HALVINGS):
-        power *= power
-    return power
+    exponent = (np.float64(shifted).view(np.int64) + np.int64(1023)) << np.int64(52)
+    return (even + odd * part) * np.int64(exponent).view(np.float64)
+
+
+@njit(cache=True, nogil=True)
+def load_judgments(
+    query: Query, parameters: Parameters, start: int, n: int, relevance: Floats, log_eps: Floats, block: Block
+) -> int:
+    """Write the parameters of `n` judgments into a block, set its sums to 0; return the largest number of partners."""
+    n_grades, most = len(block.share), 0
+    for m in range(n):
+        d, a = query.doc[start + m], query.assessor[start + m]
+        easier = math.exp(-0.5 * log_eps[d])
+        for h in range(n_grades):
+            block.own[h, m] = relevance[d] - parameters.mean[a, h]
+            block.own[n_grades + h, m] = parameters.factor[a, h] * easier
+            block.own[2 * n_grades + h, m] = parameters.offset[a, h]
+            block.is_grade[h, m] = 1.0 if query.grade[start + m] == h else 0.0
+        most = max(most, query.first[start + m + 1] - query.first[start + m])
+    block.sums[:], block.slope[:], block.curve[:], block.product[:] = 0.0, 0.0, 0.0, 1.0
+    return most
 
 
 @njit(cache=True, nogil=True)
 def select_partners(
-    query: Query, start: int, n: int, number: int, uncertain: bool, by_judgment: Floats, partner: Integers, values: Floats
+    query: Query, start: int, n: int, number: int, uncertain: bool, by_judgment: Floats, block: Block
 ) -> None:
     """Write position, residual, precision factor and weight of a partner of each of `n` judgments.
 
@@ -153,12 +201,12 @@ def select_partners(
     deviation above and below its mean: both if groups have all their pairs, in turns if partners are drawn. This gives
     expectations to the second order.
     """
-    both = uncertain and query.all_pairs
+    partner, values, both = block.partner, block.values, uncertain and query.all_pairs
     for m in range(n):
         pair = query.first[start + m] + (number // 2 if both else number)
         if pair >= query.first[start + m + 1]:
-            values[RESIDUAL, m] = values[FACTOR, m] = values[WEIGHT, m] = 0.0
             partner[m] = start + m
+            values[RESIDUAL, m] = values[FACTOR, m] = values[WEIGHT, m] = 0.0
             continue
         j = query.partner[pair]
         partner[m] = j
@@ -171,13 +219,14 @@ def select_partners(
 
 
 @njit(cache=True, nogil=True, fastmath=FUSED)
-def explain(n: int, own: Floats, partners: Floats, total: Floats, share: Floats, derivatives: Floats) -> None:
-    """Write P(grade) of `n` pairs (eq. 7), and the derivatives of the exponents by mean, log weight and log width."""
+def explain(n: int, block: Block) -> None:
+    """Write P(grade) of the pairs of `n` judgments (eq. 7), and the derivatives of the exponents."""
+    own, values, share, derivatives, total = block.own, block.values, block.share, block.derivatives, block.mean[0]
     n_grades = len(share)
     for h in range(n_grades):
         for m in range(n):
-            difference = own[h, m] - partners[RESIDUAL, m]
-            by_mean = own[n_grades + h, m] * partners[FACTOR, m] * difference
+            difference = own[h, m] - values[RESIDUAL, m]
+            by_mean = own[n_grades + h, m] * values[FACTOR, m] * difference
             half = 0.5 * by_mean * difference
             share[h, m] = own[2 * n_grades + h, m] - half
             derivatives[h, m] = by_mean
@@ -196,45 +245,45 @@ def explain(n: int, own: Floats, partners: Floats, total: Floats, share: Floats,
 
 
 @njit(cache=True, nogil=True, fastmath=FUSED)
-def differentiate(
-    n: int, is_grade: Floats, weight: Floats, share: Floats, left: Floats, right: Floats, spare: Floats, slope: Floats,
-    curve: Floats,
-) -> None:  # fmt: skip
-    """Write weighted derivatives of the log likelihood of `n` pairs, from derivatives of the exponents of grades.
+def differentiate(n: int, slope: int, curve: int, row: int, block: Block) -> None:
+    """Write and add up slope and expected curvature by a shift of the parameters of all grades from `row` on.
 
-    Args:
-        n: number of pairs.
-        is_grade: 1 for the grade of the judgment, else 0, (n_grades, n).
-        weight: weight of each pair, (n,).
-        share: P(grade), (n_grades, n).
-        left: derivatives by one parameter, (n_grades, n).
-        right: derivatives by another or the same parameter, (n_grades, n).
-        spare: (2, n), overwritten.
-        slope: slope by the first parameter, written.
-        curve: expected curvature by both, the covariance of the derivatives under P(grade), written.
-
+    The expected curvature is the covariance of the derivatives of the exponents under P(grade).
     """
+    is_grade, share, derivatives, weight = block.is_grade, block.share, block.derivatives, block.values[WEIGHT]
+    terms, sums, mean = block.terms, block.sums, block.mean[slope // 2]
     for m in range(n):
-        slope[m] = curve[m] = spare[0, m] = spare[1, m] = 0.0
+        terms[slope, m] = terms[curve, m] = mean[m] = 0.0
     for h in range(len(share)):
         for m in range(n):
-            slope[m] += is_grade[h, m] * left[h, m]
-            spare[0, m] += share[h, m] * left[h, m]
-            spare[1, m] += share[h, m] * right[h, m]
-            curve[m] += share[h, m] * left[h, m] * right[h, m]
+            terms[slope, m] += is_grade[h, m] * derivatives[row + h, m]
+            mean[m] += share[h, m] * derivatives[row + h, m]
+            terms[curve, m] += share[h, m] * derivatives[row + h, m] * derivatives[row + h, m]
     for m in range(n):
-        slope[m] = weight[m] * (slope[m] - spare[0, m])
-        curve[m] = weight[m] * (curve[m] - spare[0, m] * spare[1, m])
+        terms[slope, m] = weight[m] * (terms[slope, m] - mean[m])
+        terms[curve, m] = weight[m] * (terms[curve, m] - mean[m] * mean[m])
+        sums[slope, m] += terms[slope, m]
+        sums[curve, m] += terms[curve, m]
 
 
 @njit(cache=True, nogil=True, fastmath=FUSED)
-def add_assessor_terms(
-    n: int, stride: int, is_grade: Floats, weight: Floats, share: Floats, derivatives: Floats, spare: Floats,
-    slope: Floats, curve: Floats,
-) -> None:  # fmt: skip
+def differentiate_jointly(n: int, block: Block) -> None:
+    """Write the expected curvature by mean and log width."""
+    share, derivatives, mixed, mean = block.share, block.derivatives, block.terms[MIXED_CURVE], block.mean
+    for m in range(n):
+        mixed[m] = -mean[0, m] * mean[1, m]
+    for h in range(len(share)):
+        for m in range(n):
+            mixed[m] += share[h, m] * derivatives[h, m] * derivatives[2 * len(share) + h, m]
+    for m in range(n):
+        mixed[m] *= block.values[WEIGHT, m]
+
+
+@njit(cache=True, nogil=True, fastmath=FUSED)
+def add_assessor_terms(n: int, stride: int, block: Block) -> None:
     """Add slope and `stride` times the expected curvature by the parameters of the assessors of `n` judgments."""
-    # slope (3 n_grades, n), curve (3 n_grades, 3 n_grades, n), lower triangle
-    n_grades = len(share)
+    is_grade, share, derivatives, weight = block.is_grade, block.share, block.derivatives, block.values[WEIGHT]
+    slope, curve, left, n_grades = block.slope, block.curve, block.mean[0], len(block.share)
     for kind in range(3):
         for h in range(n_grades):
             row = kind * n_grades + h
@@ -243,19 +292,61 @@ def add_assessor_terms(
             if stride == 0:
                 continue
             for m in range(n):
-                spare[0, m] = stride * weight[m] * share[h, m] * derivatives[row, m]
+                left[m] = stride * weight[m] * share[h, m] * derivatives[row, m]
             for other in range(kind + 1):
                 for f in range(n_grades):
-                    column = other * n_grades + f
-                    same = 1.0 if f == h else 0.0
+                    column, same = other * n_grades + f, 1.0 if f == h else 0.0
                     for m in range(n):
-                        curve[row, column, m] += spare[0, m] * (same - share[f, m]) * derivatives[column, m]
+                        curve[row, column, m] += left[m] * (same - share[f, m]) * derivatives[column, m]
+
+
+@njit(cache=True, nogil=True)
+def add_partner_sums(n: int, with_widths: bool, block: Block, sums: Floats) -> None:
+    """Add the derivatives of the pairs of `n` judgments to those of their partners."""
+    terms = block.terms
+    for m in range(n):
+        j = block.partner[m]
+        sums[PARTNER, j, SLOPE] -= terms[SLOPE, m]  # the partner is on the other side of the difference
+        sums[PARTNER, j, CURVE] += terms[CURVE, m]
+        if with_widths:
+            sums[PARTNER, j, WIDTH_SLOPE] += terms[WIDTH_SLOPE, m]
+            sums[PARTNER, j, WIDTH_CURVE] += terms[WIDTH_CURVE, m]
+            sums[PARTNER, j, MIXED_CURVE] -= terms[MIXED_CURVE, m]
+
+
+@njit(cache=True, nogil=True)
+def add_log_likelihood(query: Query, start: int, n: int, block: Block) -> float:
+    """Multiply probabilities of pairs of equal weight; return the log likelihood of the finished products."""
+    value, product, weight = 0.0, block.product, block.values[WEIGHT]
+    for m in range(n):
+        if weight[m] != product[1, m] or product[0, m] < MIN_PRODUCT:
+            value += product[1, m] * math.log(product[0, m])
+            product[0, m], product[1, m] = 1.0, weight[m]
+        product[0, m] *= block.share[query.grade[start + m], m]
+    return value
+
+
+@njit(cache=True, nogil=True)
+def add_block(query: Query, start: int, n: int, block: Block, sums: Floats, slope: Floats, curve: Floats) -> float:
+    """Add the sums of a block to those of judgments and assessors; return the log likelihood of the last pairs."""
+    value = 0.0
+    for m in range(n):
+        for term in range(len(block.sums)):
+            sums[EXPLAINED, start + m, term] = block.sums[term, m]
+        if len(slope) > 0:
+            a = query.assessor[start + m]
+            value += block.product[1, m] * math.log(block.product[0, m])
+            for row in range(len(block.slope)):
+                slope[a, row] += block.slope[row, m]
+                for column in range(len(block.slope)):
+                    curve[a, row, column] += block.curve[row, column, m]
+    return value
 
 
 @njit(cache=True, nogil=True)
 def pair_terms(
     query: Query, parameters: Parameters, by_judgment: Floats, relevance: Floats, log_eps: Floats, with_widths: bool,
-    with_partners: bool, sums: Floats, slope: Floats, curve: Floats,
+    sums: Floats, slope: Floats, curve: Floats,
 ) -> float:  # fmt: skip
     """Write the derivatives of the log likelihood of a query's pairs, each judgment in its weight (eq. 8).
 
@@ -266,8 +357,7 @@ def pair_terms(
         relevance: relevance of each document that explains its judgments, (n_items,).
         log_eps: log difficulty of each document, (n_items,).
         with_widths: compute derivatives by log width.
-        with_partners: compute the sums of partners.
-        sums: derivatives by judgment, (2, n, 5), written; those of partners are by the mean of the grade, not by relevance.
+        sums: derivatives by the mean and log width of a judgment that is explained or a partner, (2, n, 5), written.
         slope: slope by the assessors' parameters, (n_assessors, 3 n_grades), added to unless empty. The relevance of
             documents is then taken as uncertain.
         curve: expected curvature by these, (n_assessors, 3 n_grades, 3 n_grades), lower triangle, added to.
@@ -277,70 +367,24 @@ def pair_terms(
 
     """
     n_grades, by_assessor, value = parameters.mean.shape[1], len(slope) > 0, 0.0
-    both, n_terms = by_assessor and query.all_pairs, 5 if with_widths else 2
-    own, is_grade = np.empty((3 * n_grades, SLOTS)), np.empty((n_grades, SLOTS))
-    partner, partners = np.empty(SLOTS, np.int64), np.empty((3, SLOTS))
-    share, derivatives = np.empty((n_grades, SLOTS)), np.ones((3 * n_grades, SLOTS))
-    terms, spare, product = np.empty((5, SLOTS)), np.empty((2, SLOTS)), np.ones((2, SLOTS))
-    own_sums, own_slope = np.empty((5, SLOTS)), np.empty((3 * n_grades, SLOTS))
-    own_curve = np.empty((3 * n_grades, 3 * n_grades, SLOTS))
-    weight, by_mean, by_width = partners[WEIGHT], derivatives[:n_grades], derivatives[2 * n_grades :]
+    block = empty_block(n_grades)
     sums[:] = 0.0
     for start in range(0, len(query.doc), SLOTS):
         n = min(SLOTS, len(query.doc) - start)
-        most = 0
-        for m in range(n):
-            i = start + m
-            d, a = query.doc[i], query.assessor[i]
-            most = max(most, query.first[i + 1] - query.first[i])
-            easier = math.exp(-0.5 * log_eps[d])
-            for h in range(n_grades):
-                own[h, m] = relevance[d] - parameters.mean[a, h]
-                own[n_grades + h, m] = parameters.factor[a, h] * easier
-                own[2 * n_grades + h, m] = parameters.offset[a, h]
-                is_grade[h, m] = 1.0 if query.grade[i] == h else 0.0
-        own_sums[:] = 0.0
-        if by_assessor:
-            own_slope[:], own_curve[:] = 0.0, 0.0
-        for number in range(most * (2 if both else 1)):
-            select_partners(query, start, n, number, by_assessor, by_judgment, partner, partners)
-            explain(n, own, partners, spare[0], share, derivatives)
-            differentiate(n, is_grade, weight, share, by_mean, by_mean, spare, terms[SLOPE], terms[CURVE])
+        most = load_judgments(query, parameters, start, n, relevance, log_eps, block)
+        for number in range(2 * most if by_assessor and query.all_pairs else most):
+            select_partners(query, start, n, number, by_assessor, by_judgment, block)
+            explain(n, block)
+            differentiate(n, SLOPE, CURVE, 0, block)
             if with_widths:
-                width_slope = terms[WIDTH_SLOPE]
-                differentiate(n, is_grade, weight, share, by_width, by_mean, spare, width_slope, terms[MIXED_CURVE])
-                differentiate(n, is_grade, weight, share, by_width, by_width, spare, width_slope, terms[WIDTH_CURVE])
-            for term in range(n_terms):
-                for m in range(n):
-                    own_sums[term, m] += terms[term, m]
-            if with_partners:
-                for m in range(n):
-                    j = partner[m]
-                    sums[PARTNER, j, SLOPE] -= terms[SLOPE, m]
-                    sums[PARTNER, j, CURVE] += terms[CURVE, m]
-                    if with_widths:
-                        sums[PARTNER, j, WIDTH_SLOPE] += terms[WIDTH_SLOPE, m]
-                        sums[PARTNER, j, WIDTH_CURVE] += terms[WIDTH_CURVE, m]
-                        sums[PARTNER, j, MIXED_CURVE] -= terms[MIXED_CURVE, m]
+                differentiate(n, WIDTH_SLOPE, WIDTH_CURVE, 2 * n_grades, block)
+                differentiate_jointly(n, block)
+            add_partner_sums(n, with_widths, block, sums)
             if by_assessor:
                 stride = 1 if query.all_pairs else STRIDE if number % STRIDE == 0 else 0
-                add_assessor_terms(n, stride, is_grade, weight, share, derivatives, spare, own_slope, own_curve)
-                for m in range(n):
-                    if weight[m] != product[1, m] or product[0, m] < MIN_PRODUCT:  # equal weights need one logarithm
-                        value += product[1, m] * math.log(product[0, m])
-                        product[0, m], product[1, m] = 1.0, weight[m]
-                    product[0, m] *= share[query.grade[start + m], m]
-        for m in range(n):
-            for term in range(n_terms):
-                sums[EXPLAINED, start + m, term] = -own_sums[term, m] if term == SLOPE else own_sums[term, m]
-            if by_assessor:
-                a = query.assessor[start + m]
-                value += product[1, m] * math.log(product[0, m])
-                product[0, m] = 1.0
-                for row in range(3 * n_grades):
-                    slope[a, row] += own_slope[row, m]
-                    for column in range(3 * n_grades):
-                        curve[a, row, column] += own_curve[row, column, m]
+                add_assessor_terms(n, stride, block)
+                value += add_log_likelihood(query, start, n, block)
+        value += add_block(query, start, n, block, sums, slope, curve)
     if by_assessor:
         for j in range(len(query.doc)):
             b, by_mean, by_width = query.assessor[j], query.grade[j], 2 * n_grades + query.grade[j]
@@ -398,6 +442,19 @@ def newton_step(
 
 
 @njit(cache=True, nogil=True)
+def judgment_values(query: Query, weight: Floats) -> Floats:
+    """Return the values of each judgment, (n, 5), of which weight and share are set."""
+    values = np.empty((len(weight), 5))
+    values[:, WEIGHT] = weight
+    for i in range(len(weight)):
+        total = 0.0
+        for pair in range(query.first[i], query.first[i + 1]):
+            total += weight[query.partner[pair]]
+        values[i, SHARE] = weight[i] / max(total, 1e-300)
+    return values
+
+
+@njit(cache=True, nogil=True)
 def locate(query: Query, parameters: Parameters, documents: Documents, by_judgment: Floats) -> None:
     """Write residual, precision factor and variance of relevance of each judgment."""
     for i in range(len(query.doc)):
@@ -408,42 +465,35 @@ def locate(query: Query, parameters: Parameters, documents: Documents, by_judgme
 
 
 @njit(cache=True, nogil=True)
-def update_modes(
-    query: Query, parameters: Parameters, documents: Documents, n_steps: int, by_judgment: Floats, sums: Floats,
-    empty: Floats,
-) -> None:  # fmt: skip
-    """Take Newton steps of relevance (and log difficulty) to the mode of the posterior of all pairs (eq. 8).
+def step_modes(query: Query, parameters: Parameters, documents: Documents, sums: Floats) -> float:
+    """Take a Newton step of relevance (and log difficulty) towards the mode of the posterior of all pairs (eq. 8).
 
     Only the diagonal of the curvature is used, enlarged because both documents of a pair move. Pairs depend on
     differences only: prior and expert grades determine the level of the query.
+
+    Returns:
+        The longest step of a document.
+
     """
     mode, log_eps, eps_precision = documents.mode, documents.log_eps, parameters.log_eps_precision
-    with_eps, n_items = eps_precision > 0.0, len(mode)
-    by_document, precision = np.empty((4, n_items)), np.empty(n_items)
-    for _ in range(n_steps):
-        locate(query, parameters, documents, by_judgment)
-        pair_terms(
-            query, parameters, by_judgment, mode, log_eps, with_eps, True, sums, empty[:, 0], empty
-        )
-        by_document[:] = 0.0
-        for i in range(len(query.doc)):
-            d, joint = query.doc[i], 1.0 + 1.0 / max(query.first[i + 1] - query.first[i], 1)
-            by_document[SLOPE, d] += sums[EXPLAINED, i, SLOPE] - sums[PARTNER, i, SLOPE]
-            by_document[CURVE, d] += joint * (sums[EXPLAINED, i, CURVE] + sums[PARTNER, i, CURVE])
-            by_document[WIDTH_SLOPE, d] += sums[EXPLAINED, i, WIDTH_SLOPE] + sums[PARTNER, i, WIDTH_SLOPE]
-            by_document[WIDTH_CURVE, d] += 2.0 * (sums[EXPLAINED, i, WIDTH_CURVE] + sums[PARTNER, i, WIDTH_CURVE])
-        slope, curve = by_document[SLOPE], by_document[CURVE]
-        longest, level = newton_step(slope, curve, query.gold, parameters.expert, 1.0, mode, precision)
-        mode += level
-        documents.variance[:] = 1.0 / (precision + curve)
-        if with_eps:
-            for d in range(n_items):
-                step = by_document[WIDTH_SLOPE, d] - eps_precision * log_eps[d]
-                step = min(max(step / (eps_precision + by_document[WIDTH_CURVE, d]), -MAX_STEP), MAX_STEP)
-                log_eps[d] += step
-                longest = max(longest, abs(step))
-        if longest < SHORT_STEP:
-            break
+    by_document, precision = np.zeros((4, len(mode))), np.empty(len(mode))
+    for i in range(len(query.doc)):
+        d, joint = query.doc[i], 1.0 + 1.0 / max(query.first[i + 1] - query.first[i], 1)
+        by_document[SLOPE, d] -= sums[EXPLAINED, i, SLOPE] + sums[PARTNER, i, SLOPE]
+        by_document[CURVE, d] += joint * (sums[EXPLAINED, i, CURVE] + sums[PARTNER, i, CURVE])
+        by_document[WIDTH_SLOPE, d] += sums[EXPLAINED, i, WIDTH_SLOPE] + sums[PARTNER, i, WIDTH_SLOPE]
+        by_document[WIDTH_CURVE, d] += 2.0 * (sums[EXPLAINED, i, WIDTH_CURVE] + sums[PARTNER, i, WIDTH_CURVE])
+    slope, curve = by_document[SLOPE], by_document[CURVE]
+    longest, level = newton_step(slope, curve, query.gold, parameters.expert, 1.0, mode, precision)
+    mode += level
+    documents.variance[:] = 1.0 / (precision + curve)
+    if eps_precision > 0.0:
+        for d in range(len(mode)):
+            step = by_document[WIDTH_SLOPE, d] - eps_precision * log_eps[d]
+            step = min(max(step / (eps_precision + by_document[WIDTH_CURVE, d]), -MAX_STEP), MAX_STEP)
+            log_eps[d] += step
+            longest = max(longest, abs(step))
+    return longest
 
 
 @njit(cache=True, nogil=True)
@@ -458,12 +508,10 @@ def update_relevance(
     relevance, information = documents.relevance, documents.information
     slope, level = np.empty(len(relevance)), 0.0
     for _ in range(n_steps):
-        pair_terms(
-            query, parameters, by_judgment, relevance, documents.log_eps, False, False, sums, empty[:, 0], empty
-        )
+        pair_terms(query, parameters, by_judgment, relevance, documents.log_eps, False, sums, empty[:, 0], empty)
         slope[:], information[:] = 0.0, 0.0
         for i in range(len(query.doc)):
-            slope[query.doc[i]] += sums[EXPLAINED, i, SLOPE]
+            slope[query.doc[i]] -= sums[EXPLAINED, i, SLOPE]
             information[query.doc[i]] += sums[EXPLAINED, i, CURVE]
         longest, level = newton_step(
             slope, information, query.gold, parameters.expert, parameters.unit, relevance, documents.precision
@@ -518,18 +566,24 @@ def sweep(
             documents.mode[start:stop], documents.log_eps[start:stop], documents.variance[start:stop],
             documents.relevance[start:stop], documents.information[start:stop], documents.precision[start:stop],
         )  # fmt: skip
-        by_judgment, sums = np.empty((len(doc), 5)), np.empty((2, len(doc), 5))
-        by_judgment[:, WEIGHT] = weight[rows]
-        for i in range(len(doc)):
-            total = 0.0
-            for pair in range(first[i], first[i + 1]):
-                total += by_judgment[partner[pair], WEIGHT]
-            by_judgment[i, SHARE] = by_judgment[i, WEIGHT] / max(total, 1e-300)
-        update_modes(query, parameters, here, mode_steps, by_judgment, sums, empty)
+        by_judgment, sums = judgment_values(query, weight[rows]), np.empty((2, len(doc), 5))
+        for _ in range(mode_steps):
+            locate(query, parameters, here, by_judgment)
+            pair_terms(
+                query,
+                parameters,
+                by_judgment,
+                here.mode,
+                here.log_eps,
+                parameters.log_eps_precision > 0.0,
+                sums,
+                empty[:, 0],
+                empty,
+            )
+            if step_modes(query, parameters, here, sums) < SHORT_STEP:
+                break
         locate(query, parameters, here, by_judgment)
         update_relevance(query, parameters, here, relevance_steps, by_judgment, sums, empty)
         if len(slope) > 0:
-            value += pair_terms(
-                query, parameters, by_judgment, here.mode, here.log_eps, True, True, sums, slope, curve
-            )
+            value += pair_terms(query, parameters, by_judgment, here.mode, here.log_eps, True, sums, slope, curve)
     return value
