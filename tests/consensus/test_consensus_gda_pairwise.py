@@ -308,9 +308,27 @@ def test_a_reversed_assessor_counts_as_random_if_means_are_ordered(options: dict
     flipped = frame.assign(grade=np.where(frame["assessor"] == 3, 2 - frame["grade"], frame["grade"]))
     model = GDAPairwise(ordinal=True, **options).fit(flipped)
     about = model.consensus_.assessors.set_index("assessor")
-    means = model.grade_gaussians().pivot(index="assessor", columns="grade", values="mu").to_numpy()
-    assert np.diff(means, axis=1).min() > -1e-6
+    assert np.diff(model.theta_["params"][:, :N_GRADES], axis=1).min() > -1e-6
     assert about.loc[3, "informativeness"] < share * about["informativeness"].median()
+
+
+@pytest.mark.parametrize("options", [{}, {"tied_variance": False}])
+def test_gaussians_are_standardized_and_give_the_curves(options: dict[str, Any]) -> None:
+    frame, _ = crowd()
+    model = GDAPairwise(**options).fit(frame)
+    table = model.grade_gaussians()
+    mean = (table["alpha"] * table["mu"]).groupby(table["assessor"]).sum()
+    variance = (table["alpha"] * (table["width"] + table["mu"] ** 2)).groupby(table["assessor"]).sum()
+    assert mean.to_numpy() == pytest.approx(0, abs=1e-6)
+    assert variance.to_numpy() == pytest.approx(1, abs=1e-6)
+    curves, own = model.grade_curves(7), table[table["assessor"] == 7]
+    off = curves["relevance"].to_numpy()[:, None] - own["mu"].to_numpy()
+    density = (
+        own["alpha"].to_numpy() / np.sqrt(own["width"].to_numpy()) * np.exp(-0.5 * off**2 / own["width"].to_numpy())
+    )
+    central = np.abs(curves["relevance"]) < 1.5  # curves are averaged over partners, hence flatter
+    found = density / density.sum(axis=1, keepdims=True)
+    assert np.abs(found - curves[["p0", "p1", "p2"]].to_numpy())[central].max() < 0.1
 
 
 def test_copies_of_an_assessor_count_as_one() -> None:
