@@ -17,8 +17,8 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization
+from crowdrank.judgments.features import Features, read_features
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import Features, read_features
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import Judgments
 from crowdrank.pipeline.candidates import (

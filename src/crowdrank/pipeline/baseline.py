@@ -9,7 +9,7 @@ import numpy as np
 from crowdrank._typing import Floats
 from crowdrank.errors import UsageError, near
 from crowdrank.judgments import frames
-from crowdrank.judgments.read import read_run
+from crowdrank.judgments.runs import read_run
 from crowdrank.pipeline.candidates import BY_NAME, Candidate, feature_candidate
 from crowdrank.pipeline.run_data import RunData, no_common_documents
 from crowdrank.pipeline.selection import ENSEMBLES

@@ -24,7 +24,7 @@ class SingleFeature(Ranker):
 
     Args:
         feature: name of the feature, higher is better; by default the feature and the direction with the best measure
-            on the validation queries, or on the training queries without an `eval_set`.
+            on the training queries.
         validate_by: measure that the feature is chosen by.
         gains: gains of the grades.
         random_state: not used.
@@ -61,10 +61,9 @@ class SingleFeature(Ranker):
 
     def _learn(self, lists: Lists, validation: Validation | None, report: Report, engine: Engine | None) -> None:
         if self.feature is None:
-            scorer = validation or Validation(lists, self.validate_by, self.gains)
-            X = scorer.lists.X
-            choices = [(column, sign) for column in range(X.shape[1]) for sign in (1, -1)]
-            column, self.sign_ = max(choices, key=lambda one: scorer(signed_feature(X[:, one[0]], one[1])))
+            scorer = Validation(lists, self.validate_by, self.gains)
+            choices = [(column, sign) for column in range(len(lists.names)) for sign in (1, -1)]
+            column, self.sign_ = max(choices, key=lambda one: scorer(signed_feature(lists.X[:, one[0]], one[1])))
         elif self.feature in lists.names:
             column, self.sign_ = lists.names.index(self.feature), 1
         else:
@@ -72,6 +71,8 @@ class SingleFeature(Ranker):
             raise UsageError(problem, parameter="feature", kind="unknown-feature")
         self.feature_ = lists.names[column]
         self.importances_ = np.eye(len(lists.names))[column]
+        if validation is not None:
+            self.history_ = [validation(signed_feature(validation.lists.X[:, column], self.sign_))]
 
     def _score(self, X: Floats, query: Any = None) -> Floats:
         return signed_feature(X[:, self.features_.index(self.feature_)], self.sign_)
