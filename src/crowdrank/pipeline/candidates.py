@@ -297,6 +297,11 @@ def lambdamart(view: TrainingView, n_rows: int, has_validation: bool) -> LambdaM
     return LambdaMART(**tree_parameters(view, n_rows, has_validation))
 
 
+def soft_lambdamart(view: TrainingView, n_rows: int, has_validation: bool) -> LambdaMART:
+    """Return an unfitted LambdaMART whose pair targets are probabilities."""
+    return lambdamart(view, n_rows, has_validation).set_params(pair_targets="posterior")
+
+
 def tree_parameters(view: TrainingView, n_rows: int, has_validation: bool) -> dict[str, Any]:
     """Return the parameters of boosted trees for a number of rows."""
     small = {**SMALL_TREES, "min_child_samples": max(1, min(30, n_rows // 20))}
@@ -388,6 +393,9 @@ CANDIDATES: tuple[Candidate, ...] = (
     consensus_candidate("average", "LambdaMART on average grades", "average", "relevance"),
     consensus_candidate("dawid-skene", "LambdaMART on expected gains by Dawid-Skene", "dawid-skene", "probabilities"),
     consensus_candidate("gda", "LambdaMART on expected gains by GDA", "gda", "probabilities"),
+    consensus_candidate(
+        "soft-pairs", "LambdaMART on pair probabilities by Dawid-Skene", "dawid-skene", "probabilities", soft_lambdamart
+    ),
     consensus_candidate(
         "family-mean", "LambdaMART on the mean of family means", "family-mean", "relevance", needs_families=True
     ),
