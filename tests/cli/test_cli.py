@@ -187,10 +187,10 @@ def test_report_is_made_again_from_the_folder_of_a_run(run: Run, world: Path, tm
     done = run("run", *files, "--candidates", "gls", "-o", "out")
     assert done.stdout.splitlines()[-1] == f"Report: {Path('out') / 'report.html'}"
     page = (tmp_path / "out" / "report.html").read_text()
-    told = re.search(r'<pre id="again">(.*?)</pre>', page, re.DOTALL)
-    assert told
+    match = re.search(r'<pre id="again">(.*?)</pre>', page, re.DOTALL)
+    assert match
     words = ["crowdrank", "run", *map(str, files), "--output", "out", "--candidates", "gls"]
-    assert shlex.split(unescape(told.group(1))) == words
+    assert shlex.split(unescape(match.group(1))) == words
     again = run("report", "out", "-o", "again.html")
     assert again.stdout == "Report: again.html\n"
     assert (tmp_path / "again.html").read_text() == page
@@ -208,10 +208,10 @@ def test_run_reads_options_from_toml_and_from_the_line(run: Run, world: Path, tm
     )
     done = run("run", "run.toml", "--test", 0.4, "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["settings"]["test"] == 0.4
-    assert told["origin"]["command"] == "crowdrank run run.toml --test 0.4"
-    assert told["settings"]["trees"] == {"n_estimators": 5}
+    output = json.loads(done.stdout)
+    assert output["settings"]["test"] == 0.4
+    assert output["origin"]["command"] == "crowdrank run run.toml --test 0.4"
+    assert output["settings"]["trees"] == {"n_estimators": 5}
     assert (tmp_path / "out" / "model").is_dir()
     ranked = run("rank", "-m", "out/model", "-f", world / "features.letor", "-o", "run.trec")
     assert ranked.returncode == 0, ranked.stderr
