@@ -32,12 +32,12 @@ def _step_seconds() -> dict[str, float]:
     from crowdrank.label_learning.gls_gradients import Background
     from crowdrank.label_learning.linear import Inputs, LinearFunctions
     from crowdrank.label_learning.objectives import Aim
-    from crowdrank.rankers.linear import Standard
-    from crowdrank.rankers.ranking_data import gather
+    from crowdrank.rankers.ranking_data import RankingData
+    from crowdrank.rankers.standardize import Standardizer
 
     X, document, Y, experts = _random_data()
     background, unweighted = Background(X, document), Background(X, document)
-    (V, steer), (W, stop) = ((rows[0], Aim("DCG@10").of(gather(*rows))) for rows in experts)
+    (V, steer), (W, stop) = ((rows[0], Aim("DCG@10").of(RankingData.from_ids(*rows))) for rows in experts)
     label, weight = Y[:, 0].copy(), np.full(len(Y), 0.5)
 
     def step(background: Background, weight: Any, of_weight: bool) -> tuple[Any, Any]:
@@ -48,7 +48,7 @@ def _step_seconds() -> dict[str, float]:
 
     pulls = step(background, weight, True)
     step(unweighted, weight, False)
-    standard = Standard.of(Y, np.ones(len(Y)))
+    standard = Standardizer.fit(Y, np.ones(len(Y)))
     linear = LinearFunctions(standard, Inputs(standard, Y), label, 0, "W+T")
     boosted = BoostedFunctions(Binned(Y, 64), label, "W+T", 3, 50, 0.05)
     boosted.step(*pulls, 0.05)

@@ -18,8 +18,8 @@ from crowdrank.judgments.features import Features
 from crowdrank.judgments.table import Judgments
 from crowdrank.label_learning.label_features import LabelFeatures, without_honeypots
 from crowdrank.label_learning.remapper import MODES
-from crowdrank.rankers.lambdamart import usual_threads
-from crowdrank.rankers.ranking_data import gather
+from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
 from experiments.base import (
     UNJUDGED,
@@ -227,7 +227,7 @@ def setting_tables(setting: Setting, chosen: Sequence[str], *, tell: Tell = quie
 def _each(setting: Setting, learn: Callable[[tuple[int, int, Fold]], Any]) -> dict[tuple[int, int], Any]:
     """What is learned in every fold, side by side."""
     places = setting.places()
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(usual_threads(), len(places))) as pool:
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(default_threads(), len(places))) as pool:
         warnings.simplefilter("ignore")  # blanks as the mean stand in the notes
         return {place[:2]: found for place, found in zip(places, pool.map(learn, places), strict=True)}
 
@@ -327,7 +327,9 @@ def number_table(setting: Setting, *, numbers: Sequence[int] = NUMBERS, tell: Te
         mart = lesson.mart(BASELINE)
         scores[BASELINE] = lesson.scores(mart)
         part, y, query = lesson.expert(fold.validate)
-        scores[f"{BASELINE} validation"] = Validation(gather(part, y, query), MAIN)(mart.predict(part, query))
+        scores[f"{BASELINE} validation"] = Validation(RankingData.from_ids(part, y, query), MAIN)(
+            mart.predict(part, query)
+        )
         return scores
 
     found = _each(setting, learn)

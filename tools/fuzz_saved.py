@@ -502,7 +502,8 @@ def _rankers(root: Path, world: Any) -> list[Artifact]:
     trees = get_ranker("lambdamart", n_estimators=4, num_leaves=4, min_child_samples=2)
     linear = get_ranker("gls")
     rankers = {"lambdamart": trees, "gls": linear, "ensemble": get_ranker("ensemble", members=[trees, linear])}
-    rankers["tree-features"] = get_ranker("tree-features", trees=trees, folds=2)
+    rankers["tree-features"] = get_ranker("tree-features", n_trees=4)
+    rankers["rd"] = get_ranker("rd")
     if find_spec("torch") is not None:
         rankers["lambdarank-net"] = get_ranker("lambdarank-net", hidden=(4,), epochs=2)
 

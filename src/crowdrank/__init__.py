@@ -69,8 +69,10 @@ if TYPE_CHECKING:
     from crowdrank.rankers.instances import Instances as Instances
     from crowdrank.rankers.lambdamart import LambdaMART as LambdaMART
     from crowdrank.rankers.linear import GLS as GLS
-    from crowdrank.rankers.linear import RD as RD
+    from crowdrank.rankers.linear import TreeFeatureGLS as TreeFeatureGLS
     from crowdrank.rankers.network import LambdaRankNet as LambdaRankNet
+    from crowdrank.rankers.pointwise import PointwiseGBDT as PointwiseGBDT
+    from crowdrank.rankers.reweighting import RD as RD
     from crowdrank.rankers.tree_features import TreeFeatures as TreeFeatures
     from crowdrank.reports import charts as charts
     from crowdrank.reports.page import write_report as write_report
@@ -109,9 +111,10 @@ _LOCATIONS = {
     "LocalEngine": "engine.local",
     "MajorityVote": "consensus.votes",
     "OneCoinDawidSkene": "consensus.dawid_skene",
+    "PointwiseGBDT": "rankers.pointwise",
     "Policy": "collection.base",
     "Pool": "collection.pool",
-    "RD": "rankers.linear",
+    "RD": "rankers.reweighting",
     "Ranker": "rankers.base",
     "Rasch": "consensus.rasch",
     "RunResult": "pipeline.result",
@@ -119,6 +122,7 @@ _LOCATIONS = {
     "Remapper": "label_learning.remapper",
     "ShardedJudgments": "judgments.sharded",
     "ThresholdDawidSkene": "consensus.threshold",
+    "TreeFeatureGLS": "rankers.linear",
     "TreeFeatures": "rankers.tree_features",
     "assess": "assessors.report",
     "compare": "evaluation.comparison",

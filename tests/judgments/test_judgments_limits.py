@@ -26,7 +26,7 @@ from crowdrank.judgments.encode_options import excluded_ids
 from crowdrank.judgments.limits import parse_bytes
 from crowdrank.judgments.partitions import read_partitions
 from crowdrank.judgments.scale import Scale
-from crowdrank.rankers.trec_run import join_features, padded
+from crowdrank.rankers.trec_run import join_features, pad_letor
 from crowdrank.simulation.source import read_source
 
 HEADER = "query,document,assessor,grade\n"
@@ -179,7 +179,7 @@ def test_features_of_several_letor_files_meet_by_position(tmp_path: Path) -> Non
     joined = join_features([first, second])
     assert joined.names == ("f1", "f9", "f12")
     assert joined.matrix.tolist() == [[1, 9, 0], [2, 0, 0], [0, 3, 1], [4, 0, 0]]
-    assert padded(read_features(second), ("f1", "f2")).matrix.tolist() == [[0, 0], [4, 0]]
+    assert pad_letor(read_features(second), ("f1", "f2")).matrix.tolist() == [[0, 0], [4, 0]]
     graded = read_source([str(first), str(second)])
     assert graded.names == tuple(f"f{number}" for number in range(1, 13))
     assert graded.features[2].tolist() == [0] * 8 + [3, 0, 0, 1]

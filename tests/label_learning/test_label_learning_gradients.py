@@ -20,8 +20,8 @@ from crowdrank.label_learning.gls_gradients import Background, normal_equations
 from crowdrank.label_learning.linear import FARTHEST, Inputs, LinearFunctions, LinearLearnt
 from crowdrank.label_learning.objectives import Aim, RankingObjective
 from crowdrank.label_learning.remapper import MODES
-from crowdrank.rankers.linear import Standard
-from crowdrank.rankers.ranking_data import Lists, gather
+from crowdrank.rankers.ranking_data import RankingData
+from crowdrank.rankers.standardize import Standardizer
 
 CLOSE = 1e-6
 
@@ -33,7 +33,7 @@ def drawn(seed: int = 0, n: int = 40, k: int = 5, labels: int = 3) -> dict[str, 
     label = rng.integers(0, 2, len(document)).astype(float)
     Y = np.column_stack([label, rng.normal(size=(len(document), 3))])
     V = rng.normal(size=(30, k))
-    lists = gather(V, rng.integers(0, 4, 30), np.repeat(np.arange(5), 6))
+    lists = RankingData.from_ids(V, rng.integers(0, 4, 30), np.repeat(np.arange(5), 6))
     return {"X": rng.normal(size=(n, k)), "document": document, "label": label, "Y": Y, "V": V, "lists": lists}
 
 
@@ -41,12 +41,12 @@ def close(found: Floats, expected: Floats) -> bool:
     return bool(np.abs(found - expected).max() <= CLOSE * np.abs(expected).max())
 
 
-def pair_loss(lists: Lists, k: int, at: Floats) -> Any:
+def pair_loss(lists: RankingData, k: int, at: Floats) -> Any:
     """The function whose slope LambdaRank's is at scores `at`: pairs' log loss of standardized scores.
 
     What each swap changes in DCG@k is held as it is at `at`.
     """
-    gain, changes = 2.0**lists.y - 1, []
+    gain, changes = 2.0**lists.grade - 1, []
     for first, last in zip(lists.offsets[:-1], lists.offsets[1:], strict=True):
         rows = first + np.argsort(-at[first:last], kind="stable")
         discount = np.where(np.arange(len(rows)) < k, 1 / np.log2(np.arange(len(rows)) + 2), 0.0)
@@ -118,7 +118,7 @@ def test_features_that_depend_on_each_other_are_said() -> None:
 def test_slopes_of_labels_are_finite_differences(objective: Any, mu: float) -> None:
     world = drawn()
     aim = Aim(objective)
-    aim.adopt(world["lists"].y)
+    aim.adopt(world["lists"].grade)
     steering = aim.of(world["lists"])
     background = Background(world["X"], world["document"])
     rng = np.random.default_rng(1)
@@ -153,11 +153,11 @@ def moved(functions: Any, parameters: Floats, mode: str) -> tuple[Floats, Floats
 def test_gradients_of_functions_are_finite_differences(kind: str, mode: str, objective: str) -> None:
     world = drawn(3)
     aim = Aim(objective)
-    aim.adopt(world["lists"].y)
+    aim.adopt(world["lists"].grade)
     steering, background = aim.of(world["lists"]), Background(world["X"], world["document"])
     functions: Any
     if kind == "linear":
-        standard = Standard.of(world["Y"], np.ones(len(world["Y"])))
+        standard = Standardizer.fit(world["Y"], np.ones(len(world["Y"])))
         functions = LinearFunctions(standard, Inputs(standard, world["Y"]), world["label"], 0, mode)
     else:
         functions = BoostedFunctions(Binned(world["Y"], 16), world["label"], mode, 2, 5, 0.05)
@@ -194,7 +194,7 @@ def test_gradients_of_functions_are_finite_differences(kind: str, mode: str, obj
 def test_ranking_slopes_do_not_stretch_and_do_not_hang_on_the_scale() -> None:
     lists = drawn()["lists"]
     objective = RankingObjective(lists, "DCG@3")
-    score = np.random.default_rng(5).normal(size=len(lists.y))
+    score = np.random.default_rng(5).normal(size=len(lists.grade))
     slope = objective.slope(score)
     assert slope @ (score - score.mean()) == pytest.approx(0, abs=1e-12)
     assert np.allclose(objective.slope(1e-4 * score + 7) * 1e-4, slope, rtol=1e-6, atol=1e-9)
@@ -203,7 +203,7 @@ def test_ranking_slopes_do_not_stretch_and_do_not_hang_on_the_scale() -> None:
 
 def test_equal_scores_have_a_slope_too() -> None:
     lists = drawn()["lists"]
-    slope = RankingObjective(lists, "DCG@3").slope(np.zeros(len(lists.y)))
+    slope = RankingObjective(lists, "DCG@3").slope(np.zeros(len(lists.grade)))
     assert np.abs(slope).max() > 0
     assert np.isfinite(slope).all()
 
@@ -238,7 +238,7 @@ def test_sparse_inputs_multiply_as_written_out(seed: int, empty: float) -> None:
     matrix = np.where(rng.random((30, 5)) < empty, 0.0, rng.standard_t(2, size=(30, 5)))
     matrix[rng.random(matrix.shape) < 0.1] = np.nan
     matrix[:, 3] = 7.0
-    standard = Standard.of(matrix, np.ones(len(matrix)))
+    standard = Standardizer.fit(matrix, np.ones(len(matrix)))
     known, written = Inputs(standard, matrix), inputs(matrix, standard.mean, standard.scale, FARTHEST)
     assert np.allclose(known.dense, written)
     first, second = rng.normal(size=(2, known.width))
@@ -254,5 +254,5 @@ def test_sparse_inputs_multiply_as_written_out(seed: int, empty: float) -> None:
 
 def test_what_is_true_of_few_labels_is_not_cut_off() -> None:
     rare = (np.arange(250) == 3).astype(float)[:, None]
-    known = Inputs(Standard.of(rare, np.ones(len(rare))), rare)
+    known = Inputs(Standardizer.fit(rare, np.ones(len(rare))), rare)
     assert known.dense[3, 0] == pytest.approx(np.sqrt(249))

@@ -30,8 +30,8 @@ from crowdrank._folders import write_manifest
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.label_learning.objectives import Aim
 from crowdrank.label_learning.remapper import MODES
-from crowdrank.rankers.base import MissingValueWarning
-from crowdrank.rankers.ranking_data import Lists
+from crowdrank.rankers.data_checks import MissingValueWarning
+from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.store import REMAPPER
 
 REMAPPERS: list[Any] = [LinearRemapper, BoostedRemapper]
@@ -185,7 +185,7 @@ def test_what_was_learned_is_what_the_steps_reached(fitted: dict[str, Remapper],
     """Targets and weights computed again from the learned functions give the ranker that was kept."""
     remapper = fitted[name]
     rows = remapper.instances(rescale=False)
-    X = remapper.ranker_.standard_(rows.features.matrix)
+    X = remapper.ranker_.standardizer_(rows.features.matrix)
     weight, target = rows.weight, rows.y
     assert weight is not None
     design = np.column_stack([X, np.ones(len(X))])
@@ -365,7 +365,7 @@ def test_experts_come_in_several_forms(world: Any, labels: LabelFeatures) -> Non
 
 def test_experts_documents_without_features_are_left_out_and_said(world: Any, labels: LabelFeatures) -> None:
     more = pd.concat([world.gold, pd.DataFrame({"query": ["1"], "document": ["unheard-of"], "grade": [4]})])
-    with pytest.warns(match="1 document with a label but without features was left out"):
+    with pytest.warns(match="1 document with a label but without features"):
         remapper = LinearRemapper(**few).fit(labels, world.features, more)
     assert np.allclose(remapper.targets_, LinearRemapper(**few).fit(labels, world.features, world.gold).targets_)
     with pytest.raises(InputError, match="no labeled document has features"):
@@ -488,13 +488,13 @@ def test_the_order_of_rows_breaks_no_ties(world: Any, labels: LabelFeatures, mon
     rows = Instances.from_labels(world.gold, world.features, missing="skip")
     order = np.lexsort((-rows.y, rows.lists))
     expert = (rows.features.matrix[order], rows.y[order], rows.lists[order])
-    made: list[Lists] = []
+    made: list[RankingData] = []
     of = Aim.of
     monkeypatch.setattr(Aim, "of", lambda aim, lists: made.append(lists) or of(aim, lists))  # type: ignore[func-returns-value]
     LinearRemapper(n_iter=0).fit(labels, world.features, expert)
     steering, stopping = made
-    falling = [np.mean(np.diff(lists.y)[np.diff(lists.query) == 0] <= 0) for lists in (steering, stopping)]
+    falling = [np.mean(np.diff(lists.grade)[np.diff(lists.query) == 0] <= 0) for lists in (steering, stopping)]
     assert falling[0] < 0.9
     assert falling[1] == 1  # the measure itself takes equal scores in all orders
     known = {(*row, grade) for row, grade in zip(expert[0].tolist(), expert[1], strict=True)}
-    assert {(*row, grade) for row, grade in zip(steering.X.tolist(), steering.y, strict=True)} <= known
+    assert {(*row, grade) for row, grade in zip(steering.features.tolist(), steering.grade, strict=True)} <= known

@@ -26,8 +26,8 @@ from crowdrank.pipeline.selection import (
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.ensemble import EQUAL, steady_weights
-from crowdrank.rankers.ranking_data import gather as lists_of
+from crowdrank.rankers.ensemble import PRIOR_QUERIES, shrunk_weights
+from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
 from crowdrank.simulation.world import World
 
@@ -198,14 +198,14 @@ def test_ensemble_weights_are_shrunk_towards_uniform() -> None:
         rng = np.random.default_rng(1)
         y, query = rng.integers(0, 3, 10 * n), np.repeat(np.arange(n), 10)
         votes = np.stack([y + rng.normal(0, 0.5, 10 * n), rng.normal(0, 1, 10 * n), rng.normal(0, 1, 10 * n)])
-        lists = lists_of(votes.T, y, query)
-        weights = steady_weights(votes, Validation(lists), steps=10)
+        lists = RankingData.from_ids(votes.T, y, query)
+        weights = shrunk_weights(votes, Validation(lists), steps=10)
         assert weights.sum() == pytest.approx(1)
         return float(weights[0]), float(weights.min())
 
     few, many = found(4), found(400)
     assert 1 / 3 < few[0] < 0.5
-    assert few[1] > EQUAL / (4 + EQUAL) / 3 - 1e-9  # the equal part of each is never taken away
+    assert few[1] > PRIOR_QUERIES / (4 + PRIOR_QUERIES) / 3 - 1e-9  # the equal part of each is never taken away
     assert many[0] > 0.85
 
 

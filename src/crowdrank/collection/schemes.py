@@ -17,6 +17,7 @@ from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.table import Judgments
+from crowdrank.rankers import InstanceKind
 from crowdrank.rankers.instances import Instances
 
 GOOD = 2.0
@@ -192,17 +193,22 @@ class Scheme(Policy):
         return item, grade, np.where(grade >= self.good, self.good_weight, 1.0)
 
     def training_instances(
-        self, sampled: Judgments, features: Any, *, lists: str = "duplicates", missing: str = "warn"
+        self, sampled: Judgments, features: Any, *, overlap: InstanceKind = "overlap", missing: str = "warn"
     ) -> Instances:
-        """Return the training instances for a ranker; `lists` and `missing` are those of `Instances`."""
+        """Return the training instances for a ranker.
+
+        Args:
+            sampled: labels that the scheme requests.
+            features: features of the documents.
+            overlap: instances of a scheme that uses every label: `overlap` or `per-judge-lists`.
+            missing: as in :meth:`Instances.from_judgments`.
+
+        """
+        instances: InstanceKind = RULES[self.rule].training
+        if instances == "overlap":
+            instances = "weighted" if RULES[self.rule].weight_good else overlap
         return Instances.from_judgments(
-            sampled,
-            features,
-            self.training,
-            lists=lists if self.training == "overlap" else "duplicates",
-            theta=self.good_weight,
-            good=self.good,
-            missing=missing,
+            sampled, features, instances, good=self.good, good_weight=self.good_weight, missing=missing
         )
 
 

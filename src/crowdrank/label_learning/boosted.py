@@ -19,7 +19,7 @@ from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.objectives import Loss
 from crowdrank.label_learning.optimizer import BoostedSteps, blocks, chance
 from crowdrank.label_learning.remapper import Functions, Learned, Remapper
-from crowdrank.rankers.lambdamart import shares
+from crowdrank.rankers.base import normalized
 
 MAX_BINS = 255
 """Maximum number of bins of a label feature."""
@@ -192,7 +192,7 @@ class Trees:
     def importances(self, n_features: int) -> Floats:
         """What the splits by each feature took off the squared error, as parts of all."""
         split = self.feature >= 0
-        return shares(np.bincount(self.feature[split], self.gain[split], n_features))
+        return normalized(np.bincount(self.feature[split], self.gain[split], n_features))
 
 
 class Grower:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,14 @@ from crowdrank._typing import Integers
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.features import Features
 from crowdrank.rankers.instances import Instances
-from crowdrank.rankers.ranking_data import Lists, gather
+from crowdrank.rankers.ranking_data import RankingData
 
 
 @dataclass(frozen=True, eq=False)
 class Experts:
     """Expert-graded rows query by query, and the ids of the queries as text."""
 
-    lists: Lists
+    lists: RankingData
     queries: tuple[str, ...]
 
     @classmethod
@@ -35,7 +35,7 @@ class Experts:
         else:
             rows = graded if isinstance(graded, Instances) else Instances.from_labels(graded, features)
             (X, y, query), ids_ = rows.eval_set, rows.features.query
-        lists = gather(X, y, query, known=features.names, what=f" of {what}")
+        lists = RankingData.from_ids(X, y, query, names=features.names, source=f" of {what}")
         names = [str(name) for name in (ids_.to_pylist() if hasattr(ids_, "to_pylist") else list(ids_))]
         return cls(lists, tuple(names[row] for row in lists.order[lists.offsets[:-1]]))
 
@@ -53,14 +53,21 @@ class Experts:
         return self._queries(np.sort(order[later:])), self._queries(np.sort(order[:later]))
 
     def _queries(self, chosen: Integers) -> Experts:
-        return Experts(self.lists.of_queries(chosen), tuple(self.queries[number] for number in chosen))
+        return Experts(self.lists.take_queries(chosen), tuple(self.queries[number] for number in chosen))
 
     def shuffled(self, random_state: int) -> Experts:
         """The rows of each query in an order by chance, so that equal scores are in no order of the file's."""
         lists = self.lists
-        order = np.lexsort((np.random.default_rng(random_state).random(len(lists.y)), lists.query))
-        shares = None if lists.shares is None else lists.shares[order]
-        mixed = Lists(lists.X[order], lists.y[order], shares, lists.offsets, None, lists.order[order], lists.names)
+        order = np.lexsort((np.random.default_rng(random_state).random(len(lists.grade)), lists.query))
+        shares = None if lists.probabilities is None else lists.probabilities[order]
+        mixed = replace(
+            lists,
+            features=lists.features[order],
+            grade=lists.grade[order],
+            probabilities=shares,
+            weight=None,
+            order=lists.order[order],
+        )
         return Experts(mixed, self.queries)
 
 

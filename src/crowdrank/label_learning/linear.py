@@ -16,8 +16,8 @@ from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.objectives import Loss
 from crowdrank.label_learning.optimizer import LinearSteps, blocks, chance
 from crowdrank.label_learning.remapper import Functions, Learned, Remapper
-from crowdrank.rankers.lambdamart import shares
-from crowdrank.rankers.linear import Standard
+from crowdrank.rankers.base import normalized
+from crowdrank.rankers.standardize import Standardizer
 
 FARTHEST = 20.0
 """Label features further than so many standard deviations from their mean count as so many.
@@ -83,11 +83,11 @@ class LinearRemapper(Remapper):
         self.kind = kind
         self.random_state = random_state
 
-    def _prepare(self, labels: LabelFeatures) -> tuple[Standard, Inputs]:
-        standard = Standard.of(labels.matrix, np.ones(len(labels)))
+    def _prepare(self, labels: LabelFeatures) -> tuple[Standardizer, Inputs]:
+        standard = Standardizer.fit(labels.matrix, np.ones(len(labels)))
         return standard, Inputs(standard, labels.matrix)
 
-    def _begin(self, labels: LabelFeatures, prepared: tuple[Standard, Inputs]) -> LinearFunctions:
+    def _begin(self, labels: LabelFeatures, prepared: tuple[Standardizer, Inputs]) -> LinearFunctions:
         label = labels.names.index("label") if "label" in labels.names else None
         return LinearFunctions(*prepared, labels.start, label, self.mode)
 
@@ -100,7 +100,7 @@ class LinearRemapper(Remapper):
     def _restore(self, arrays: dict[str, Any]) -> LinearLearnt:
         n = len(self.feature_names_in_)
         require_floats(arrays, ["alpha", "beta"], (n + 1,))
-        standard = Standard.of_arrays(arrays, n)
+        standard = Standardizer.from_arrays(arrays, n)
         return LinearLearnt(standard, arrays["alpha"], arrays["beta"], "T" in self.mode)
 
 
@@ -111,14 +111,14 @@ class Inputs:
     0 is kept, as its distance from what a 0 is when standardized; both products cost as much as is kept.
 
     >>> matrix = np.array([[1.0, 0.0], [0.0, 4.0], [0.0, 8.0]])
-    >>> known = Inputs(Standard.of(matrix, np.ones(3)), matrix)
+    >>> known = Inputs(Standardizer.fit(matrix, np.ones(3)), matrix)
     >>> len(known.value), known.dense[:, 2].tolist()
     (3, [1.0, 1.0, 1.0])
     >>> bool(np.allclose(known.sums(np.arange(3.0), np.ones(3))[0], known.dense @ np.arange(3)))
     True
     """
 
-    def __init__(self, standard: Standard, matrix: Floats) -> None:
+    def __init__(self, standard: Standardizer, matrix: Floats) -> None:
         # matrix (n, k); offsets (n + 1,); column, value: of what is not 0, row by row; base (k,)
         matrix = np.ascontiguousarray(matrix)
         self.base = np.clip(standard(np.zeros((1, matrix.shape[1])))[0], -FARTHEST, FARTHEST)
@@ -171,7 +171,7 @@ class LinearFunctions(Functions):
 
     """
 
-    def __init__(self, standard: Standard, Y: Inputs, start: Floats, label: int | None, mode: str) -> None:
+    def __init__(self, standard: Standardizer, Y: Inputs, start: Floats, label: int | None, mode: str) -> None:
         self.standard, self.Y, self.mode = standard, Y, mode
         self.alpha, self.beta = np.zeros(Y.width), np.zeros(Y.width)
         if label is not None:
@@ -222,7 +222,7 @@ class LinearFunctions(Functions):
 class LinearLearnt(Learned):
     """Coefficients of standardized label features, the intercept last."""
 
-    standard: Standard
+    standard: Standardizer
     alpha: Floats
     beta: Floats
     learns_target: bool
@@ -237,7 +237,7 @@ class LinearLearnt(Learned):
     def importances(self) -> tuple[Floats, Floats]:
         """The sizes of coefficients of standardized features."""
         target = np.abs(self.beta[:-1]) if self.learns_target else np.zeros(len(self.beta) - 1)
-        return shares(target), shares(np.abs(self.alpha[:-1]))
+        return normalized(target), normalized(np.abs(self.alpha[:-1]))
 
     def arrays(self) -> dict[str, Any]:
         """All there is."""

@@ -12,7 +12,7 @@ from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import parse_measure
 from crowdrank.rankers.lambdas import LambdaObjective, check_measure
-from crowdrank.rankers.ranking_data import Lists
+from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
 
 Loss = Callable[[Floats, Floats], tuple[Floats, Floats]]
@@ -39,15 +39,17 @@ class RankingObjective:
     stretch a gain. What is left is the slope of a function that scaling and shifting scores does not change: the pair
     loss of standardized scores, with what each swap changes held fixed.
 
-    >>> from crowdrank.rankers.ranking_data import gather
-    >>> lists = gather(np.eye(3), [2, 0, 1], ["q"] * 3)
+    >>> from crowdrank.rankers.ranking_data import RankingData
+    >>> lists = RankingData.from_ids(np.eye(3), [2, 0, 1], ["q"] * 3)
     >>> objective = RankingObjective(lists, "DCG@2")
     >>> slope = objective.slope(np.array([0.0, 1.0, 2.0]))
     >>> bool(slope[0] > 0), bool(abs(slope @ [0, 1, 2]) < 1e-12)
     (True, True)
     """
 
-    def __init__(self, lists: Lists, measure: str = "DCG@10", gains: str | Sequence[float] = "exponential") -> None:
+    def __init__(
+        self, lists: RankingData, measure: str = "DCG@10", gains: str | Sequence[float] = "exponential"
+    ) -> None:
         cutoff = parse_measure(measure).cutoff or int(np.diff(lists.offsets).max())
         # Ranks below the cutoff count nothing, so that pairs below it pull nothing.
         self._forces = LambdaObjective(lists, measure=measure, gains=gains, truncation=cutoff, norm=False)
@@ -68,7 +70,7 @@ class RankingObjective:
         spread = float(np.sqrt(off @ off / len(off)))
         flat = spread <= FLAT * float(np.abs(score).max())
         self._forces.sigmoid = 1.0 if flat else 1.0 / spread
-        slope = -self._forces(score)[0] / (len(self._forces.offsets) - 1)
+        slope = -self._forces(score)[0] / (len(self._forces.data.offsets) - 1)
         return np.asarray(slope if flat else slope - (slope @ off) / (off @ off) * off)
 
 
@@ -139,12 +141,12 @@ class Aim:
             if not self.range:
                 raise InputError("every expert grade is the same", fix="give expert grades that differ")
 
-    def of(self, lists: Lists) -> Objective:
+    def of(self, lists: RankingData) -> Objective:
         """The objective on these rows."""
         if isinstance(self.asked, str) and self.ranks:
             return RankingObjective(lists, self.asked, self.gains)
         loss = LOSSES[self.asked] if isinstance(self.asked, str) else self.asked
-        return SmoothObjective((lists.y - self.low) / self.range, loss)
+        return SmoothObjective((lists.grade - self.low) / self.range, loss)
 
 
 def _check(measure: str) -> None:

@@ -30,12 +30,12 @@ from crowdrank.label_learning.objectives import Aim, Loss, Objective
 from crowdrank.label_learning.optimizer import Climb, EngineSteps, Steps
 from crowdrank.label_learning.remapped_labels import Remapped, groups
 from crowdrank.rankers import store
-from crowdrank.rankers.base import warn_missing_values
+from crowdrank.rankers.base import normalized
+from crowdrank.rankers.data_checks import warn_missing_values
 from crowdrank.rankers.instances import Instances, as_features
 from crowdrank.rankers.labels import pair_positions
-from crowdrank.rankers.lambdamart import shares
-from crowdrank.rankers.linear import GLS, Standard
-from crowdrank.rankers.ranking_data import Lists
+from crowdrank.rankers.linear import GLS
+from crowdrank.rankers.standardize import Standardizer
 from crowdrank.rankers.store import State
 
 MODES = ("W", "T", "W+T")
@@ -219,14 +219,15 @@ class Remapper(FittedEstimator):
         aim = Aim(self.objective, parse_gains(self.gains))
         experts, held_out = self._experts(expert, eval_set, known, aim)
         refuse_leaks(experts, held_out, told.gold_queries)
-        aim.adopt(experts.lists.y)
+        aim.adopt(experts.lists.grade)
         X = known.matrix[row]
-        standard = Standard.of(X, np.diff(told.judgments.offsets).astype(np.float64))
-        warn_missing_values(Lists(X, X[:, 0], None, np.array([0, len(X)]), None, np.arange(len(X)), known.names), "GLS")
+        standard = Standardizer.fit(X, np.diff(told.judgments.offsets).astype(np.float64))
+        warn_missing_values(X, known.names, "GLS")
         standardized = standard(X)
         background = Background(standardized, told.item) if engine is None else None
         rows = [
-            (standard(part.lists.X), aim.of(part.lists)) for part in (experts.shuffled(self.random_state), held_out)
+            (standard(part.lists.features), aim.of(part.lists))
+            for part in (experts.shuffled(self.random_state), held_out)
         ]
         prepared = self._prepare(told)
         with reporting(progress, type(self).__name__) as report:
@@ -280,7 +281,7 @@ class Remapper(FittedEstimator):
         self,
         labels: LabelFeatures,
         names: tuple[str, ...],
-        standard: Standard,
+        standard: Standardizer,
         aim: Aim,
         best: Best,
     ) -> None:
@@ -462,14 +463,14 @@ def _with_features(labels: LabelFeatures, features: Any) -> tuple[LabelFeatures,
     return labels.where(~lost[labels.item]), row[~lost]
 
 
-def _ranker(best: Best, standard: Standard, names: tuple[str, ...], aim: Aim) -> GLS:
+def _ranker(best: Best, standard: Standardizer, names: tuple[str, ...], aim: Aim) -> GLS:
     """The least squares behind the best functions as a ranker; scores of a named loss are in grades again."""
     ranker = GLS(best.mu)
     graded = aim.range if aim.asked == "squared" else 1.0
     ranker.coef_ = best.coefficients[:-1] * graded
     ranker.intercept_ = float(best.coefficients[-1]) * graded + (aim.low if aim.asked == "squared" else 0.0)
-    ranker.standard_, ranker.mu_, ranker.history_ = standard, best.mu, [best.value]
-    ranker.importances_, ranker.features_ = shares(np.abs(ranker.coef_)), names
+    ranker.standardizer_, ranker.mu_, ranker.history_ = standard, best.mu, [best.value]
+    ranker.feature_importances_, ranker.features_ = normalized(np.abs(ranker.coef_)), names
     return ranker
 
 

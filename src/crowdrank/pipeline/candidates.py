@@ -308,6 +308,11 @@ def lambdamart(view: TrainingView, n_rows: int, has_validation: bool) -> LambdaM
     return LambdaMART(**tree_parameters(view, n_rows, has_validation))
 
 
+def soft_lambdamart(view: TrainingView, n_rows: int, has_validation: bool) -> LambdaMART:
+    """Return an unfitted LambdaMART whose pair targets are probabilities."""
+    return lambdamart(view, n_rows, has_validation).set_params(pair_targets="posterior")
+
+
 def tree_parameters(view: TrainingView, n_rows: int, has_validation: bool) -> dict[str, Any]:
     """Return the parameters of boosted trees for a number of rows."""
     small = {**SMALL_TREES, "min_child_samples": max(1, min(30, n_rows // 20))}
@@ -419,6 +424,14 @@ CANDIDATES: tuple[Candidate, ...] = (
     consensus_candidate("dawid-skene", "LambdaMART on expected gains by Dawid-Skene", "dawid-skene", "probabilities"),
     consensus_candidate("gda", "LambdaMART on expected gains by GDA", "gda", "probabilities"),
     consensus_candidate(
+        "soft-pairs",
+        "LambdaMART on pair probabilities by Dawid-Skene",
+        "dawid-skene",
+        "probabilities",
+        soft_lambdamart,
+        thorough=True,
+    ),
+    consensus_candidate(
         "family-mean", "LambdaMART on the mean of family means", "family-mean", "relevance", needs_families=True
     ),
     consensus_candidate("gls", "least squares on average grades", "average", "relevance", least_squares),
@@ -431,14 +444,6 @@ CANDIDATES: tuple[Candidate, ...] = (
         fit_options={"with_ids": True},
         thorough=True,
         max_judgments=MAX_PAIRWISE_JUDGMENTS,
-    ),
-    consensus_candidate(
-        "soft-pairs",
-        "LambdaMART on the probabilities of document pairs by Dawid-Skene",
-        "dawid-skene",
-        "probabilities",
-        fit_options={"pair_targets": "posterior"},
-        thorough=True,
     ),
     remapped_candidate("linear-gls", "least squares on labels remapped by linear functions", "linear", None),
     remapped_candidate("linear-remap", "LambdaMART on labels remapped by linear functions", "linear"),

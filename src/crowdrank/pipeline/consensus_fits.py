@@ -24,8 +24,8 @@ from crowdrank.errors import CrowdrankError, DataWarning, Fix, InputError, Messa
 from crowdrank.label_learning.label_features import LabelFeatures, label_features
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.stage_cache import StageCache, code, digest
-from crowdrank.rankers.lambdamart import usual_threads
-from crowdrank.rankers.ranking_data import LARGEST_GRADE
+from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.ranking_data import MAX_GRADE
 
 MANY_LABELS = 10
 """Mean number of judgments per document above which the pairwise model uses fewer partners per judgment."""
@@ -64,7 +64,7 @@ class ConsensusFits:
     ) -> None:
         self.data, self.cache, self.engine = data, cache, engine
         self.parameters = parameters or {}
-        self.n_jobs = n_jobs or usual_threads()
+        self.n_jobs = n_jobs or default_threads()
         self.failed: dict[str, str] = {}
         self._methods_by_warning: dict[Message, list[str]] = {}
         self._not_converged: dict[str, int] = {}  # number of iterations by method
@@ -194,8 +194,8 @@ def consensus_labels(consensus: Consensus, target: str) -> Floats:
         relevance = table["relevance"].to_numpy()
         return np.asarray(relevance - min(0.0, float(relevance.min())))
     values = np.array(consensus.scale.values, dtype=np.int64)
-    if values[0] < 0 or values[-1] > LARGEST_GRADE:
-        raise InputError(f"the grades {consensus.scale} are not within 0 and {LARGEST_GRADE}", kind="no-gains")
+    if values[0] < 0 or values[-1] > MAX_GRADE:
+        raise InputError(f"the grades {consensus.scale} are not within 0 and {MAX_GRADE}", kind="no-gains")
     probabilities = np.zeros((len(table), values[-1] + 1))
     probabilities[:, values] = np.column_stack([table[name].to_numpy() for name in consensus.share_names])
     probabilities /= probabilities.sum(axis=1, keepdims=True)

@@ -32,8 +32,8 @@ from crowdrank.pipeline.selection import (
 )
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
-from crowdrank.rankers.ensemble import steady_weights
-from crowdrank.rankers.lambdamart import usual_threads
+from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.ensemble import shrunk_weights
 
 MAX_SAMPLE_ROWS = 10_000
 """Maximum number of rows on which candidates are trained once to time them."""
@@ -106,7 +106,7 @@ def estimate_seconds(data: RunData, settings: RunSettings, candidates: list[Cand
             n_fits = _count_fits(candidate, split, folds_hide_labels, settings)
             training += n_fits * seconds * _n_rows(candidate, whole) / max(1, _n_rows(candidate, view))
         ensembles = _time_ensembles(data, settings, candidates, split)
-    n_parallel = (settings.n_jobs or usual_threads()) if selection.runs_in_parallel else 1
+    n_parallel = (settings.n_jobs or default_threads()) if selection.runs_in_parallel else 1
     return consensus + training / n_parallel + ensembles
 
 
@@ -149,7 +149,7 @@ def _time_ensembles(data: RunData, settings: RunSettings, candidates: list[Candi
     scorer = ExpertScorer(data, split.development, settings)
     scores = np.random.default_rng(0).normal(size=(len(members), len(scorer.rows)))
     start = time.perf_counter()
-    steady_weights(scores, scorer.validation, WEIGHT_STEPS)
+    shrunk_weights(scores, scorer.validation, WEIGHT_STEPS)
     return (1 + len(split.folds)) * (time.perf_counter() - start)
 
 

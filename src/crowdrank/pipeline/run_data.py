@@ -26,7 +26,7 @@ from crowdrank.label_learning.label_features import without_honeypots
 from crowdrank.pipeline.stage_cache import digest
 from crowdrank.rankers.instances import as_features
 from crowdrank.rankers.labels import pair_positions
-from crowdrank.rankers.ranking_data import LARGEST_GRADE, Named
+from crowdrank.rankers.ranking_data import MAX_GRADE, NamedMatrix
 
 MAX_EXAMPLES = 3
 """Maximum number of documents that an error names."""
@@ -160,9 +160,9 @@ class RunData:
         rows = self.rows_of(queries)
         return rows[self.is_graded[rows]]
 
-    def matrix(self, rows: Integers) -> Named:
+    def matrix(self, rows: Integers) -> NamedMatrix:
         """Return the features of some rows as a matrix with column names."""
-        return Named(self.features.matrix[rows], self.features.names)
+        return NamedMatrix(self.features.matrix[rows], self.features.names)
 
     def restrict_judgments(self, rows: Integers) -> RunData:
         """Return the data with the crowd judgments of some rows only."""
@@ -283,9 +283,9 @@ def _find_rows(features: Features, gold: Gold | None) -> Integers:
 def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:
     """Return the data with expert grades, except those of honeypots; `row` is the row of each grade."""
     values = np.array(gold.scale.values, dtype=np.float64)
-    if values[0] < 0 or values[-1] > LARGEST_GRADE:
+    if values[0] < 0 or values[-1] > MAX_GRADE:
         raise InputError(
-            f"the expert grades {gold.scale} are not within 0 and {LARGEST_GRADE}",
+            f"the expert grades {gold.scale} are not within 0 and {MAX_GRADE}",
             fix="name the scale from the lowest grade up, or leave out what means 'cannot judge'",
         )
     has_row = row >= 0

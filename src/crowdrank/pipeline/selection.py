@@ -24,9 +24,9 @@ from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache, code, digest
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.ensemble import Ensemble, standardized, steady_weights
-from crowdrank.rankers.lambdamart import usual_threads
-from crowdrank.rankers.ranking_data import Lists
+from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.ensemble import Ensemble, shrunk_weights, standardize_within_query
+from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
 
 MIN_SELECTION_QUERIES = 5
@@ -96,7 +96,7 @@ class ExpertScorer:
         starts = np.flatnonzero(np.diff(data.query[self.rows], prepend=-1))
         n = len(self.rows)
         offsets = np.append(starts, n)
-        lists = Lists(np.empty((n, 0)), data.expert[self.rows], None, offsets, None, np.arange(n), ())
+        lists = RankingData(np.empty((n, 0)), data.expert[self.rows], None, offsets, None, np.arange(n), ())
         self.validation = Validation(lists, settings.measure, settings.gains)
 
     def values(self, score: Floats) -> Floats:
@@ -154,7 +154,7 @@ class SelectionResult:
         if name not in self.weights:
             return models[name]
         weights = self.weights[name]
-        return Ensemble.of([models[member] for member in weights], list(weights.values()))
+        return Ensemble.from_weights([models[member] for member in weights], list(weights.values()))
 
     def members(self, name: str) -> list[str]:
         """Return the names of the candidates that must be trained for a candidate."""
@@ -332,7 +332,7 @@ class CandidateSelection:
 
     @contextmanager
     def _workers(self) -> Iterator[ThreadPoolExecutor]:
-        n = (self.settings.n_jobs or usual_threads()) if self.runs_in_parallel else 1
+        n = (self.settings.n_jobs or default_threads()) if self.runs_in_parallel else 1
         # Matrix products of parallel fits would otherwise use all cores each.
         with warnings.catch_warnings(), threadpool_limits(1 if n > 1 else None, user_api="blas"):
             # The features are checked once for the run, not once per fit.
@@ -388,7 +388,7 @@ class CandidateSelection:
 
     def _best_weights(self, scores: Floats, queries: Integers) -> Floats:
         scorer = ExpertScorer(self.data, queries, self.settings)
-        return steady_weights(scores[:, scorer.rows], scorer.validation, WEIGHT_STEPS, self.settings.random_state)
+        return shrunk_weights(scores[:, scorer.rows], scorer.validation, WEIGHT_STEPS, self.settings.random_state)
 
     def _standardized(self, name: str) -> Floats:
         """Return a candidate's scores standardized within the query; those of an ensemble are averages of such."""
@@ -397,7 +397,7 @@ class CandidateSelection:
             return score
         rows = np.flatnonzero(~np.isnan(score))
         result = np.full(len(score), np.nan)
-        result[rows] = standardized(score[rows], self.data.query[rows])
+        result[rows] = standardize_within_query(score[rows], self.data.query[rows])
         return result
 
     # Selection and final model.

@@ -29,7 +29,7 @@ from crowdrank.pipeline.selection import (
     only_crowd,
 )
 from crowdrank.pipeline.settings import RunSettings
-from crowdrank.rankers.ensemble import EQUAL, HALVES
+from crowdrank.rankers.ensemble import N_HALVES, PRIOR_QUERIES
 
 CONTROLS = ("average", "expert-only", "gls", "best-feature")
 """Simple candidates that the selected one is always compared with."""
@@ -289,8 +289,8 @@ def describe_protocol(test: RankerTest) -> tuple[str, ...]:
         lines.append(
             f"The candidate with the highest mean {settings.measure} is selected if it leads {SAFE} by more than "
             f"{LEAD:g} standard errors of the difference, otherwise {SAFE}. The weights of ensembles are cross-fitted "
-            f"on the selection queries: averages over {HALVES} halves of the queries, shrunk towards equal weights "
-            f"with the weight of {EQUAL} queries."
+            f"on the selection queries: averages over {N_HALVES} halves of the queries, shrunk towards equal weights "
+            f"with the weight of {PRIOR_QUERIES} queries."
         )
     if settings.refit and len(split.test):
         lines.append(

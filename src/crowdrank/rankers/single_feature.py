@@ -14,7 +14,7 @@ from crowdrank.constraints import Constraints, InstanceOf
 from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError, near
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.ranking_data import Lists
+from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
 
@@ -59,26 +59,26 @@ class SingleFeature(Ranker):
     def _needs_differences(self) -> bool:
         return self.feature is None
 
-    def _learn(self, lists: Lists, validation: Validation | None, report: Report, engine: Engine | None) -> None:
+    def _learn(self, data: RankingData, validation: Validation | None, report: Report, engine: Engine | None) -> None:
         if self.feature is None:
-            scorer = Validation(lists, self.validate_by, self.gains)
-            choices = [(column, sign) for column in range(len(lists.names)) for sign in (1, -1)]
-            column, self.sign_ = max(choices, key=lambda one: scorer(signed_feature(lists.X[:, one[0]], one[1])))
-        elif self.feature in lists.names:
-            column, self.sign_ = lists.names.index(self.feature), 1
+            scorer = Validation(data, self.validate_by, self.gains)
+            choices = [(column, sign) for column in range(len(data.names)) for sign in (1, -1)]
+            column, self.sign_ = max(choices, key=lambda one: scorer(signed_feature(data.features[:, one[0]], one[1])))
+        elif self.feature in data.names:
+            column, self.sign_ = data.names.index(self.feature), 1
         else:
-            problem = f"must be the name of a feature, not {self.feature!r}{near(self.feature, lists.names)}"
+            problem = f"must be the name of a feature, not {self.feature!r}{near(self.feature, data.names)}"
             raise UsageError(problem, parameter="feature", kind="unknown-feature")
-        self.feature_ = lists.names[column]
-        self.importances_ = np.eye(len(lists.names))[column]
+        self.feature_ = data.names[column]
+        self.feature_importances_ = np.eye(len(data.names))[column]
         if validation is not None:
-            self.history_ = [validation(signed_feature(validation.lists.X[:, column], self.sign_))]
+            self.history_ = [validation(signed_feature(validation.data.features[:, column], self.sign_))]
 
-    def _score(self, X: Floats, query: Any = None) -> Floats:
-        return signed_feature(X[:, self.features_.index(self.feature_)], self.sign_)
+    def _score(self, features: Floats, query: Any = None) -> Floats:
+        return signed_feature(features[:, self.features_.index(self.feature_)], self.sign_)
 
     def _state(self) -> State:
-        return State({"feature": self.feature_, "sign": self.sign_}, {"importances": self.importances_})
+        return State({"feature": self.feature_, "sign": self.sign_})
 
     def _restore(self, state: State) -> None:
         self.feature_, self.sign_ = state.values["feature"], state.values["sign"]
