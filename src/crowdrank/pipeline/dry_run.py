@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from crowdrank.pipeline.candidates import (
     remapper_label_features,
 )
 from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.leaks import check_leaks
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.selection import (
     MIN_SELECTION_QUERIES,
@@ -46,30 +48,47 @@ def plan(judgments: Any, features: Any, expert: Any = None, honeypots: Any = Non
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=40, documents=10, gold_queries=15, random_state=1)
-    >>> for line in plan(world.judgments, world.features, world.gold)[:2]:
+    >>> for line in plan(world.judgments, world.features, world.gold, candidates="majority,gls")[:2]:
     ...     print(line)
     Judgments of 419 documents by 58 assessors, 441 documents with features in 40 queries.
     Of 14 expert-graded queries 5 are for the test, 9 for the selection in 4 folds.
     """
-    run_settings = RunSettings.of(settings)
-    data = build_run_data(judgments, features, expert, honeypots, unjudgeable_as=run_settings.unjudgeable_as)
-    candidates, skipped = choose_candidates(data, run_settings.candidates, thorough=run_settings.thorough)
-    candidates, _ = add_baseline(data, run_settings.baseline, candidates)
-    split = split_expert_queries(data.graded_queries, run_settings)
-    if not split.folds:
-        candidates = without_experts(candidates)
+    data, run_settings, candidates, skipped, split = _prepare(judgments, features, expert, honeypots, settings)
     lines = [
         f"Judgments of {counted(data.labels.n_items, 'document')} by "
         f"{counted(data.labels.n_assessors, 'assessor')}, {counted(len(data.query), 'document')} with features "
         f"in {counted(len(data.query_ids), 'query')}.",
         _describe_split(data, split),
         f"Consensus by {', '.join(consensus_methods(run_settings, candidates))}.",
-        f"Candidates: {', '.join(candidate.name for candidate in candidates)}, and ensembles of them.",
+        f"Candidates: {', '.join(candidate.name for candidate in candidates)}, and ensembles of them."
+        if candidates
+        else "No features: no ranker is trained.",
         *(f"Left out: {name}, because {reason}." for name, reason in skipped.items()),
         *map(str, data.notes),
     ]
     seconds = estimate_seconds(data, run_settings, candidates, split)
     return [*lines, f"Roughly {_format_duration(seconds)} on this machine."]
+
+
+def plan_seconds(judgments: Any, features: Any, expert: Any = None, honeypots: Any = None, **settings: Any) -> float:
+    """Return the estimated time in seconds of `run` with the same arguments."""
+    data, run_settings, candidates, _, split = _prepare(judgments, features, expert, honeypots, settings)
+    return estimate_seconds(data, run_settings, candidates, split)
+
+
+def _prepare(
+    judgments: Any, features: Any, expert: Any, honeypots: Any, settings: Mapping[str, Any]
+) -> tuple[RunData, RunSettings, list[Candidate], dict[str, str], ExpertSplit]:
+    """Return data, settings, candidates, reasons for skipped candidates, and the split of a run."""
+    run_settings = RunSettings.of(settings)
+    data = build_run_data(judgments, features, expert, honeypots, unjudgeable_as=run_settings.unjudgeable_as)
+    check_leaks(data, allow=run_settings.allow_leak)
+    split = split_expert_queries(data.graded_queries, run_settings)
+    if not data.has_features:
+        return data, run_settings, [], {}, split
+    candidates, skipped = choose_candidates(data, run_settings.candidates, thorough=run_settings.thorough)
+    candidates, _ = add_baseline(data, run_settings.baseline, candidates)
+    return data, run_settings, candidates if split.folds else without_experts(candidates), skipped, split
 
 
 def _describe_split(data: RunData, split: ExpertSplit) -> str:
@@ -131,7 +150,7 @@ def _time_methods(fits: ConsensusFits, settings: RunSettings, candidates: list[C
 def _time_candidates(candidates: list[Candidate], view: TrainingView) -> list[tuple[Candidate, float]]:
     """Return the time of one fit of each candidate that can be trained."""
     times = []
-    for candidate in (candidates[0], *candidates):  # the first fit of all loads libraries
+    for candidate in (*candidates[:1], *candidates):  # the first fit of all loads libraries
         start = time.perf_counter()
         try:
             candidate.fit(view)
