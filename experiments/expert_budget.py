@@ -19,7 +19,7 @@ from crowdrank.errors import UsageError
 from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization
 from crowdrank.judgments.read import Features, read_features
 from crowdrank.judgments.table import Judgments
-from crowdrank.pipeline.candidates import Candidate, experts_only, sensible
+from crowdrank.pipeline.candidates import BY_NAME, Candidate, choose_candidates
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, deal_folds
@@ -126,13 +126,13 @@ def tried(place: Place, budget: int, cache: StageCache, fits: ConsensusFits) -> 
 
 def candidates_of(data: RunData) -> list[Candidate]:
     """What `run` tries, but for the slowest."""
-    return [candidate for candidate in sensible(data, None)[0] if candidate.name != "gda-pw-mart"]
+    return [candidate for candidate in choose_candidates(data, None)[0] if candidate.name != "gda-pw-mart"]
 
 
 def opinions_of(data: RunData, cache: StageCache) -> ConsensusFits:
     """The consensus methods that the candidates ask for, fitted."""
     fits = ConsensusFits(data, cache)
-    for method in dict.fromkeys(method for candidate in candidates_of(data) for method in candidate.needs):
+    for method in dict.fromkeys(method for candidate in candidates_of(data) for method in candidate.methods):
         fits.fit(method)
     for kind in ("remap", "all"):
         fits.label_features(kind)
@@ -243,9 +243,9 @@ def _all_experts(place: Place, fits: ConsensusFits, cache: StageCache) -> Floats
 
     def score() -> dict[str, Any]:
         rows = place.data.rows_of(place.test)
-        known = place.data.taken(rows)
+        known = place.data.features.take(rows)
         found = np.full(len(place.data.query), np.nan)
-        found[rows] = experts_only(view).predict(known, known.query)
+        found[rows] = BY_NAME["expert-only"].fit(view).predict(known, known.query)
         return {"score": found}
 
     kept = cache.arrays("all-experts", view.key, score)["score"]

@@ -43,7 +43,7 @@ def test_what_cannot_be_read_is_made_again(tmp_path: Path) -> None:
     cache = StageCache(tmp_path / "stages")
     made = [cache.arrays("sum", "k", lambda: {"a": np.arange(3)})["a"] for _ in range(2)]
     assert (cache.made, cache.reused) == (1, 1)
-    place = cache.place("sum", "k")
+    place = cache.path("sum", "k")
     assert place is not None
     place.write_bytes(place.read_bytes()[:20])
     again = cache.arrays("sum", "k", lambda: {"a": np.arange(3)})["a"]

@@ -27,7 +27,9 @@ class RunFiles:
     """Input files and output folder of a run."""
 
     judgments: list[Path] = option([], "Judgments of the crowd. Repeatable.", "-j")
-    features: list[Path] = option([], "Features of documents: LETOR, CSV, ... Without them no ranker is trained. Repeatable.", "-f")
+    features: list[Path] = option(
+        [], "Features of documents: LETOR, CSV, ... Without them no ranker is trained. Repeatable.", "-f"
+    )
     expert: Path | None = option(None, "Expert grades of some queries.", "-e")
     honeypots: Path | None = option(None, "Honeypots with their correct grades; no ranker is trained on them.")
     texts: list[Path] = option([], "Texts of queries and documents that the report shows. Repeatable.")

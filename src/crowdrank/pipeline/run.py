@@ -24,7 +24,7 @@ from crowdrank.assessors.report import AssessorReport, assess
 from crowdrank.consensus._base import Aggregator
 from crowdrank.engine.base import Engine
 from crowdrank.errors import Fix, InputError, Message, UsageError, near
-from crowdrank.pipeline.candidates import Candidate, sensible
+from crowdrank.pipeline.candidates import Candidate, choose_candidates
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.label_summary import summarize_labels
 from crowdrank.pipeline.markdown import markdown
@@ -118,7 +118,7 @@ def run(
             keep_previous(folder, draft, result)
             if report is not None:
                 report(result, draft)
-        cache.tidy()
+        cache.delete_unused()
         return result
 
 
@@ -181,7 +181,7 @@ class _Runner:
         """Return the candidates to train, and the reasons why others are left out."""
         if not self.data.has_features:
             return [], {}
-        candidates, left_out = sensible(self.data, self.settings.candidates)
+        candidates, left_out = choose_candidates(self.data, self.settings.candidates)
         names = [*(candidate.name for candidate in candidates), *ENSEMBLES]
         baseline = self.settings.baseline
         if baseline not in names and baseline != RunSettings.baseline:
@@ -212,17 +212,17 @@ class _Runner:
         ranker = self._refit(selection) if self.settings.refit else outcome.ranker(outcome.chosen)
         tables = {
             "comparison": comparison_table(test),
-            "per_query": per_query_table(self.data, test),
+            "per_query": per_query_table(test),
             "training": training_table(self.data, self.fits, outcome),
             "remapping": remapping_table(outcome),
         }
-        split = outcome.parts
+        split = outcome.split
         rankers = RankerResults(
             chosen=outcome.chosen,
-            reason=outcome.why,
+            reason=outcome.reason,
             baseline=test.baseline,
             ranker=ranker,
-            remappers={} if outcome.final is None else dict(outcome.final.remappers),
+            remappers=outcome.remappers,
             weights=outcome.weights,
             left_out=outcome.failed,
             selection_queries=_query_ids(self.data, split.development),
@@ -240,16 +240,16 @@ class _Runner:
 
     def _fit_methods(self, candidates: list[Candidate], left_out: dict[str, str]) -> list[Candidate]:
         """Fit the consensus methods that candidates need; leave out candidates whose method cannot be fitted."""
-        for method in dict.fromkeys(method for candidate in candidates for method in candidate.needs):
+        for method in dict.fromkeys(method for candidate in candidates for method in candidate.methods):
             self._fit_consensus(method)
         kept = []
         for candidate in candidates:
-            missing = [method for method in candidate.needs if method in self.fits.failed]
+            missing = [method for method in candidate.methods if method in self.fits.failed]
             if missing:
                 left_out[candidate.name] = f"{missing[0]}: {self.fits.failed[missing[0]]}"
             else:
                 kept.append(candidate)
-        if any(candidate.expert and candidate.crowd and "glad" in candidate.needs for candidate in kept):
+        if any(candidate.remapper is not None for candidate in kept):
             for kind in ("remap", "all"):
                 self.fits.label_features(kind)
         return kept
@@ -263,7 +263,7 @@ class _Runner:
         if not split.folds:
             if has_experts:
                 reason = "there are too few expert-graded queries to train and select with"
-                left_out |= {candidate.name: reason for candidate in candidates if candidate.expert}
+                left_out |= {candidate.name: reason for candidate in candidates if candidate.experts}
             candidates = only_crowd(candidates)
         with ProgressBar("training candidates") as bar:
             report = bar if self.progress else None
@@ -303,11 +303,10 @@ def _fold_notes(split: ExpertSplit, settings: RunSettings) -> tuple[Message, ...
 
 
 def _digests(data: RunData) -> dict[str, str]:
-    graded = ~np.isnan(data.expert)
     return {
-        "judgments": digest(data.judgments),
-        **({"features": digest(data.features)} if data.has_features else {}),
-        "expert grades": digest(np.flatnonzero(graded), data.expert[graded]),
+        "judgments": data.digests["judgments"],
+        **({"features": data.digests["features"]} if data.has_features else {}),
+        "expert grades": digest(np.flatnonzero(data.is_graded), data.expert[data.is_graded]),
     }
 
 
@@ -319,7 +318,7 @@ def _sizes(data: RunData) -> dict[str, int]:
         "judged_documents": data.judgments.n_items,
         "queries": len(data.query_ids),
         "features": len(data.features.names),
-        "expert_grades": int((~np.isnan(data.expert)).sum()),
+        "expert_grades": int(data.is_graded.sum()),
         "expert_queries": len(data.graded_queries),
     }
 

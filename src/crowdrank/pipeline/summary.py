@@ -6,32 +6,30 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats
-from crowdrank.evaluation.comparison import Comparison, compare
-from crowdrank.evaluation.measures import parse_measure
+from crowdrank.evaluation.comparison import Comparison, compare_evaluations
+from crowdrank.evaluation.evaluate import evaluate_codes
+from crowdrank.evaluation.measures import parse_measure, parse_measures
 from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization, format_p
 from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.result import Contrast
 from crowdrank.pipeline.selection import (
     ENSEMBLES,
     LEAD,
-    LEAST_CHOICE,
+    MIN_SELECTION_QUERIES,
     SAFE,
     CandidateSelection,
     ExpertScorer,
     ExpertSplit,
     SelectionResult,
+    only_crowd,
 )
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.rankers.ensemble import EQUAL, HALVES
 
-LEARNED_LABELS = ("linear-gls", "linear-remap", "boosted-gls", "boosted-remap")
-"""Candidates whose labels are learned from expert grades."""
-PLAIN_LABELS = ("majority", "average", "dawid-skene", "gda", "family-mean", "gls")
-"""Candidates whose labels do not depend on expert grades."""
 CONTROLS = ("average", "expert-only", "gls")
 """Simple candidates that the selected one is always compared with."""
 ALPHA = 0.05
@@ -70,7 +68,7 @@ class RankerTest:
     @property
     def split(self) -> ExpertSplit:
         """Queries for selection and test."""
-        return self.outcome.parts
+        return self.outcome.split
 
     @property
     def chosen(self) -> str:
@@ -89,18 +87,16 @@ class RankerTest:
         data, queries = self.selection.data, self.split.test
         if not self.has_experts or not len(queries):
             return None
-        rows = np.flatnonzero(np.isin(data.query, queries) & ~np.isnan(data.expert))
-        pairs = pd.DataFrame({"query": data.query[rows], "document": rows, "grade": data.expert[rows].astype(int)})
-        runs = {name: pairs.assign(score=score[rows]) for name, score in self.outcome.scores.items()}
-        measures = [parse_measure(f"nDCG@{cutoff}").with_gains(self.settings.gains) for cutoff in (1, 5, 10)]
-        return compare(
-            runs,
-            pairs,
-            [self.settings.measure, *measures],
-            baseline=self.baseline,
-            alpha=ALPHA,
-            random_state=self.settings.random_state,
-        )
+        rows = data.graded_rows(queries)
+        query, query_ids = np.searchsorted(queries, data.query[rows]), data.query_ids.take(pa.array(queries))
+        ndcg = [parse_measure(f"nDCG@{cutoff}").with_gains(self.settings.gains) for cutoff in (1, 5, 10)]
+        measures = parse_measures([self.settings.measure, *ndcg])
+        evaluations = {
+            name: evaluate_codes(query, score[rows], data.expert[rows], query_ids, measures)
+            for name, score in self.outcome.scores.items()
+        }
+        seed = self.settings.random_state
+        return compare_evaluations(evaluations, baseline=self.baseline, alpha=ALPHA, random_state=seed)
 
     @property
     def selection_means(self) -> dict[str, float]:
@@ -149,7 +145,7 @@ class RankerTest:
 
 def describe(candidate: str) -> str:
     """Return the description of a candidate or an ensemble."""
-    return ENSEMBLES.get(candidate) or BY_NAME[candidate].about
+    return ENSEMBLES.get(candidate) or BY_NAME[candidate].description
 
 
 def summarize(test: RankerTest) -> str:
@@ -170,10 +166,10 @@ def _selected(test: RankerTest) -> str:
     if not test.split.folds:
         return (
             f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few to select a ranker (at least "
-            f"{LEAST_CHOICE} besides the test queries are needed), so the ranker is {name} ({describe(name)})."
+            f"{MIN_SELECTION_QUERIES} besides the test queries are needed), so the ranker is {name} ({describe(name)})."
         )
     split = f"{n_selection} to select a ranker, {n_test} to test it" if n_test else "all to select a ranker"
-    ranker = f"{name} ({describe(name)}): {test.outcome.why}"
+    ranker = f"{name} ({describe(name)}): {test.outcome.reason}"
     return f"With {n} expert-graded queries ({split}), the selected ranker is {ranker}."
 
 
@@ -211,7 +207,9 @@ def _best(test: RankerTest) -> str:
 def _learned_labels(test: RankerTest) -> str:
     """Return whether labels learned from expert grades helped, by the best candidates on the selection queries."""
     means = test.selection_means
-    learned, plain = ([name for name in names if name in means] for names in (LEARNED_LABELS, PLAIN_LABELS))
+    candidates = [candidate for candidate in test.outcome.candidates if candidate.name in means]
+    learned = [candidate.name for candidate in candidates if candidate.remapper is not None]
+    plain = [candidate.name for candidate in only_crowd(candidates)]
     if not learned or not plain:
         return ""
     best, rival = max(learned, key=means.__getitem__), max(plain, key=means.__getitem__)
@@ -277,7 +275,7 @@ def describe_protocol(test: RankerTest) -> tuple[str, ...]:
         f"select the ranker by cross-validation with {counted(len(split.folds), 'fold')}: the candidates that rank a "
         "fold were trained without its crowd labels and expert grades."
     )
-    labeled = data.query[data.judged > 0]
+    labeled = data.query[data.item >= 0]
     n_both = len(np.unique(labeled[np.isin(labeled, data.graded_queries)]))
     if n_both:
         lines.append(

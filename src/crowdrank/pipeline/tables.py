@@ -94,13 +94,13 @@ def _ensemble_note(weights: Mapping[str, float]) -> str:
 
 def training_table(data: RunData, fits: ConsensusFits, outcome: SelectionResult) -> pa.Table:
     """Return the labels that rankers are trained on: by consensus method, by remapper, and the expert grades."""
-    rows = np.flatnonzero((data.judged > 0) | ~np.isnan(data.expert))
-    known = data.taken(rows)
+    rows = np.flatnonzero((data.item >= 0) | data.is_graded)
+    known = data.features.take(rows)
     columns: dict[str, Any] = {
         "query": known.query,
         "document": known.document,
         "part": _parts(data, outcome)[rows],
-        "labels": data.judged[rows],
+        "labels": data.n_labels[rows],
     }
     for method, target in LABELS.items():
         if fits.has(method):
@@ -121,8 +121,8 @@ def training_table(data: RunData, fits: ConsensusFits, outcome: SelectionResult)
 def _parts(data: RunData, outcome: SelectionResult) -> Any:
     """Return what the query of each row serves: `test`, `selection` or `train`."""
     names = np.full(len(data.query_ids), "train", dtype=object)
-    names[outcome.parts.development] = "selection"
-    names[outcome.parts.test] = "test"
+    names[outcome.split.development] = "selection"
+    names[outcome.split.test] = "test"
     return names[data.query]
 
 
@@ -135,12 +135,9 @@ def remapping_table(outcome: SelectionResult) -> pa.Table | None:
     return pa.concat_tables(tables) if tables else None
 
 
-def per_query_table(data: RunData, test: RankerTest) -> pa.Table | None:
+def per_query_table(test: RankerTest) -> pa.Table | None:
     """Return the value of each candidate on each test query; None if nothing was tested."""
     if test.comparison is None:
         return None
     table = pa.Table.from_pandas(test.comparison.per_query, preserve_index=False)
-    ids = data.query_ids.take(pa.array(table["query"].to_numpy().astype(np.int64)))
-    return table.set_column(table.column_names.index("query"), "query", ids).rename_columns(
-        ["candidate" if name == "run" else name for name in table.column_names]
-    )
+    return table.rename_columns(["candidate" if name == "run" else name for name in table.column_names])

@@ -196,11 +196,13 @@ def told_ids(X: Any, role: str) -> Any:
 
 
 def query_codes(query: Any, n: int) -> Integers:
-    """Queries as numbers in the order of their first rows; they may be ids of any one type.
+    """Return the queries of n rows as codes in the order of their first rows; ascending integers are not encoded.
 
-    >>> query_codes(["b", "b", "a"], 3).tolist()
-    [0, 0, 1]
+    >>> query_codes(["b", "b", "a"], 3).tolist(), query_codes(np.array([4, 4, 9]), 3).tolist()
+    ([0, 0, 1], [0, 0, 1])
     """
+    if isinstance(query, np.ndarray) and query.dtype.kind == "i" and len(query) == n and (np.diff(query) >= 0).all():
+        return np.cumsum(np.diff(query, prepend=query[:1]) != 0)
     column = query if isinstance(query, pa.ChunkedArray) else pa.chunked_array([_ids(query)])
     if len(column) != n:
         raise InputError(f"there are {n:,} rows, but {len(column):,} query ids", fix="give each row its query")
