@@ -104,18 +104,13 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def load_data(folder: Path) -> ReportData:
-    """Return the data of the report of a run."""
-    return ReportData(RunResult.load(folder), folder)
-
-
 @pytest.fixture(scope="session")
 def ranker_data(ranker_run: Path) -> ReportData:
     """Return the data of the report of the run with rankers."""
-    return load_data(ranker_run)
+    return ReportData(RunResult.load(ranker_run), ranker_run)
 
 
 @pytest.fixture(scope="session")
 def labels_data(labels_run: Path) -> ReportData:
     """Return the data of the report of the run without features."""
-    return load_data(labels_run)
+    return ReportData(RunResult.load(labels_run), labels_run)

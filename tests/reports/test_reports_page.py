@@ -39,7 +39,6 @@ from crowdrank.reports.tables import (
     make_tables,
     ranker_table,
 )
-from tests.reports.conftest import load_data
 
 MAX_BYTES = 6_000_000
 
@@ -55,6 +54,10 @@ def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded_charts, "find_spec", lambda name: None)
 
 
+def load_data(folder: Path) -> ReportData:
+    return ReportData(RunResult.load(folder), folder)
+
+
 def with_result(data: ReportData, **changes: Any) -> ReportData:
     return ReportData(replace(data.result, **changes), data.folder)
 
@@ -68,7 +71,7 @@ def with_tables(data: ReportData, **frames: pd.DataFrame) -> ReportData:
     return with_result(data, tables={**data.result.tables, **tables})
 
 
-def with_contrast(data: ReportData, **figures: float) -> ReportData:
+def with_contrast(data: ReportData, **figures: Any) -> ReportData:
     """Return the data with other figures in the comparison of the selected ranker with the baseline."""
     contrast = data.rankers.contrast(data.chosen, data.baseline)
     assert contrast is not None
@@ -375,7 +378,7 @@ except crowdrank.errors.UsageError as problem:
 
 def test_the_report_works_without_the_chart_packages(ranker_run: Path, tmp_path: Path) -> None:
     out = tmp_path / "core.html"
-    command = [sys.executable, "-c", CORE_ONLY, ranker_run, out]
+    command = [sys.executable, "-c", CORE_ONLY, str(ranker_run), str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     path, problem = done.stdout.splitlines()
     assert path == str(out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from shlex import quote
 
@@ -335,7 +336,7 @@ def _label_next(data: ReportData) -> list[str]:
     return [f"Have the least certain documents judged again: first {names} (all: next.csv)."] if names else []
 
 
-def _document_name(data: ReportData, row: dict[str, str]) -> str:
+def _document_name(data: ReportData, row: Mapping[Hashable, str]) -> str:
     """Return the ids of a document and its query, with its title or the beginning of its text if there is one."""
     texts = data.texts.get((row["query"], row["document"]), {})
     title = one_line(texts.get("title") or texts.get("text") or "", 50)

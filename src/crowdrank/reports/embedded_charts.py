@@ -136,8 +136,8 @@ def _document_charts(data: ReportData) -> Iterator[Any]:
     yield charts.uncertainty(data.documents, on_a_line=data.on_a_line)
     graded = data.against_experts
     if len(graded) and data.result.same_scale:
-        grades = (graded[name].astype(int) for name in ("consensus", "expert"))
-        yield charts.confusion(*grades, "Consensus grades and expert grades", "consensus", "expert")
+        consensus, expert = (graded[name].astype(int) for name in ("consensus", "expert"))
+        yield charts.confusion(consensus, expert, "Consensus grades and expert grades", "consensus", "expert")
     if "difficulty" in data.documents:
         yield charts.difficulty_by_relevance(data.documents)
         if "duration" in data.model.judgments_.extras:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ MAX_ANSWERS = 12
 DIGITS = 4
 P_DIGITS = 6
 
-Row = Mapping[str, Any]
+Row = Mapping[Hashable, Any]
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ def convergence(model: Any) -> Any:
         alt.X("iteration:Q", title="iteration", axis=alt.Axis(tickMinStep=1, format="d")),
         alt.Y("value:Q", title=objective, scale=alt.Scale(zero=False)),
     )
-    status = {True: ", converged", False: ", not converged"}.get(getattr(model, "converged_", None), "")
+    status = "" if not hasattr(model, "converged_") else ", converged" if model.converged_ else ", not converged"
     subtitle = f"{counted(len(history), 'iteration')}{status}"
     return styled(
         chart, f"Convergence of {type(model).__name__}", subtitle, width=theme.WIDTH, height=theme.HEIGHT - 40
