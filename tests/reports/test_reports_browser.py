@@ -33,20 +33,20 @@ class OpenPage:
     messages: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
-    def rows(self, sheet: str) -> list[list[str]]:
+    def rows(self, table: str) -> list[list[str]]:
         """Return the cells that a table shows, without the lines below the rows."""
-        rows = self.page.locator(f'[data-sheet="{sheet}"] tbody tr:not(.below)')
+        rows = self.page.locator(f'[data-table="{table}"] tbody tr:not(.below)')
         return [row.locator("td").all_inner_texts() for row in rows.all()]
 
-    def column(self, sheet: str, title: str) -> list[str]:
+    def column(self, table: str, title: str) -> list[str]:
         """Return the cells of a column, by the first word of its title."""
-        heads = self.page.locator(f'[data-sheet="{sheet}"] thead th').all_inner_texts()
+        heads = self.page.locator(f'[data-table="{table}"] thead th').all_inner_texts()
         place = [head.split()[0] for head in heads].index(title)
-        return [row[place].strip() for row in self.rows(sheet)]
+        return [row[place].strip() for row in self.rows(table)]
 
-    def sort(self, sheet: str, title: str) -> None:
+    def sort(self, table: str, title: str) -> None:
         """Click the header of a column."""
-        self.page.locator(f'[data-sheet="{sheet}"] thead button', has_text=title).first.click()
+        self.page.locator(f'[data-table="{table}"] thead button', has_text=title).first.click()
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_tables_sort_by_number_and_by_name(report: OpenPage) -> None:
     report.sort("assessors", "judgments")
     assert judgments() == sorted(judgments())
     assert judgments()[0] < most
-    head = report.page.locator('[data-sheet="assessors"] th[aria-sort]')
+    head = report.page.locator('[data-table="assessors"] th[aria-sort]')
     assert head.get_attribute("aria-sort") == "ascending"
     report.sort("assessors", "assessor")
     assert report.column("assessors", "assessor") == sorted(report.column("assessors", "assessor"))
@@ -132,35 +132,35 @@ def test_tables_sort_by_number_and_by_name(report: OpenPage) -> None:
 
 
 def test_tables_are_searched_filtered_and_paged(report: OpenPage) -> None:
-    sheet = report.page.locator('[data-sheet="assessors"]')
+    table = report.page.locator('[data-table="assessors"]')
     name = report.column("assessors", "assessor")[3]
-    sheet.get_by_role("searchbox").fill(name.upper())
+    table.get_by_role("searchbox").fill(name.upper())
     assert report.column("assessors", "assessor") == [name]
-    sheet.get_by_role("searchbox").fill("no such assessor")
+    table.get_by_role("searchbox").fill("no such assessor")
     assert report.rows("assessors") == []
-    assert "no matches" in sheet.locator(".count").inner_text()
-    sheet.get_by_role("searchbox").fill("")
-    sheet.get_by_role("combobox").select_option("drop")
+    assert "no matches" in table.locator(".count").inner_text()
+    table.get_by_role("searchbox").fill("")
+    table.get_by_role("combobox").select_option("drop")
     assert set(report.column("assessors", "advice")) == {"drop"}
-    sheet.get_by_role("combobox").select_option("")
+    table.get_by_role("combobox").select_option("")
     first = report.column("assessors", "assessor")
-    sheet.get_by_role("button", name="next").click()
+    table.get_by_role("button", name="next").click()
     second = report.column("assessors", "assessor")
     assert first
     assert second
     assert not set(first) & set(second)
-    sheet.get_by_role("button", name="previous").click()
+    table.get_by_role("button", name="previous").click()
     assert report.column("assessors", "assessor") == first
 
 
 def test_evidence_is_below_each_assessor(report: OpenPage) -> None:
-    shown = report.page.locator('[data-sheet="assessors"] tr.below').all_inner_texts()
+    shown = report.page.locator('[data-table="assessors"] tr.below').all_inner_texts()
     assert len(shown) == len(report.rows("assessors"))
     assert all("nats" in text for text in shown)
 
 
 def test_estimates_are_never_cut_off(report: OpenPage) -> None:
-    circles = report.page.locator('[data-sheet="uncertain"] tbody circle').all()
+    circles = report.page.locator('[data-table="uncertain"] tbody circle').all()
     places = [float(circle.get_attribute("cx") or "nan") for circle in circles]
     values = [float(cell.split()[0].replace("−", "-")) for cell in report.column("uncertain", "relevance")]
     assert len(places) == len(values) > 3
@@ -171,18 +171,18 @@ def test_estimates_are_never_cut_off(report: OpenPage) -> None:
 
 def test_hostile_ids_cannot_run(browser: Any, hostile_run: Path, hostile_ids: tuple[str, ...]) -> None:
     view = open_page(browser, write_report(hostile_run))
-    sheet = view.page.locator('[data-sheet="assessors"]')
+    table = view.page.locator('[data-table="assessors"]')
     for name in hostile_ids:
         searched = one_line(name, 200)
-        sheet.get_by_role("searchbox").fill(searched)
-        shown = sheet.locator("tbody td.id").all_text_contents()
-        while sheet.get_by_role("button", name="next").is_enabled():
-            sheet.get_by_role("button", name="next").click()
-            shown += sheet.locator("tbody td.id").all_text_contents()
+        table.get_by_role("searchbox").fill(searched)
+        shown = table.locator("tbody td.id").all_text_contents()
+        while table.get_by_role("button", name="next").is_enabled():
+            table.get_by_role("button", name="next").click()
+            shown += table.locator("tbody td.id").all_text_contents()
         assert searched in shown
     assert view.page.evaluate("window.stolen") is None
     assert "stolen" not in view.page.title()
-    assert view.page.locator(".sheet b, .sheet img, .sheet script, .card b, .card img").count() == 0
+    assert view.page.locator(".table b, .table img, .table script, .card b, .card img").count() == 0
     assert not view.messages
     assert [url for url in view.requests if not url.startswith("data:")] == [(hostile_run / "report.html").as_uri()]
     view.page.close()
@@ -206,7 +206,7 @@ def test_a_narrow_screen_is_usable(browser: Any, report_path: Path) -> None:
     card = view.page.locator(".card").first.bounding_box()
     assert card is not None
     assert card["width"] > 300
-    view.page.locator('[data-sheet="assessors"] input').fill("worker")
+    view.page.locator('[data-table="assessors"] input').fill("worker")
     assert view.rows("assessors")
     sizes = view.page.evaluate(
         "[...document.querySelectorAll('p, td, li')].map(one => parseFloat(getComputedStyle(one).fontSize))"
@@ -222,23 +222,23 @@ def test_a_phone_shows_the_main_figures_and_scroll_hints(browser: Any, report_pa
         assert box is not None
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 390, "no section is out of reach"
-    sheet = view.page.locator('[data-sheet="rankers"]')
-    assert "test" in sheet.locator("thead th").nth(1).inner_text()
+    table = view.page.locator('[data-table="rankers"]')
+    assert "test" in table.locator("thead th").nth(1).inner_text()
     for place in (1, 2):
-        value = sheet.locator("tbody tr:not(.below)").first.locator("td").nth(place)
-        box = (value.locator(".val") if place == 2 else value).bounding_box()
+        value = table.locator("tbody tr:not(.below)").first.locator("td").nth(place)
+        box = (value.locator(".value") if place == 2 else value).bounding_box()
         assert box is not None
         assert box["x"] + box["width"] <= 390, "the test and the difference stand on the first screen"
-    for hold in (sheet.locator(".hold"), view.page.locator("figure.hold").first):
-        assert hold.locator(".hint").is_visible()
-        assert "right" in (hold.get_attribute("class") or "").split()
-        assert hold.evaluate("one => getComputedStyle(one, '::after').backgroundImage").startswith("linear-gradient")
-        hold.locator(":scope > :last-child").evaluate("box => { box.scrollLeft = box.scrollWidth; }")
-        view.page.wait_for_function("one => !one.classList.contains('right')", arg=hold.element_handle())
-        assert "left" in (hold.get_attribute("class") or "").split()
+    for area in (table.locator(".scrollable"), view.page.locator("figure.scrollable").first):
+        assert area.locator(".hint").is_visible()
+        assert "right" in (area.get_attribute("class") or "").split()
+        assert area.evaluate("one => getComputedStyle(one, '::after').backgroundImage").startswith("linear-gradient")
+        area.locator(":scope > :last-child").evaluate("box => { box.scrollLeft = box.scrollWidth; }")
+        view.page.wait_for_function("one => !one.classList.contains('right')", arg=area.element_handle())
+        assert "left" in (area.get_attribute("class") or "").split()
     # A desktop screen needs no sideways scrolling.
     view.page.set_viewport_size({"width": 1280, "height": 850})
-    view.page.wait_for_function("() => !document.querySelector('.hint.shown, .hold.right, .hold.left')")
+    view.page.wait_for_function("() => !document.querySelector('.hint.shown, .scrollable.right, .scrollable.left')")
     view.page.close()
 
 
@@ -246,13 +246,13 @@ def test_p_values_are_never_zero_and_differences_have_signs(browser: Any, report
     page = re.sub(r"<figure.*?</figure>", "", report_path.read_text(), flags=re.DOTALL)
     match = re.search(r'id="data-rankers">(.*?)</script>', page, re.DOTALL)
     assert match
-    sheet = json.loads(match.group(1))
-    heads = [column["title"] for column in sheet["columns"]]
+    table = json.loads(match.group(1))
+    heads = [column["title"] for column in table["columns"]]
     over, p = heads.index("over majority"), heads.index("p")
-    for row, difference, chance in zip(sheet["rows"], (0.05, -0.05), (0.0001, 0.0312), strict=False):
+    for row, difference, chance in zip(table["rows"], (0.05, -0.05), (0.0001, 0.0312), strict=False):
         row[over], row[p] = [-0.1, difference, 0.1], chance
-    first, second = (row[0] for row in sheet["rows"][:2])
-    (tmp_path / "report.html").write_text(page.replace(match.group(1), script_json(sheet)))
+    first, second = (row[0] for row in table["rows"][:2])
+    (tmp_path / "report.html").write_text(page.replace(match.group(1), script_json(table)))
     view = open_page(browser, tmp_path / "report.html")
     rows = {row[0]: row for row in view.rows("rankers")}
     assert (rows[first][p], rows[second][p]) == ("< 0.001", "0.031")
@@ -275,8 +275,8 @@ def test_it_opens_without_scripts(browser: Any, report_path: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(report_path.as_uri())
-    assert "assessors.csv" in page.locator('[data-sheet="assessors"]').inner_text()
-    assert page.locator(".card .short").first.inner_text()
+    assert "assessors.csv" in page.locator('[data-table="assessors"]').inner_text()
+    assert page.locator(".card .answer").first.inner_text()
     context.close()
 
 
@@ -291,14 +291,14 @@ def test_it_prints(report: OpenPage, tmp_path: Path) -> None:
 
 def test_printing_shows_more_rows_and_opens_details(browser: Any, report_path: Path, ranker_data: ReportData) -> None:
     shown = open_page(browser, report_path)
-    shown.page.locator('[data-sheet="uncertain"]').get_by_role("button", name="next").click()
+    shown.page.locator('[data-table="uncertain"]').get_by_role("button", name="next").click()
     before = shown.rows("uncertain")
     shown.page.emulate_media(media="print")
     shown.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert len(shown.rows("assessors")) == len(ranker_data.assessors) > 12
     assert len(ranker_data.documents) > 60
     assert len(shown.rows("uncertain")) == 60
-    count = shown.page.locator('[data-sheet="uncertain"] .count')
+    count = shown.page.locator('[data-table="uncertain"] .count')
     assert count.is_visible()
     assert count.inner_text().startswith(f"60 of {len(ranker_data.documents):,}")
     assert shown.page.locator(".paragraph").is_visible()
@@ -320,10 +320,10 @@ def test_a_report_on_labels_fits_the_screen(browser: Any, labels_run: Path, widt
     page_width = view.page.locator(".cards").bounding_box()["width"]
     used = sum(box["width"] for box in boxes) if width > 640 else boxes[0]["width"]
     assert used > 0.9 * page_width
-    passage = view.page.locator('[data-sheet="disputed"] tr.below span[title]').first
+    passage = view.page.locator('[data-table="disputed"] tr.below span[title]').first
     assert passage.inner_text().endswith("…")
     assert len(passage.get_attribute("title")) > len(passage.inner_text())
-    heads = view.page.locator("[data-sheet] thead th").all()
+    heads = view.page.locator("[data-table] thead th").all()
     assert heads
     assert all(head.get_attribute("title") for head in heads)
     assert not view.messages

@@ -134,11 +134,17 @@ def _run_and_print(
 
 def print_run(result: RunResult, output_folder: Path, *, json: bool) -> None:
     """Print the result of a run: the answer, the candidates, what to check, and where the report is."""
+    from crowdrank.reports.cards import short_answers
+    from crowdrank.reports.report_data import ReportData
+
     report = output_folder / REPORT_NAME
     if json:
         columns = {"columns": dict(result.model.judgments_.report.columns)}
         print_json({**result.to_dict(), "output": str(output_folder), "report": str(report), **columns})
         return
+    for question, answer in short_answers(ReportData(result, output_folder)):
+        print_line(f"{question:<24} {answer}")
+    print_line("")
     print_paragraph(result.summary)
     if result.rankers is not None:
         print_line("")

@@ -21,6 +21,7 @@ MAX_NAMES = 5
 """Maximum number of assessors that a sentence names."""
 BASELINE_NAMES = {"majority": "majority votes"}
 """Names of baselines in headlines, if they differ from the candidate's name."""
+TRUST_QUESTION = "Can I trust the labels?"
 ONE_ASSESSOR = "With one assessor, reliability cannot be measured"
 UNRELIABLE_FLAGS = ("random", "reversed")
 ADVICE = {
@@ -85,6 +86,13 @@ def make_cards(data: ReportData) -> list[Card]:
     """Return the cards of the first screen; without rankers, those about labels."""
     rankers = [better_card(data), gain_card(data)] if data.has_rankers else []
     return [*rankers, trust_card(data), next_card(data)]
+
+
+def short_answers(data: ReportData) -> list[tuple[str, str]]:
+    """Return the questions of the first screen with their answers, without evidence."""
+    rankers = [better_card(data), gain_card(data)] if data.has_rankers else []
+    answers = [(card.question, f"{card.answer}{card.versus}") for card in rankers]
+    return [*answers, (TRUST_QUESTION, _agreement_with_experts(data)[0])]
 
 
 def _contrast(data: ReportData) -> Contrast | None:
@@ -173,7 +181,7 @@ def trust_card(data: ReportData) -> Card:
         )
     if data.result.expert_offset is not None:
         sentences.append(f"{data.result.expert_offset}.")
-    return Card("Can I trust the labels?", answer, tone, [*sentences, _unreliable_assessors(data)])
+    return Card(TRUST_QUESTION, answer, tone, [*sentences, _unreliable_assessors(data)])
 
 
 def _agreement_with_experts(data: ReportData) -> tuple[str, str, list[str]]:

@@ -64,7 +64,7 @@
   }
 
   function fillInterval(td, [lower, middle, upper], column, [low, high]) {
-    td.append(element("span", "val", format(middle, column.digits, column.signed)));
+    td.append(element("span", "value", format(middle, column.digits, column.signed)));
     if (middle === null) return;
     const x = (value) => 4 + (INTERVAL_WIDTH - 8) * Math.min(1, Math.max(0, (value - low) / (high - low)));
     const known = lower !== null && upper !== null;
@@ -80,7 +80,7 @@
   }
 
   function fillBar(td, cell, column, range) {
-    td.append(element("span", "val", format(cell, column.digits)));
+    td.append(element("span", "value", format(cell, column.digits)));
     const svg = drawing(BAR_WIDTH, "");
     svg.append(shape("rect", { x: 0, y: 3, width: cell === null ? 0 : (BAR_WIDTH * cell) / range[1], height: 10, fill: BLUE }));
     td.append(svg);
@@ -122,7 +122,7 @@
     } else if (column.kind === "advice") td.append(element("span", `pill ${cell}`, cell));
     else if (TEXTS.includes(column.kind)) td.textContent = cell === null ? "" : cell;
     else {
-      td.className = "pic";
+      td.className = "drawing";
       if (column.kind === "interval") fillInterval(td, cell, column, range);
       else if (column.kind === "bar") fillBar(td, cell, column, range);
       else fillVotes(td, cell, table.grades);
@@ -131,7 +131,7 @@
 
   // A line has a row of its own below the numbers; a passage is a line that is cut.
   function lineBelow(text, column, width) {
-    const below = element("tr", "below"), td = element("td", "words");
+    const below = element("tr", "below"), td = element("td", "line");
     td.colSpan = width;
     const long = column.kind === "passage" && text.length > PASSAGE_LENGTH;
     const span = element("span", "", long ? `${text.slice(0, PASSAGE_LENGTH)}…` : text);
@@ -149,7 +149,7 @@
   }
 
   function build(box) {
-    const table = JSON.parse(document.getElementById(`data-${box.dataset.sheet}`).textContent);
+    const table = JSON.parse(document.getElementById(`data-${box.dataset.table}`).textContent);
     const columns = table.columns, advice = columns.findIndex((column) => column.kind === "advice");
     const ranges = columns.map((column, at) => (["bar", "interval"].includes(column.kind) ? axisRange(table.rows, at, column.kind) : null));
     const texts = table.rows.map((row) => row.filter((cell) => typeof cell === "string").join(" ").toLowerCase());
@@ -189,7 +189,7 @@
       if (!LINES.includes(column.kind)) head.append(th);
       return th;
     });
-    const thead = element("thead"), body = element("tbody"), grid = element("table"), frame = element("div", "frame");
+    const thead = element("thead"), body = element("tbody"), grid = element("table"), frame = element("div", "table-frame");
     thead.append(head);
     grid.append(thead, body);
     frame.append(grid);
@@ -239,20 +239,20 @@
     show();
     addEventListener("beforeprint", () => { state.printing = true; show(); });
     addEventListener("afterprint", () => { state.printing = false; show(); });
-    const hold = element("div", "hold");
-    hold.append(frame);
-    box.replaceChildren(tools, hold);
+    const area = element("div", "scrollable");
+    area.append(frame);
+    box.replaceChildren(tools, area);
   }
 
   // A box that can be scrolled sideways has a hint above it and a shadow on the side with more content.
-  function addScrollHint(hold) {
-    const box = hold.firstElementChild, hint = element("p", "hint", "scroll sideways for more →");
+  function addScrollHint(area) {
+    const box = area.firstElementChild, hint = element("p", "hint", "scroll sideways for more →");
     hint.setAttribute("aria-hidden", "true");
-    hold.prepend(hint);
+    area.prepend(hint);
     function update() {
       const more = box.scrollWidth - box.clientWidth;
-      hold.classList.toggle("left", box.scrollLeft > 2);
-      hold.classList.toggle("right", more - box.scrollLeft > 2);
+      area.classList.toggle("left", box.scrollLeft > 2);
+      area.classList.toggle("right", more - box.scrollLeft > 2);
       hint.classList.toggle("shown", more > 2);
     }
     box.addEventListener("scroll", update, { passive: true });
@@ -266,8 +266,8 @@
     addEventListener("afterprint", () => { if (closed) details.open = false; closed = false; });
   }
 
-  document.querySelectorAll(".sheet").forEach(build);
+  document.querySelectorAll(".table").forEach(build);
   document.querySelectorAll("details").forEach(openForPrint);
-  document.querySelectorAll(".hold").forEach(addScrollHint);
-  document.documentElement.classList.add("slides");
+  document.querySelectorAll(".scrollable").forEach(addScrollHint);
+  document.documentElement.classList.add("scripted");
 })();

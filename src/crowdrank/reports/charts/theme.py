@@ -52,37 +52,26 @@ FONT = "DejaVu Sans, Verdana, sans-serif"
 SIZE = {"width": WIDTH, "height": HEIGHT}
 
 
+STYLE = {
+    "font": FONT,
+    "background": "white",
+    "view": {"stroke": None},
+    "title": {"anchor": "start", "frame": "group", "color": INK, "fontSize": 14, "offset": 10}
+    | {"subtitleColor": "#52606d", "subtitleFontSize": 11},
+    "axis": {"labelColor": "#3e4c59", "labelFontSize": 10.5, "labelLimit": 190, "titleColor": INK, "titleFontSize": 11}
+    | {"titleFontWeight": "normal", "gridColor": PALE, "domainColor": GRAY, "tickColor": GRAY},
+    "axisQuantitative": {"labelOverlap": "greedy", "labelSeparation": 7},
+    "legend": {"labelColor": "#3e4c59", "labelLimit": 160, "titleColor": INK, "titleFontWeight": "normal"}
+    | {"symbolSize": 70},
+    "header": {"labelColor": INK, "labelFontSize": 11.5, "labelLimit": 400, "titleColor": INK},
+}
+"""Configuration of all charts."""
+
+
 def styled(chart: Any, title: str, *subtitle: str, **properties: Any) -> Any:
     """Return the chart with a title, subtitles, other properties such as its size, and the style of all charts."""
     heading = alt.TitleParams(title, subtitle=[line for line in subtitle if line])
-    return (
-        chart.properties(title=heading, **properties)
-        .configure(font=FONT, background="white")
-        .configure_view(stroke=None)
-        .configure_title(
-            anchor="start",
-            frame="group",
-            fontSize=14,
-            color=INK,
-            subtitleColor="#52606d",
-            subtitleFontSize=11,
-            offset=10,
-        )
-        .configure_axis(
-            labelColor="#3e4c59",
-            titleColor=INK,
-            titleFontWeight="normal",
-            gridColor=PALE,
-            domainColor=GRAY,
-            tickColor=GRAY,
-            labelFontSize=10.5,
-            titleFontSize=11,
-            labelLimit=190,
-        )
-        .configure_axisQuantitative(labelOverlap="greedy", labelSeparation=7)
-        .configure_legend(labelColor="#3e4c59", titleColor=INK, titleFontWeight="normal", symbolSize=70, labelLimit=160)
-        .configure_header(labelColor=INK, titleColor=INK, labelFontSize=11.5, labelLimit=400)
-    )
+    return chart.properties(title=heading, **properties).configure(**STYLE)
 
 
 def even_ticks(low: float, high: float, max_ticks: int = 8) -> list[float]:
