@@ -229,10 +229,10 @@ def test_run_reads_options_from_toml_and_from_the_line(run: Run, world: Path, tm
     )
     done = run("run", "run.toml", "--test", 0.4, "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["settings"]["test"] == 0.4
-    assert told["provenance"]["command"] == "crowdrank run run.toml --test 0.4"
-    assert told["settings"]["trees"] == {"n_estimators": 5}
+    output = json.loads(done.stdout)
+    assert output["settings"]["test"] == 0.4
+    assert output["provenance"]["command"] == "crowdrank run run.toml --test 0.4"
+    assert output["settings"]["trees"] == {"n_estimators": 5}
     assert (tmp_path / "out" / "model").is_dir()
     ranked = run("rank", "-m", "out/model", "-f", world / "features.letor", "-o", "run.trec")
     assert ranked.returncode == 0, ranked.stderr

@@ -102,8 +102,8 @@ def test_the_same_weights_are_factored_once(monkeypatch: pytest.MonkeyPatch) -> 
     for mu in (1.0, 1.0, 5.0):
         target = rng.normal(size=len(weight))
         once = background.solve(target, weight, mu)
-        anew = solve_unfolded(world["X"], world["document"], target, weight, mu)
-        assert np.allclose(once, anew, rtol=1e-9)
+        solved_again = solve_unfolded(world["X"], world["document"], target, weight, mu)
+        assert np.allclose(once, solved_again, rtol=1e-9)
     assert len(made) == 1
 
 

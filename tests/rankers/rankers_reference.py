@@ -51,7 +51,7 @@ def lambdas(
     truncation: int = 30,
     norm: bool = False,
 ) -> tuple[Floats, Floats]:
-    """One query's forces and curvatures: every pair is swapped and the measure computed anew."""
+    """One query's forces and curvatures: every pair is swapped and the measure computed again."""
     n = len(score)
     order = sorted(range(n), key=lambda d: -score[d])
     slope, curve, total = np.zeros(n), np.zeros(n), 0.0

@@ -96,8 +96,8 @@ def test_weights_from_a_table_and_from_certainty(world: Path, run: Run, tmp_path
     consensus[["query", "document"]].assign(weight=range(len(consensus))).to_csv(tmp_path / "steep.csv", index=False)
     runs = {}
     for name, weights in (("none", []), ("even", ["even.csv"]), ("steep", ["steep.csv"]), ("certainty", ["certainty"])):
-        told = ["--weights", *weights] if weights else []
-        words = ("train", "-f", world / "features.letor", "--labels", world / "consensus.parquet", *told)
+        weight_options = ["--weights", *weights] if weights else []
+        words = ("train", "-f", world / "features.letor", "--labels", world / "consensus.parquet", *weight_options)
         done = run(*words, "-r", "gls", "-s", "mu=0", "-o", "model")
         assert done.returncode == 0, done.stderr
         assert run("rank", "-m", "model", "-f", world / "features.letor", "-o", f"{name}.csv").returncode == 0

@@ -145,8 +145,8 @@ def test_it_learns_from_judgments_what_documents_are_worth() -> None:
     run = world.gold[["query", "document"]].assign(score=ranker.predict(features))
     assert crowdrank.evaluate(run, world.gold, "nDCG@10").means["nDCG@10"] > 0.85
     # The same by ids beside a matrix, by instances, and in another order of rows.
-    told: dict[str, Any] = {"query": world.features["query"], "document": world.features["document"]}
-    beside = GDAPairwiseMART(model, n_estimators=40).fit(features.matrix, **told)
+    options: dict[str, Any] = {"query": world.features["query"], "document": world.features["document"]}
+    beside = GDAPairwiseMART(model, n_estimators=40).fit(features.matrix, **options)
     made = Instances.from_labels(model, features)
     joined = GDAPairwiseMART(model, n_estimators=40).fit(**made.arguments)
     assert np.array_equal(beside.predict(features.matrix), ranker.predict(features))
@@ -182,14 +182,14 @@ def test_a_sample_does_not_depend_on_the_order_of_rows_or_of_scores() -> None:
     back = np.concatenate([np.arange(a, b)[::-1] for a, b in zip(lists.offsets[:-1], lists.offsets[1:], strict=True)])
     turned = gather(lists.X[back], lists.labels[back], lists.query[back])
     score = np.random.default_rng(4).normal(size=n)
-    told: dict[str, Any] = {"most_pairs": 5, "random_state": 3, "measure": None}
-    one = JudgmentObjective(lists, model, np.arange(n), **told)(score)
-    other = JudgmentObjective(turned, model, np.arange(n)[back], **told)(score[back])
+    options: dict[str, Any] = {"most_pairs": 5, "random_state": 3, "measure": None}
+    one = JudgmentObjective(lists, model, np.arange(n), **options)(score)
+    other = JudgmentObjective(turned, model, np.arange(n)[back], **options)(score[back])
     assert np.allclose(np.stack(one)[:, back], np.stack(other), rtol=1e-12)
-    # Two documents that change places are still told apart by the same judgments: the loss has no jump there.
+    # Two documents that change places are still distinguished by the same judgments: the loss has no jump there.
     near = np.zeros(n)
     near[0] = 1e-9
-    up, down = (JudgmentObjective(lists, model, np.arange(n), **told)(sign * near)[0] for sign in (1, -1))
+    up, down = (JudgmentObjective(lists, model, np.arange(n), **options)(sign * near)[0] for sign in (1, -1))
     assert np.allclose(up, down, atol=1e-6)
 
 
@@ -221,8 +221,8 @@ def test_a_frame_of_ids_and_features_is_enough() -> None:
     beside = GDAPairwiseMART(model, n_estimators=5).fit(world.features, query=lists)
     assert np.array_equal(beside.predict(world.features), expected.predict(world.features))
     bare = world.features.drop(columns="query")
-    told = GDAPairwiseMART(model, n_estimators=5).fit(bare, query=world.features["query"])
-    assert np.array_equal(told.predict(bare), expected.predict(world.features))
+    result = GDAPairwiseMART(model, n_estimators=5).fit(bare, query=world.features["query"])
+    assert np.array_equal(result.predict(bare), expected.predict(world.features))
     # Another ranker's rows have no ids: none are made up.
     with pytest.raises(UsageError, match="finds judgments by ids"):
         Ensemble([GDAPairwiseMART(model)]).fit(world.features, np.arange(len(bare)))

@@ -30,11 +30,11 @@ def run(
     options: Annotated[
         CommandLineOptions,
         FieldsOf(RunFiles, "Files"),
-        FieldsOf(RunSettings, "RunSettings"),
+        FieldsOf(RunSettings, "Settings"),
         FieldsOf(ReadOptions, o.READING),
         FieldsOf(GoldReadOptions, o.GOLD, prefix="expert_"),
     ],
-    model: Annotated[o.ModelOptions, FieldsOf(o.ModelOptions, "RunSettings", only=("setting",))],
+    model: Annotated[o.ModelOptions, FieldsOf(o.ModelOptions, "Settings", only=("setting",))],
     computation: Annotated[o.EngineOptions, FieldsOf(o.EngineOptions, o.COMPUTATION, without=("n_jobs",))],
     config: Annotated[
         Path | None,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from crowdrank.errors import InputError
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import quote_names, resolve_columns
+from crowdrank.judgments.columns import Roles, quote_names
 from crowdrank.judgments.inputs import TableLike, open_input
 from crowdrank.judgments.sources import Source
 
@@ -71,13 +71,13 @@ def read_texts(source: TableLike, queries: pa.Array, documents: pa.Array) -> Tex
     >>> read_texts(frame, pa.array(["q"]), pa.array(["a", "b"])).documents
     {('', 'a'): {'title': 'Apples'}}
     """
-    texts, sources = Texts(), open_input(source).sources
-    for one in sources:
+    texts, opened = Texts(), open_input(source)
+    for one in opened.sources:
         _read_source(one, texts, queries, documents)
     if not texts.queries and not texts.documents:
         raise InputError(
             "no id in it is the id of a judged query or document",
-            source=sources[0].name,
+            source=opened.name,
             kind="no-known-id",
             fix="use the ids of the judgments",
         )
@@ -86,9 +86,7 @@ def read_texts(source: TableLike, queries: pa.Array, documents: pa.Array) -> Tex
 
 def _read_source(source: Source, texts: Texts, queries: pa.Array, documents: pa.Array) -> None:
     """Add the texts of one file to `texts`."""
-    id_columns = resolve_columns(
-        source.names, source=source.name, required_roles=(), optional_roles=("query", "document")
-    )
+    id_columns = Roles((), ("query", "document")).find_columns(source.names, source.name)
     columns = {role: name for role in TEXT_COLUMN_ALIASES if (name := _find_column(role, source.names, id_columns))}
     if "document" not in id_columns and "text" in columns:
         columns.setdefault("query_text", columns.pop("text"))

@@ -25,8 +25,8 @@ from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine
 from crowdrank.errors import ConvergenceWarning, InputError, UsageError, near, shown
 from crowdrank.judgments import frames, ids
-from crowdrank.judgments.columns import COLUMN_ALIASES, resolve_columns
-from crowdrank.judgments.encode import parse_floats
+from crowdrank.judgments.cells import parse_floats
+from crowdrank.judgments.columns import Roles
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 
@@ -386,13 +386,7 @@ def _more(more: Any, table: Judgments, taken: tuple[str, ...]) -> Columns:
     from crowdrank.judgments.formats import open_source
 
     source, _ = open_source(more, None, None)
-    found = resolve_columns(
-        source.names,
-        source=source.name,
-        required_roles=["document", "assessor"],
-        optional_roles=["query"],
-        aliases=COLUMN_ALIASES,
-    )
+    found = Roles(("document", "assessor"), ("query",)).find_columns(source.names, source.name)
     read = source.read(source.names, BadRows())
     query = read[found["query"]] if "query" in found else pa.chunked_array([["all"] * len(read)])
     item = table.positions(query.combine_chunks(), read[found["document"]].combine_chunks())

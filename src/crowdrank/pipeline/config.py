@@ -14,8 +14,8 @@ from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 from crowdrank.pipeline.settings import RunSettings
 
 if TYPE_CHECKING:
+    from crowdrank.judgments.features import Features
     from crowdrank.judgments.gold import Gold
-    from crowdrank.judgments.read import Features
     from crowdrank.judgments.table import Judgments
 
 TABLES = ("method_settings", "trees", "linear", "boosted")

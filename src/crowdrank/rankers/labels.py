@@ -18,13 +18,13 @@ from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, resolve_columns
-from crowdrank.judgments.encode import parse_floats
+from crowdrank.judgments.bad_rows import BadRows, no_rows_error
+from crowdrank.judgments.cells import parse_floats
+from crowdrank.judgments.columns import Roles, parse_column_map
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold
-from crowdrank.judgments.sources import Source, no_rows_error
+from crowdrank.judgments.sources import Source
 from crowdrank.rankers.ranking_data import LARGEST_GRADE
 
 TARGETS = ("probabilities", "expected-grade", "grade", "relevance")
@@ -98,14 +98,7 @@ def read_labels(
         return of_gold(read_gold(source, format=format, columns=columns, grades=grades), name)  # type: ignore[arg-type]
     mapped = parse_column_map(columns)
     asked = ["document"] if shares else ["document", "score"]
-    found = resolve_columns(
-        opened.names,
-        source=opened.name,
-        required_roles=asked,
-        optional_roles=["query"],
-        column_map=mapped,
-        aliases=COLUMN_ALIASES,
-    )
+    found = Roles(tuple(asked), ("query",)).find_columns(opened.names, opened.name, mapped)
     extra = [name for name in opened.names if name == "relevance" or name in shares]
     table = opened.read(list(dict.fromkeys([*found.values(), *extra])), BadRows())
     if not len(table):
@@ -127,9 +120,7 @@ def read_weights(source: Any, labels: Labels) -> Floats:
     if "weight" not in opened.names:
         listed = ", ".join(opened.names)
         raise InputError("there is no column 'weight'", source=opened.name, fix=f"the columns are: {listed}")
-    found = resolve_columns(
-        opened.names, source=opened.name, required_roles=["document"], optional_roles=["query"], aliases=COLUMN_ALIASES
-    )
+    found = Roles(("document",), ("query",)).find_columns(opened.names, opened.name)
     table = opened.read([*found.values(), "weight"], BadRows())
     table = table.rename_columns([*found, "weight"])
     query = table["query"] if "query" in found else pa.chunked_array([["all"] * len(table)])
