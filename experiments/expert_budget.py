@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,8 +18,16 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization
 from crowdrank.judgments.features import Features, read_features
+from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import Judgments
-from crowdrank.pipeline.candidates import BY_NAME, Candidate, choose_candidates
+from crowdrank.pipeline.candidates import (
+    BY_NAME,
+    Candidate,
+    choose_candidates,
+    consensus_methods,
+    remapper_label_features,
+)
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, deal_folds
@@ -104,8 +112,7 @@ def _protocol() -> list[str]:
         "errors, was settled on other worlds and crowds (seeds 0 to 6), but with test queries of DL20 in view, of "
         "which there are no others.",
         "The length of the remappers' steps and their patience were settled on generated documents with seeds 0 to 2.",
-        "gda-pw-mart is left out: it takes longer than all others together, and has an experiment of its own "
-        "(crowd-rankers).",
+        "Slow candidates (`run --thorough`) are left out; they have an experiment of their own (crowd-rankers).",
     ]
 
 
@@ -125,16 +132,16 @@ def tried(place: Place, budget: int, cache: StageCache, fits: ConsensusFits) -> 
 
 
 def candidates_of(data: RunData) -> list[Candidate]:
-    """What `run` tries, but for the slowest."""
-    return [candidate for candidate in choose_candidates(data, None)[0] if candidate.name != "gda-pw-mart"]
+    """Return the candidates that `run` trains by default."""
+    return choose_candidates(data, None)[0]
 
 
 def opinions_of(data: RunData, cache: StageCache) -> ConsensusFits:
     """The consensus methods that the candidates ask for, fitted."""
     fits = ConsensusFits(data, cache)
-    for method in dict.fromkeys(method for candidate in candidates_of(data) for method in candidate.methods):
+    for method in consensus_methods(RunSettings(), candidates_of(data)):
         fits.fit(method)
-    for kind in ("remap", "all"):
+    for kind in remapper_label_features(candidates_of(data)):
         fits.label_features(kind)
     return fits
 
@@ -148,9 +155,11 @@ def kept_stages(keep: Path | None = None) -> Iterator[StageCache]:
 
 
 def with_all_experts(features: Features, crowd: Judgments) -> RunData:
-    """RunData in which every grade of the features is an expert's."""
+    """Return run data in which every grade of the features is an expert grade."""
     assert features.grade is not None
-    return replace(build_run_data(crowd, features), expert=features.grade.astype(np.float64))
+    grades = features.grade.astype(np.int8)
+    gold = Gold(features.query, features.document, grades, Scale.parse(f"0-{grades.max()}"))
+    return build_run_data(crowd, features, gold)
 
 
 # RunSettings.
@@ -162,14 +171,9 @@ def apart(name: str, features: Features, seed: int) -> Place:
     data = with_all_experts(features, crowd)
     order = np.random.default_rng(seed).permutation(data.graded_queries)
     n_crowd, n_pool = round(CROWD * len(order)), round(CROWD * len(order)) + round(POOL * len(order))
-    judged = np.isin(data.query, order[n_pool:]) | np.isin(data.query, order[n_crowd:n_pool])
-    item = data.item[~judged]
-    kept = np.zeros(data.labels.n_items, bool)
-    kept[item[item >= 0]] = True
-    fewer = data.labels.where(np.repeat(kept, np.diff(data.labels.offsets)))
     test = np.sort(order[n_pool:])
     names = np.array([f"{name} {query}" for query in test])
-    return Place(with_all_experts(features, fewer), order[n_crowd:n_pool], test, seed, names)
+    return Place(data.restrict_judgments(data.rows_of(order[:n_crowd])), order[n_crowd:n_pool], test, seed, names)
 
 
 def simulated(
@@ -243,9 +247,8 @@ def _all_experts(place: Place, fits: ConsensusFits, cache: StageCache) -> Floats
 
     def score() -> dict[str, Any]:
         rows = place.data.rows_of(place.test)
-        known = place.data.features.take(rows)
         found = np.full(len(place.data.query), np.nan)
-        found[rows] = BY_NAME["expert-only"].fit(view).predict(known, known.query)
+        found[rows] = BY_NAME["expert-only"].fit(view).predict(place.data.matrix(rows), place.data.query[rows])
         return {"score": found}
 
     kept = cache.arrays("all-experts", view.key, score)["score"]

@@ -43,7 +43,7 @@ def test_what_the_crowd_alone_teaches_does_not_depend_on_the_budget(small: Any) 
 
 def test_crowd_pool_and_test_are_apart() -> None:
     place = module.apart("x", module.generated_features(0), 0)
-    judged = set(place.data.query[place.data.judged > 0].tolist())
+    judged = set(place.data.query[place.data.n_labels > 0].tolist())
     assert judged
     assert not judged & set(place.pool.tolist())
     assert not judged & set(place.test.tolist())

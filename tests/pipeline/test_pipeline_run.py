@@ -50,6 +50,7 @@ def whole(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRe
         trees=TREES,
         linear=brief,
         boosted=brief,
+        thorough=True,
     )
     return result, folder
 
@@ -414,7 +415,7 @@ def test_methods_that_need_one_scale_are_left_out(tmp_path: Path, world: World) 
         ({"measure": "Tau"}, "validate_by|measure"),
         ({"method": "gold"}, "method must be one of"),
         ({"color": 1}, "no setting 'color'"),
-        ({"baseline": "zzz"}, "baseline 'zzz' is not a candidate of this run"),
+        ({"baseline": "zzz"}, "baseline 'zzz' is neither a candidate of this run nor a file"),
     ],
 )
 def test_invalid_settings_are_refused(world: World, settings: dict[str, Any], said: str) -> None:

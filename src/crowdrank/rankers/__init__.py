@@ -16,6 +16,7 @@ RANKERS = {
     "gda-pairwise-mart": "gda_mart.GDAPairwiseMART",
     "lambdarank-net": "network.LambdaRankNet",
     "ensemble": "ensemble.Ensemble",
+    "single-feature": "single_feature.SingleFeature",
     "tree-features": "tree_features.TreeFeatures",
 }
 """Location of each ranker by its name on the command line; modules are loaded when needed."""

@@ -46,7 +46,9 @@ class Validation:
     def per_query(self, score: Floats) -> Floats:
         """The value of every query that has a relevant document."""
         offsets = self.lists.offsets
-        order, new_group = ranked_groups(self.rows, self.query, np.asarray(score, dtype=np.float64), offsets)
+        order, new_group = ranked_groups(
+            self.rows, self.query, np.asarray(score, dtype=np.float64), offsets, self.cutoff
+        )
         if self.measure.name == "AP":
             found = exact.precision_sum(self.lists.y[order] >= self.measure.rel, new_group, offsets, self.cutoff)
         elif self.measure.name == "ERR":
