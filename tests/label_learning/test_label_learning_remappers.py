@@ -449,13 +449,22 @@ def test_progress_is_reported(world: Any, labels: LabelFeatures) -> None:
     assert [step[:2] for step in reports] == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
+def counting(name: str, function: Any, calls: list[Any]) -> Any:
+    """Return the function, made to append its name to the calls."""
+
+    def call(*arguments: Any) -> Any:
+        calls.append(name)
+        return function(*arguments)
+
+    return call
+
+
 def test_least_squares_is_factored_once_per_ridge_if_only_targets_are_learned(
     world: Any, labels: LabelFeatures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = []
+    calls: list[str] = []
     for name in ("normal_equations", "cholesky"):
-        function = getattr(gls_gradients, name)
-        monkeypatch.setattr(gls_gradients, name, lambda *a, n=name, f=function: (calls.append(n), f(*a))[1])
+        monkeypatch.setattr(gls_gradients, name, counting(name, getattr(gls_gradients, name), calls))
     LinearRemapper("T", **{**few, "learning_rate": (0.01, 0.1)}).fit(labels, world.features, world.gold)
     assert sorted(calls) == ["cholesky", "normal_equations"]
 
@@ -651,7 +660,12 @@ def test_the_order_of_rows_breaks_no_ties(world: Any, labels: LabelFeatures, mon
     expert = (rows.features.matrix[order], rows.y[order], rows.lists[order])
     made: list[RankingData] = []
     on = ObjectiveSpec.on
-    monkeypatch.setattr(ObjectiveSpec, "on", lambda spec, lists: (made.append(lists), on(spec, lists))[1])
+
+    def record(spec: ObjectiveSpec, data: RankingData) -> Any:
+        made.append(data)
+        return on(spec, data)
+
+    monkeypatch.setattr(ObjectiveSpec, "on", record)
     LinearRemapper(**{**few, "n_iter": 0}).fit(labels, world.features, expert)
     steering, stopping = made
     falling = [np.mean(np.diff(lists.grade)[np.diff(lists.query) == 0] <= 0) for lists in (steering, stopping)]
