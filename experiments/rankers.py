@@ -23,6 +23,7 @@ from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import GLS, TreeFeatureGLS
 from crowdrank.rankers.network import LambdaRankNet
+from crowdrank.rankers.pointwise import PointwiseGBDT
 from crowdrank.rankers.reweighting import RD
 from experiments.base import Experiment, Table, Tell, compared_runs, quiet, testing_protocol
 
@@ -204,6 +205,11 @@ def trees(**other: Any) -> LambdaMART:
     return LambdaMART(**{**TREES, "patience": PATIENCE, "truncation": TRUNCATION, "n_jobs": 1, **other})
 
 
+def pointwise_trees() -> PointwiseGBDT:
+    """Pointwise regression trees with the parameters of LambdaMART."""
+    return PointwiseGBDT(**TREES, patience=PATIENCE, n_jobs=1)
+
+
 def tree_features() -> TreeFeatureGLS:
     """Trees as features; the ridge over them is one that the validation part chooses, never a default."""
     return TreeFeatureGLS("auto", mu=TREE_RIDGES, n_jobs=1)
@@ -285,6 +291,8 @@ LEARNERS: Mapping[str, Learn] = {
     "lambdamart": learner(trees),
     "gls": learner(lambda: GLS(RIDGES)),
     "rd": learner(lambda: RD(GLS(RIDGES))),
+    "pointwise-gbdt": learner(pointwise_trees),
+    "rd-gbdt": learner(lambda: RD(pointwise_trees())),
     "lambdarank-net": learner(lambda: LambdaRankNet(n_jobs=1)),
     "ensemble": learner(lambda: Ensemble([trees(), GLS(RIDGES)])),
     "tree-features": learner(tree_features),

@@ -24,10 +24,10 @@ from crowdrank.judgments.sharded import load_sharded
 from crowdrank.label_learning.boosted import BoostedRemapper
 from crowdrank.label_learning.linear import LinearRemapper
 from crowdrank.label_learning.remapper import Remapper
+from crowdrank.pipeline.result import RunResult
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.trees_text import check_trees
-from crowdrank.reports.run_folder import Findings
 from tools.fuzz_saved import manifest_kinds, run, update_digests
 from tools.mutations import mutate
 
@@ -316,16 +316,16 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         lambda about: {**about, "sizes": {}},
         lambda about: {**about, "settings": []},
-        lambda about: {**about, "chosen": "nobody"},
+        lambda about: {**about, "rankers": {**about["rankers"], "chosen": "nobody"}},
         lambda about: {**about, "notes": [1]},
-        lambda about: {**about, "queries": None},
+        lambda about: {**about, "rankers": {**about["rankers"], "test_queries": None}},
     ],
 )
 def test_run_json_is_checked(finished_run: Path, change: Change) -> None:
     before = (finished_run / "run.json").read_bytes()
     sealed(finished_run, json_change(finished_run / "run.json", change))
     with pytest.raises(InputError, match="its files cannot be read"):
-        Findings.read(finished_run)
+        RunResult.load(finished_run)
     sealed(finished_run, json_change(finished_run / "run.json", lambda _: json.loads(before)))
 
 

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from crowdrank.label_learning.linear import LinearRemapper as LinearRemapper
     from crowdrank.label_learning.remapped_labels import Remapped as Remapped
     from crowdrank.label_learning.remapper import Remapper as Remapper
+    from crowdrank.pipeline.result import RunResult as RunResult
     from crowdrank.pipeline.run import run as run
     from crowdrank.rankers import get_ranker as get_ranker
     from crowdrank.rankers.base import Ranker as Ranker
@@ -116,6 +117,7 @@ _LOCATIONS = {
     "RD": "rankers.reweighting",
     "Ranker": "rankers.base",
     "Rasch": "consensus.rasch",
+    "RunResult": "pipeline.result",
     "Remapped": "label_learning.remapped_labels",
     "Remapper": "label_learning.remapper",
     "ShardedJudgments": "judgments.sharded",

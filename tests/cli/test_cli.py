@@ -229,7 +229,7 @@ def test_run_only_plans_when_asked(run: Run, world: Path, tmp_path: Path) -> Non
     ("words", "said"),
     [
         ([], "A run needs judgments"),
-        (["-j", "judgments.csv"], "A run needs features"),
+        (["-j", "judgments.csv"], "A run needs a folder for its results"),
         (["-j", "judgments.csv", "-f", "features.letor"], "A run needs a folder for its results"),
         (["-j", "judgments.csv", "-f", "features.letor", "-o", "o", "--candidates", "x"], "There is no candidate 'x'"),
         (["-j", "judgments.csv", "-f", "features.letor", "-o", "no/o"], "does not exist"),

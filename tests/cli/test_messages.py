@@ -97,7 +97,7 @@ def test_columns_notes_and_skipped_rows_are_shown(capsys: pytest.CaptureFixture[
     ("words", "error"),
     [
         (("train", "-f", "f.csv", "-o", "model"), "The features have no grades; name a file of labels with --labels."),
-        (("run", "-j", "f.csv"), "A run needs features; name them with --features, or name them in the TOML file."),
+        (("run", "-f", "f.csv"), "A run needs judgments; name them with --judgments, or name them in the TOML file."),
         (
             ("aggregate", "f.csv", "--work", "w"),
             "--work is for a folder of Parquet files, and f.csv is not one; leave it out.",

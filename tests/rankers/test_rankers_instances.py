@@ -13,6 +13,7 @@ import pytest
 import crowdrank
 from crowdrank import GLS, DawidSkene, Instances, LambdaMART, read_features, read_gold
 from crowdrank.errors import CrowdrankWarning, Fix, InputError, NotFittedError, UsageError
+from crowdrank.rankers import InstanceKind
 from crowdrank.rankers.labels import read_labels
 
 FEATURES = pd.DataFrame(
@@ -54,7 +55,7 @@ def rows(instances: Instances) -> list[tuple[Any, ...]]:
                                ("r", "a", 1), ("r", "d", 3), ("r", "d", 3)]),
     ],
 )  # fmt: skip
-def test_every_kind_of_instances_by_hand(kind: str, more: dict[str, Any], expected: list[Any]) -> None:
+def test_every_kind_of_instances_by_hand(kind: InstanceKind, more: dict[str, Any], expected: list[Any]) -> None:
     made = Instances.from_judgments(JUDGED, FEATURES, kind, **more)
     assert rows(made) == [pytest.approx(row) if isinstance(row[2], float) else row for row in expected]
     assert made.counts.notes() == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -94,7 +96,7 @@ def test_a_grid_extends_itself_beyond_its_ends(best: float, start: list[float]) 
 
     def evaluate(value: float) -> float:
         tried.append(value)
-        return -abs(np.log(value / best))
+        return -abs(math.log(value / best))
 
     value, results = search_grid(evaluate, start)
     assert value == pytest.approx(best)

@@ -113,7 +113,7 @@ def test_validation_chooses_the_number_of_trees_and_the_ridge() -> None:
     assert max(ranker.history_) == pytest.approx(alone.history_[0])
     for parameters in ({"tree_features": "auto"}, {"mu": (1.0, 10.0)}):
         with pytest.raises(UsageError) as caught:
-            GLS(**parameters).fit(X, y, query=query)  # type: ignore[arg-type]
+            GLS(**parameters).fit(X, y, query=query)
         assert (caught.value.kind, caught.value.parameter) == ("no-validation", next(iter(parameters)))
 
 

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 import crowdrank
-from crowdrank.reports.run_folder import Findings
+from crowdrank.pipeline.result import RunResult
+from crowdrank.reports.report_data import ReportData
 
 HOSTILE = (
     "<script>document.title='stolen'</script>",
@@ -91,6 +92,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def found(whole: Path) -> Findings:
+def found(whole: Path) -> ReportData:
     """What the whole run left."""
-    return Findings.read(whole)
+    return ReportData(RunResult.load(whole), whole)

@@ -15,7 +15,7 @@ import pytest
 
 from crowdrank.reports.formatting import plain_id
 from crowdrank.reports.page import in_script, write_report
-from crowdrank.reports.run_folder import Findings
+from crowdrank.reports.report_data import ReportData
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need Playwright (extra dev)")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -289,7 +289,7 @@ def test_it_prints(report: Opened, tmp_path: Path) -> None:
     report.page.emulate_media(media="screen")
 
 
-def test_paper_shows_what_clicks_would(browser: Any, written: Path, found: Findings) -> None:
+def test_paper_shows_what_clicks_would(browser: Any, written: Path, found: ReportData) -> None:
     shown = opened(browser, written)
     shown.page.locator('[data-sheet="uncertain"]').get_by_role("button", name="next").click()
     before = shown.rows("uncertain")

@@ -21,7 +21,7 @@ from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.assessors import agreement_of_families
 from crowdrank.reports.charts.documents import relative_durations
 from crowdrank.reports.formatting import plain_ids
-from crowdrank.reports.run_folder import Findings
+from crowdrank.reports.report_data import ReportData
 
 vl_convert = pytest.importorskip("vl_convert")
 
@@ -42,7 +42,7 @@ def texts(svg: str) -> list[str]:
     return ["".join(element.itertext()) for element in tree.iter() if element.tag.endswith("text")]
 
 
-def test_every_chart_is_drawn_from_a_run(found: Findings) -> None:
+def test_every_chart_is_drawn_from_a_run(found: ReportData) -> None:
     model = found.model
     assert model is not None
     assert found.per_query is not None
@@ -175,7 +175,7 @@ def test_agreement_of_families_equals_counting_pairs() -> None:
             assert same[i, j] == sum(seen[first, second])
 
 
-def test_bad_input_is_a_sentence(found: Findings) -> None:
+def test_bad_input_is_a_sentence(found: ReportData) -> None:
     assert found.model is not None
     with pytest.raises(InputError, match="lacks the column 'flag'"):
         charts.informativeness(pd.DataFrame({"informativeness": [1.0]}))
@@ -202,12 +202,12 @@ def test_bad_input_is_a_sentence(found: Findings) -> None:
         charts.informativeness_by_agreement(found.assessors[["assessor", "judgments", "informativeness", "flag"]])
 
 
-def test_judgments_are_counted_by_the_informativeness_of_their_assessors(found: Findings) -> None:
+def test_judgments_are_counted_by_the_informativeness_of_their_assessors(found: ReportData) -> None:
     shown = rows(charts.informativeness(found.assessors, "judgments"))
     assert sum(row.get("judgments", 0) for row in shown) == found.assessors["judgments"].sum()
 
 
-def test_agreement_with_experts_is_kendalls_tau(found: Findings) -> None:
+def test_agreement_with_experts_is_kendalls_tau(found: ReportData) -> None:
     spec = charts.informativeness_by_agreement(found.assessors).to_dict()
     assert spec["encoding"]["x"]["title"] == "Kendall's tau with expert grades"
     points = {row["assessor"]: row["value"] for row in rows(charts.informativeness_by_agreement(found.assessors))}
@@ -244,7 +244,7 @@ def test_durations_are_relative_to_the_assessors_own() -> None:
     assert np.isnan(relative_durations(judgments, documents)[2])
 
 
-def test_frames_of_other_libraries_are_taken(found: Findings) -> None:
+def test_frames_of_other_libraries_are_taken(found: ReportData) -> None:
     polars = pytest.importorskip("polars")
     ours = charts.informativeness(found.assessors).to_dict()["datasets"]
     assert charts.informativeness(polars.from_pandas(found.assessors)).to_dict()["datasets"] == ours

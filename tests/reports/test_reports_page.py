@@ -27,19 +27,20 @@ from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.consensus.latent import NODES
 from crowdrank.errors import ConvergenceWarning, InputError, OutputError
 from crowdrank.evaluation.comparison import Comparison
-from crowdrank.pipeline.markdown import SHOWN
+from crowdrank.pipeline.markdown import N_ROWS
+from crowdrank.pipeline.result import RunResult
 from crowdrank.reports import charts, embedded_charts
 from crowdrank.reports.cards import Answer, answers, better, how_much, trust, weighted_kappa, what_next
 from crowdrank.reports.formatting import plain_id, real_minus, signed
 from crowdrank.reports.page import again, in_script, render, write_report
-from crowdrank.reports.run_folder import Findings
+from crowdrank.reports.report_data import ReportData
 from crowdrank.reports.tables import Answered, assessor_sheet, document_sheet, ranker_sheet
 
 LARGEST = 6_000_000
 
 
 @pytest.fixture(scope="module")
-def page(found: Findings) -> str:
+def page(found: ReportData) -> str:
     return render(found)
 
 
@@ -55,7 +56,7 @@ def embedded(page: str, name: str) -> Any:
     return json.loads(told.group(1))
 
 
-def test_the_page_answers_the_four_questions_first(page: str, found: Findings) -> None:
+def test_the_page_answers_the_four_questions_first(page: str, found: ReportData) -> None:
     first = page.index("<main>")
     places = [
         page.index(question, first)
@@ -78,7 +79,7 @@ def test_the_page_asks_for_nothing_and_allows_one_script(page: str) -> None:
     assert "https://" not in page
 
 
-def test_the_tables_hold_every_assessor_and_candidate(page: str, found: Findings) -> None:
+def test_the_tables_hold_every_assessor_and_candidate(page: str, found: ReportData) -> None:
     assert {row[0] for row in embedded(page, "assessors")["rows"]} == set(found.assessors["assessor"])
     told = {row[0].removesuffix(" (chosen)") for row in embedded(page, "rankers")["rows"]}
     assert told == set(found.comparison["candidate"]) - set(found.left_out)
@@ -88,7 +89,7 @@ def test_the_tables_hold_every_assessor_and_candidate(page: str, found: Findings
     assert apart == sorted(apart, reverse=True)
 
 
-def test_votes_and_dispute_equal_counting(found: Findings) -> None:
+def test_votes_and_dispute_equal_counting(found: ReportData) -> None:
     table = found.assessors.set_index("assessor")
     telling = table.index[
         (table["informativeness"] >= CARELESS * found.usual_information) & (table["flag"] != "reversed")
@@ -107,7 +108,7 @@ def test_votes_and_dispute_equal_counting(found: Findings) -> None:
         assert found.dispute[at] == pytest.approx(apart, nan_ok=True), "who tells little makes no dispute"
 
 
-def test_what_was_paid_equals_the_sum(found: Findings) -> None:
+def test_what_was_paid_equals_the_sum(found: ReportData) -> None:
     assert found.model is not None
     cost = pd.DataFrame(
         {
@@ -118,7 +119,7 @@ def test_what_was_paid_equals_the_sum(found: Findings) -> None:
     assert found.paid == pytest.approx(cost.groupby("assessor")["cost"].sum().to_dict())
 
 
-def test_agreement_with_experts_is_that_of_the_grades(found: Findings) -> None:
+def test_agreement_with_experts_is_that_of_the_grades(found: ReportData) -> None:
     both = found.against_experts
     assert len(both) > 20
     assert found.experts_on_scale
@@ -136,7 +137,7 @@ def test_agreement_with_experts_is_that_of_the_grades(found: Findings) -> None:
     assert "Spearman" in trust(other).sentences[0]
 
 
-def _with_test(found: Findings, difference: float, lower: float, upper: float, p: float) -> Findings:
+def _with_test(found: ReportData, difference: float, lower: float, upper: float, p: float) -> ReportData:
     table, measure = found.comparison.copy(), found.measure
     chosen = table["candidate"] == found.chosen
     base = table.loc[table["candidate"] == found.baseline, f"{measure} mean"].iloc[0]
@@ -160,7 +161,7 @@ def _with_test(found: Findings, difference: float, lower: float, upper: float, p
     ],
 )
 def test_better_or_not(
-    found: Findings, told: tuple[float, float, float, float], short: str, against: str, tone: str
+    found: ReportData, told: tuple[float, float, float, float], short: str, against: str, tone: str
 ) -> None:
     tested = _with_test(found, *told)
     assert (better(tested).short, better(tested).against, better(tested).tone) == (short, against, tone)
@@ -170,7 +171,7 @@ def test_better_or_not(
     assert bool(asked) == (short == "Not shown")
 
 
-def test_more_test_queries_are_reckoned_by_the_interval(found: Findings) -> None:
+def test_more_test_queries_are_reckoned_by_the_interval(found: ReportData) -> None:
     told = _with_test(found, 0.05, 0.05 - 1.96 * 0.05, 0.05 + 1.96 * 0.05, 0.3)
     n = int(told.candidate(told.chosen)["test_queries"])
     step = next(step for step in what_next(told).steps if step.startswith("Grade more"))
@@ -178,7 +179,7 @@ def test_more_test_queries_are_reckoned_by_the_interval(found: Findings) -> None
     assert f"about {needed:,} test queries" in step
 
 
-def test_spammers_are_named(found: Findings) -> None:
+def test_spammers_are_named(found: ReportData) -> None:
     bad = found.assessors[found.assessors["flag"] == "random"]
     assert len(bad), "the world has spammers"
     step = what_next(found).steps[0]
@@ -190,8 +191,8 @@ def test_spammers_are_named(found: Findings) -> None:
     assert "None of" in trust(clean).sentences[-1]
 
 
-def test_those_who_turn_the_scale_round_are_named(found: Findings, alone: Path) -> None:
-    def told(findings: Findings, slope: float) -> str:
+def test_those_who_turn_the_scale_round_are_named(found: ReportData, alone: Path) -> None:
+    def told(findings: ReportData, slope: float) -> str:
         table = findings.assessors.assign(flag="")
         table.loc[:1, "flag"], table.loc[:1, "model_slope"] = "reversed", slope
         turned = replace(findings, assessors=table)
@@ -202,15 +203,15 @@ def test_those_who_turn_the_scale_round_are_named(found: Findings, alone: Path) 
 
     assert "are read the other way round by the consensus, and count for much" in told(found, -1.0)
     assert "other way round" not in told(found, 0.1)
-    assert "count in full" in told(Findings.read(alone), -1.0), "votes turn nobody round"
+    assert "count in full" in told(ReportData.read(alone), -1.0), "votes turn nobody round"
     assert not any("upside down" in step for step in what_next(_without_flags(found)).steps)
 
 
-def _without_flags(found: Findings) -> Findings:
+def _without_flags(found: ReportData) -> ReportData:
     return replace(found, assessors=found.assessors.assign(flag=""))
 
 
-def test_who_answered_what_is_what_was_answered(found: Findings) -> None:
+def test_who_answered_what_is_what_was_answered(found: ReportData) -> None:
     assert found.model is not None
     judged = found.model.judgments_.frame.astype({"query": str, "document": str})
     for by in ("uncertain", "disputed"):
@@ -230,7 +231,7 @@ def test_who_answered_what_is_what_was_answered(found: Findings) -> None:
 
 
 def test_votes_have_no_weights_and_many_answers_are_cut(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Findings.read(alone)
+    found = ReportData.read(alone)
     places = range(len(found.documents))
     assert not any("(" in line for line in Answered(found).lines(places).values())
     monkeypatch.setattr("crowdrank.reports.tables.MOST_ANSWERS", 2)
@@ -241,7 +242,7 @@ def test_votes_have_no_weights_and_many_answers_are_cut(alone: Path, monkeypatch
     assert all(line.count(": ") == min(n[at], 2) for at, line in lines.items())
 
 
-def test_every_number_of_documents_is_explained(found: Findings, page: str) -> None:
+def test_every_number_of_documents_is_explained(found: ReportData, page: str) -> None:
     counts = {name: n for name, n, _ in found.kinds_of_documents}
     judged, planted = counts["judged by the crowd"], counts["honeypots among them"]
     assert found.model is not None
@@ -254,7 +255,7 @@ def test_every_number_of_documents_is_explained(found: Findings, page: str) -> N
     assert f"{counts['labeled']:,} documents are labeled: the {judged:,} that were judged, less {planted:,}" in text
 
 
-def test_the_call_of_a_run_from_frames_is_told(page: str, found: Findings) -> None:
+def test_the_call_of_a_run_from_frames_is_told(page: str, found: ReportData) -> None:
     told = re.search(r'<pre id="again">(.*?)</pre>', page, re.DOTALL)
     assert told
     assert unescape(told.group(1)) == found.about["origin"]["python"]
@@ -264,7 +265,7 @@ def test_the_call_of_a_run_from_frames_is_told(page: str, found: Findings) -> No
     assert again(typed)[1] == "crowdrank run -j '<b>'"
 
 
-def test_differences_and_p_values_are_told_as_such(found: Findings) -> None:
+def test_differences_and_p_values_are_told_as_such(found: ReportData) -> None:
     sheet = ranker_sheet(found)
     kinds = {column.title: (column.kind, column.signed) for column in sheet.columns}
     assert kinds["over majority"] == ("interval", True)
@@ -275,7 +276,7 @@ def test_differences_and_p_values_are_told_as_such(found: Findings) -> None:
     assert ranker_sheet(replace(found, comparison=small)).rows[0][place] == 0.0001, "rounding makes no 0 of it"
 
 
-def test_times_and_costs_have_units(found: Findings) -> None:
+def test_times_and_costs_have_units(found: ReportData) -> None:
     def helps(units: dict[str, str]) -> dict[str, str]:
         told = replace(found, about={**found.about, "origin": {"units": units}})
         return {column.title: column.help for column in assessor_sheet(told).columns}
@@ -291,8 +292,8 @@ def test_times_and_costs_have_units(found: Findings) -> None:
     )
 
 
-def test_every_relevance_says_its_scale(found: Findings, alone: Path) -> None:
-    for findings, unit in ((found, "standard deviations"), (Findings.read(alone), "grades")):
+def test_every_relevance_says_its_scale(found: ReportData, alone: Path) -> None:
+    for findings, unit in ((found, "standard deviations"), (ReportData.read(alone), "grades")):
         sheet = document_sheet(findings, "uncertain")
         assert sheet is not None
         assert [column.title for column in sheet.columns][2] == f"relevance ({unit})"
@@ -300,7 +301,7 @@ def test_every_relevance_says_its_scale(found: Findings, alone: Path) -> None:
 
 
 def test_without_experts_it_says_so(alone: Path) -> None:
-    found = Findings.read(alone)
+    found = ReportData.read(alone)
     told: list[Answer] = answers(found)
     assert told[0].short == "Not tested"
     assert (told[2].short, told[2].tone) == ("Not checked", "open")
@@ -312,7 +313,7 @@ def test_without_experts_it_says_so(alone: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_a_baseline_that_is_chosen_is_no_victory(found: Findings) -> None:
+def test_a_baseline_that_is_chosen_is_no_victory(found: ReportData) -> None:
     told = replace(found, about={**found.about, "chosen": found.baseline})
     assert better(told).tone == "open"
     assert how_much(told).interval is None
@@ -320,7 +321,7 @@ def test_a_baseline_that_is_chosen_is_no_victory(found: Findings) -> None:
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_without_altair_the_report_opens_and_says_how(found: Findings) -> None:
+def test_without_altair_the_report_opens_and_says_how(found: ReportData) -> None:
     page = render(found)
     assert "<img" not in page
     assert "pip install 'crowdrank[report]'" in unescape(page)
@@ -351,7 +352,7 @@ def test_a_core_install_reports_and_says_what_charts_need(whole: Path, tmp_path:
 
 @pytest.mark.usefixtures("no_charts")
 def test_hostile_ids_are_text(hostile: Path, names: tuple[str, ...]) -> None:
-    found = Findings.read(hostile)
+    found = ReportData.read(hostile)
     page = render(found)
     assert page.count("<script") == 1 + page.count('<script type="application/json"')
     for name in ("assessors", "uncertain"):
@@ -368,12 +369,12 @@ def test_hostile_ids_are_text_in_markdown(hostile: Path) -> None:
     own = {"!--", "h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
     assert set(re.findall(r"<([^\s>/]+)", rendered)) == own
     body = unescape(re.sub(r"<!-- -->", "", rendered))
-    shown = pd.read_csv(hostile / "next.csv", dtype=str, keep_default_na=False).head(SHOWN)
+    shown = pd.read_csv(hostile / "next.csv", dtype=str, keep_default_na=False).head(N_ROWS)
     for cell in (*shown["query"], *shown["document"]):
         assert f"<td>{visible(cell)}</td>" in body
 
 
-def test_very_many_rows_are_cut_and_it_is_said(found: Findings) -> None:
+def test_very_many_rows_are_cut_and_it_is_said(found: ReportData) -> None:
     n = 20_000
     many = pd.concat([found.assessors] * (n // len(found.assessors) + 1), ignore_index=True).head(n)
     many["assessor"] = [f"assessor-with-a-rather-long-id-{at:08d}" for at in range(n)]
@@ -417,7 +418,7 @@ def test_a_folder_without_the_model_gives_less_but_opens(whole: Path, tmp_path: 
 
 @pytest.mark.usefixtures("no_charts")
 def test_the_same_run_gives_the_same_page(whole: Path) -> None:
-    assert render(Findings.read(whole)) == render(Findings.read(whole))
+    assert render(ReportData(RunResult.load(whole), whole)) == render(ReportData(RunResult.load(whole), whole))
 
 
 def test_the_same_chart_gives_the_same_picture() -> None:
@@ -432,7 +433,7 @@ def test_whatever_ids_hold_no_script_element_ends(value: Any) -> None:
     assert json.loads(told) == value
 
 
-def test_sheets_have_a_cell_for_every_column(found: Findings) -> None:
+def test_sheets_have_a_cell_for_every_column(found: ReportData) -> None:
     for sheet in (assessor_sheet(found), ranker_sheet(found), document_sheet(found, "disputed")):
         assert sheet is not None
         assert all(len(row) == len(sheet.columns) for row in sheet.rows)
@@ -488,7 +489,7 @@ def test_remappers_show_themselves_in_a_notebook() -> None:
     assert "<table>" in shown
 
 
-def test_simple_ways_stand_on_the_first_screen(found: Findings) -> None:
+def test_simple_ways_stand_on_the_first_screen(found: ReportData) -> None:
     mean = {name: found.candidate(name)[f"{found.measure} mean"] for name in (found.chosen, "average", "expert-only")}
     for name, line in zip(("average", "expert-only"), better(found).beside, strict=False):
         off = mean[found.chosen] - mean[name]
@@ -521,7 +522,7 @@ def test_the_scale_of_relevance_is_that_of_the_numbers(method: str) -> None:
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_only_what_asks_for_care_is_yellow(found: Findings) -> None:
+def test_only_what_asks_for_care_is_yellow(found: ReportData) -> None:
     calm, stern = "54 honeypots are left out. There is nothing to do.", "One grade only: have more graded."
 
     def parts(notes: list[str]) -> tuple[str, str]:
@@ -539,7 +540,7 @@ def test_only_what_asks_for_care_is_yellow(found: Findings) -> None:
     assert "Good to know" not in parts([stern])[1]
 
 
-def test_candidates_left_out_are_told_apart(found: Findings, no_charts: None) -> None:
+def test_candidates_left_out_are_told_apart(found: ReportData, no_charts: None) -> None:
     name = next(name for name in found.comparison["candidate"] if name not in (found.chosen, found.baseline))
     told = replace(found, about={**found.about, "left_out": {name: "no <time>"}})
     assert len(ranker_sheet(told).rows) == len(ranker_sheet(_all_tried(found)).rows) - 1 == ranker_sheet(told).total
@@ -547,11 +548,11 @@ def test_candidates_left_out_are_told_apart(found: Findings, no_charts: None) ->
     assert "Left out, and" not in render(_all_tried(found))
 
 
-def _all_tried(found: Findings) -> Findings:
+def _all_tried(found: ReportData) -> ReportData:
     return replace(found, about={**found.about, "left_out": {}})
 
 
-def test_one_assessor_is_not_judged(found: Findings, no_charts: None) -> None:
+def test_one_assessor_is_not_judged(found: ReportData, no_charts: None) -> None:
     one = found.assessors.head(1).assign(flag="")
     told = replace(found, assessors=one, about={**found.about, "sizes": {**found.sizes, "assessors": 1}})
     assert trust(told).sentences[-1].startswith("With one assessor nobody can be told apart")
@@ -561,7 +562,7 @@ def test_one_assessor_is_not_judged(found: Findings, no_charts: None) -> None:
     assert "None of" not in page
 
 
-def test_the_chart_has_the_median_of_the_evidence(found: Findings) -> None:
+def test_the_chart_has_the_median_of_the_evidence(found: ReportData) -> None:
     table = found.assessors.copy()
     table.loc[table["informativeness"].nlargest(8).index, "flag"] = "few"
     spec = charts.informativeness(table).to_dict()
@@ -572,7 +573,7 @@ def test_the_chart_has_the_median_of_the_evidence(found: Findings) -> None:
     assert "flag few left out" in spec["title"]["subtitle"][0]
 
 
-def test_documents_that_next_csv_leaves_out_are_marked(found: Findings) -> None:
+def test_documents_that_next_csv_leaves_out_are_marked(found: ReportData) -> None:
     sheet = document_sheet(found, "uncertain")
     assert sheet is not None
     asked = set(zip(found.next["query"].astype(str), found.next["document"].astype(str), strict=True))
@@ -581,7 +582,7 @@ def test_documents_that_next_csv_leaves_out_are_marked(found: Findings) -> None:
     assert set(marked) == {True, False}
 
 
-def test_pairs_and_the_offset_from_experts_are_shown(page: str, found: Findings) -> None:
+def test_pairs_and_the_offset_from_experts_are_shown(page: str, found: ReportData) -> None:
     assert found.pairs is not None
     rows = embedded(page, "pairs")["rows"]
     assert {(row[0], row[1]) for row in rows} <= set(zip(found.pairs["assessor"], found.pairs["other"], strict=True))
@@ -592,7 +593,7 @@ def test_pairs_and_the_offset_from_experts_are_shown(page: str, found: Findings)
     assert real_minus(str(found.expert_offset)) in unescape(page)
 
 
-def test_the_weight_in_the_consensus_is_the_consensus_models_own(found: Findings) -> None:
+def test_the_weight_in_the_consensus_is_the_consensus_models_own(found: ReportData) -> None:
     assert found.model is not None
     fitted = found.model.consensus_.assessors.set_index("assessor")["informativeness"]
     one = found.assessors.head(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from shlex import join
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_line, print_status
-from crowdrank.cli.report import write_run_report
+from crowdrank.cli.report import report_writer
 from crowdrank.cli.run import command_options, print_run
 from crowdrank.errors import OutputError
 
@@ -36,7 +35,7 @@ def demo(
         crowdrank demo --queries 40 -o small-demo
     """
     from crowdrank._files import MANIFEST
-    from crowdrank.pipeline.provenance import Origin
+    from crowdrank.pipeline.provenance import Provenance
     from crowdrank.pipeline.run import run
     from crowdrank.simulation.world import simulate
 
@@ -54,16 +53,15 @@ def demo(
     place = output / "run"
     if not (place / MANIFEST).exists():
         print_status("Training all candidates. The first time, compilation adds half a minute.")
-    origin = Origin(demo_command(output, seed, queries), units={"duration": "seconds", "cost": "simulated"})
-    report = partial(write_run_report, shown_as=place)
+    provenance = Provenance(demo_command(output, seed, queries), units={"duration": "seconds", "cost": "simulated"})
     done = run(
         world.judgments,
         world.features,
         world.gold,
         output=place,
         progress=True,
-        origin=origin,
-        report=report,
+        provenance=provenance,
+        report=report_writer(place),
         random_state=seed,
     )
     print_run(done, place, json=json)
@@ -73,7 +71,7 @@ def _check_output(output_folder: Path) -> None:
     """Raise OutputError if the folder cannot be written or contains anything but an earlier demo."""
     from crowdrank._files import check_output_file
     from crowdrank._folders import check_output_folder
-    from crowdrank.pipeline.run import RUN
+    from crowdrank.pipeline.result import RUN
     from crowdrank.simulation.world import WORLD
 
     if not output_folder.is_dir():

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_json, print_line, print_status
+
+if TYPE_CHECKING:
+    from crowdrank.pipeline.result import RunResult
+
+REPORT_NAME = "report.html"
 
 
 def report(
@@ -29,12 +35,17 @@ def report(
     print_line(f"Report: {path}")
 
 
-def write_run_report(run_folder: Path, html_path: Path | None = None, *, shown_as: Path | None = None) -> Path:
+def write_run_report(source: Path | RunResult, html_path: Path | None = None, *, folder: Path | str = "") -> Path:
     """Write the report of a run; print a note if it has no charts."""
     from crowdrank.reports.embedded_charts import can_draw
     from crowdrank.reports.page import write_report
 
-    path = write_report(run_folder, html_path, shown_as=shown_as)
+    path = write_report(source, html_path, folder=folder)
     if not can_draw():
         print_status("The report has tables but no charts; for charts: pip install 'crowdrank[report]'")
     return path
+
+
+def report_writer(folder: Path) -> Callable[[RunResult, Path], object]:
+    """Return a function that writes the report of a result into a draft of a folder."""
+    return lambda result, draft: write_run_report(result, draft / REPORT_NAME, folder=folder)

@@ -127,6 +127,23 @@ def align(run: Any, gold: Any, *, ties: str, with_grades: bool) -> Alignment:
     )
 
 
+def align_codes(query: Integers, scores: Floats, grades: Floats, queries: pa.Array) -> Alignment:
+    """Return the alignment of a run whose documents all have gold, from query codes instead of ids.
+
+    Args:
+        query: (n,) code of the query of each document.
+        scores: (n,) score of each document.
+        grades: (n,) gold grade of each document.
+        queries: (n_queries,) id of each query code.
+
+    """
+    order: Integers = kernels.rank_order(np.arange(len(query)), query, scores, len(queries))
+    ranked = query[order]
+    judged, groups = np.ones(len(query), np.bool_), tie_groups(ranked, scores[order])
+    ranking = Ranking(ranked, scores[order], grades[order], judged, None, groups, len(queries))
+    return Alignment(queries, ranking, gold_pool(query, grades, len(queries)), 0, 0)
+
+
 def gold_pool(query: Integers, grades: Floats, n_queries: int) -> Pool:
     """Return documents ordered by query."""
     order = np.argsort(query, kind="stable")

@@ -1,4 +1,4 @@
-"""Settings of a run and their defaults."""
+"""RunSettings of a run and their defaults."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from crowdrank.judgments.read_options import UnjudgeableAs
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings of a run.
+class RunSettings:
+    """RunSettings of a run.
 
     Attributes:
         method: consensus model whose labels and assessor report are written.
@@ -33,7 +33,7 @@ class Settings:
         method_settings: parameters of the consensus model.
         trees, linear, boosted: parameters of LambdaMART and of the linear and boosted remappers.
 
-    >>> Settings(measure="AP").test, Settings(gains="linear").measure
+    >>> RunSettings(measure="AP").test, RunSettings(gains="linear").measure
     (0.35, "nDCG(dcg='log2')@10")
     """
 
@@ -56,14 +56,14 @@ class Settings:
     boosted: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Settings:
+    def of(cls, values: Mapping[str, Any]) -> RunSettings:
         """Return settings from values by name; candidates may be a text with commas.
 
-        >>> Settings.of({"mesure": "AP"})
+        >>> RunSettings.of({"mesure": "AP"})
         Traceback (most recent call last):
         crowdrank.errors.UsageError: A run has no setting 'mesure' (did you mean 'measure'?); it has:
         method, ...
-        >>> Settings.of({"candidates": "majority, gda"}).candidates
+        >>> RunSettings.of({"candidates": "majority, gda"}).candidates
         ('majority', 'gda')
         """
         names = [one.name for one in fields(cls)]

@@ -23,8 +23,8 @@ class MissingValueWarning(CrowdrankWarning):
 
 def warn_constant_features(data: RankingData) -> None:
     """Warn of features that are constant or missing in every row; raise InputError if all are."""
-    missing: Booleans = np.isnan(data.features).all(axis=0)
-    constant: Booleans = (data.features[:1] == data.features).all(axis=0)
+    missing = np.asarray(np.isnan(data.features).all(axis=0))
+    constant = np.asarray((data.features[:1] == data.features).all(axis=0))
     if (missing | constant).all():
         fix = "give features that differ between documents"
         raise InputError("no feature differs between two rows", kind="no-features", fix=fix)
@@ -38,7 +38,7 @@ def warn_constant_features(data: RankingData) -> None:
 def warn_missing_values(features: Floats, names: Sequence[str], ranker: str) -> None:
     """Warn of features with missing values, which the ranker replaces by the mean."""
     missing = np.isnan(features)
-    some: Booleans = missing.any(axis=0) & ~missing.all(axis=0)
+    some = np.asarray(missing.any(axis=0) & ~missing.all(axis=0))
     if some.any():
         verb = "has" if some.sum() == 1 else "have"
         problem = f"{_feature_list(names, some)} {verb} missing values, which {ranker} replaces by the mean"

@@ -22,36 +22,6 @@ NORM_OFFSET = 0.01
 """Constant that LightGBM's `lambdarank_norm` adds to the difference of two scores before it divides by it."""
 MAX_EXPONENT_RANGE = 600.0
 """Maximum range of scores (times sigmoid) within which exponentials of single scores do not overflow."""
-INSERTION_LENGTH = 8
-"""Length of the runs that are sorted by insertion before they are merged."""
-
-
-@njit(cache=True, nogil=True)
-def sort_descending(values: Floats, rows: Integers, spare: Floats, spare_rows: Integers) -> None:
-    """Sort `values` in descending order and `rows` along with them, in place and stable."""
-    n = values.size
-    for left in range(0, n, INSERTION_LENGTH):
-        for i in range(left + 1, min(left + INSERTION_LENGTH, n)):
-            value, row, j = values[i], rows[i], i
-            while j > left and values[j - 1] < value:
-                values[j], rows[j] = values[j - 1], rows[j - 1]
-                j -= 1
-            values[j], rows[j] = value, row
-    width = INSERTION_LENGTH
-    while width < n:
-        for left in range(0, n, 2 * width):
-            middle, right = min(left + width, n), min(left + 2 * width, n)
-            i, j = left, middle
-            for k in range(left, right):
-                if i < middle and (j >= right or values[i] >= values[j]):
-                    spare[k], spare_rows[k] = values[i], rows[i]
-                    i += 1
-                else:
-                    spare[k], spare_rows[k] = values[j], rows[j]
-                    j += 1
-        values[:] = spare[:n]
-        rows[:] = spare_rows[:n]
-        width *= 2
 
 
 @njit(cache=True, nogil=True)
@@ -139,16 +109,14 @@ def lambda_gradients(
 
     """
     longest = longest_query(offsets, first, last)
-    ranked_score, spare, spare_rows = np.empty(longest), np.empty(longest), np.empty(longest, np.int64)
-    rows, ranked, gains = np.empty(longest, np.int64), np.empty(longest), np.empty(longest)
+    ranked_score, ranked, gains = np.empty(longest), np.empty(longest), np.empty(longest)
     slope, curvature, exponential = np.empty(longest), np.empty(longest), np.empty(longest)
     before, sums, weights = np.empty(longest + 1), np.empty(longest + 1), np.ones(longest)
     weighs_pairs, is_soft = weighting in (PRODUCT, LEFT), probabilities.size > 0
     for query in range(first, last):
         start, n = offsets[query], offsets[query + 1] - offsets[query]
-        for k in range(n):
-            ranked_score[k], rows[k] = score[start + k], start + k
-        sort_descending(ranked_score[:n], rows[:n], spare, spare_rows)
+        rows = start + np.argsort(-score[start : start + n], kind="mergesort")  # stable
+        ranked_score[:n] = score[rows]
         scores_differ = n > 0 and ranked_score[0] != ranked_score[n - 1]
         middle = 0.5 * (ranked_score[0] + ranked_score[n - 1]) if n > 0 else 0.0
         is_narrow = n > 0 and sigmoid * (ranked_score[0] - ranked_score[n - 1]) < MAX_EXPONENT_RANGE
@@ -206,11 +174,9 @@ def lambda_gradients(
 def ideal_dcgs(offsets: Integers, gain: Floats, discount: Floats, depth: int, ideal: Floats) -> None:
     """Write the DCG of the best order of each query, down to the rank `depth`."""
     for query in range(len(offsets) - 1):
-        best = gain[offsets[query] : offsets[query + 1]].copy()
-        n = best.size
-        sort_descending(best, np.zeros(n, np.int64), np.empty(n), np.empty(n, np.int64))
+        best = -np.sort(-gain[offsets[query] : offsets[query + 1]])
         ideal[query] = 0.0
-        for rank in range(min(n, depth)):
+        for rank in range(min(best.size, depth)):
             ideal[query] += best[rank] * discount[rank]
 
 
@@ -317,19 +283,15 @@ def judgment_gradients(
 
     """
     longest = longest_query(offsets, first, last)
-    ranked_score, spare, spare_rows = np.empty(longest), np.empty(longest), np.empty(longest, np.int64)
-    rows, ranked = np.empty(longest, np.int64), np.empty(longest)
+    ranked_score, ranked = np.empty(longest), np.empty(longest)
     before, sums, logits = np.empty(longest + 1), np.empty(longest + 1), np.empty(params.shape[1] // 3)
     factor = np.exp(-0.5 * params[:, 2 * logits.size :])
     seed_bits = mix_bits(np.uint64(seed))
     for query in range(first, last):
         start, n = offsets[query], offsets[query + 1] - offsets[query]
-        for k in range(n):
-            ranked_score[k], rows[k] = score[start + k], start + k
-            gradient[start + k], hessian[start + k] = 0.0, 0.0
-        sort_descending(ranked_score[:n], rows[:n], spare, spare_rows)
-        for k in range(n):
-            ranked[k] = value[rows[k]]
+        gradient[start : start + n], hessian[start : start + n] = 0.0, 0.0
+        rows = start + np.argsort(-score[start : start + n], kind="mergesort")  # stable
+        ranked_score[:n], ranked[:n] = score[rows], value[rows]
         if measure in (ERR, AP):
             prefix_sums(measure, ranked[:n], discount, before, sums)
         for i in range(min(n - 1, truncation)):

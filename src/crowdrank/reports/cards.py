@@ -7,20 +7,18 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from crowdrank._text import counted
-from crowdrank.evaluation.significance import fisher_randomization, format_p
+from crowdrank.evaluation.significance import format_p
+from crowdrank.pipeline.summary import CONTROLS
 from crowdrank.reports.formatting import percent, plain_id, plain_ids, signed
-from crowdrank.reports.run_folder import Findings
+from crowdrank.reports.report_data import ReportData
 
 ALPHA = 0.05
 POWER = 2.8
 """So many standard errors apart, a difference is found significant four times in five."""
 NAMED = 5
-CONTROLS = ("average", "expert-only", "gls")
-"""Candidates that need no model of the crowd: averages, least squares on them, the experts' grades alone."""
 VOTES = {"majority": "majority votes"}
 """What a baseline is called in large letters, where its name alone says too little."""
 ALONE = "With one assessor nobody can be told apart"
@@ -81,12 +79,13 @@ class Answer:
     beside: list[str] = field(default_factory=list)
 
 
-def answers(found: Findings) -> list[Answer]:
-    """The four cards."""
-    return [better(found), how_much(found), trust(found), what_next(found)]
+def answers(found: ReportData) -> list[Answer]:
+    """Return the cards of the first screen; without rankers, those about labels."""
+    rankers = [better(found), how_much(found)] if found.has_rankers else []
+    return [*rankers, trust(found), what_next(found)]
 
 
-def better(found: Findings) -> Answer:
+def better(found: ReportData) -> Answer:
     """Whether the chosen ranker beats the baseline on queries that it never saw."""
     question = "Is my ranker better?"
     row = found.candidate(found.chosen)
@@ -111,7 +110,7 @@ def better(found: Findings) -> Answer:
     return Answer(question, told[0], tone, [said, *by_itself, chosen], against=told[1], beside=lines)
 
 
-def how_much(found: Findings) -> Answer:
+def how_much(found: ReportData) -> Answer:
     """The difference to the baseline, its interval, and on how many queries."""
     question, measure = "By how much?", found.measure
     row = found.candidate(found.chosen)
@@ -128,57 +127,34 @@ def how_much(found: Findings) -> Answer:
         f"{measure} is {mean:.4f}, that of {found.baseline} {base:.4f}: {signed(off)}, "
         f"95% interval {signed(lower)} to {signed(upper)}."
     ]
-    wins = _wins(found)
-    if wins is not None:
-        said.append(f"Better on {counted(wins[0], 'test query')}, worse on {wins[1]}, equal on {wins[2]}.")
+    contrast = found.rankers.contrast(found.chosen, found.baseline)
+    if contrast is not None:
+        better = counted(contrast.n_better, "test query")
+        said.append(f"Better on {better}, worse on {contrast.n_worse}, equal on {contrast.n_equal}.")
     against = f" {'over' if off > 0 else 'against'} {found.baseline}"
     return Answer(question, part, tone, said, (lower, off, upper), against=against)
 
 
-def _controls(found: Findings) -> tuple[list[str], list[str]]:
-    """The simple ways on the same queries: whoever is better than a weak baseline has yet to beat these.
-
-    A line for each at the first glance, and a sentence on how likely each gain is by luck.
-    """
-    lines, by_luck = [], []
+def _controls(found: ReportData) -> tuple[list[str], list[str]]:
+    """Return a line for each simple candidate that the selected one is compared with, and their p-values."""
+    lines, p_values = [], []
     for name in CONTROLS:
-        pair = _side_by_side(found, name) if name not in (found.chosen, found.baseline) else None
-        if pair is None or not len(pair):
+        contrast = found.rankers.contrast(found.chosen, name)
+        if contrast is None or name == found.baseline:
             continue
-        ours, theirs = (pair[which].to_numpy(np.float64) for which in (found.chosen, name))
-        off, base = float((ours - theirs).mean()), float(theirs.mean())
-        p = fisher_randomization(ours, theirs, random_state=int(found.settings["random_state"]))
-        part = f"{signed(100 * off / base, 1)}%" if base > 0 else signed(off)
-        chance = "within" if p > ALPHA else "beyond"
-        lines.append(f"{part} {'over' if off > 0 else 'against'} {name}: {chance} chance")
-        by_luck.append(f"{name} p {format_p(p)}")
-    return lines, [f"Against the simple ways, each by itself: {', '.join(by_luck)}."] if lines else []
+        off, percent = contrast.difference, contrast.percent
+        size = signed(off) if percent is None else f"{signed(percent, 1)}%"
+        significance = "significant" if contrast.p <= ALPHA else "not significant"
+        lines.append(f"{size} {'over' if off > 0 else 'against'} {name}: {significance}")
+        p_values.append(f"{name} p {format_p(contrast.p)}")
+    return lines, [f"Against simple candidates: {', '.join(p_values)}."] if lines else []
 
 
-def _wins(found: Findings) -> tuple[int, int, int] | None:
-    pair = _side_by_side(found, found.baseline)
-    if pair is None:
-        return None
-    off = pair[found.chosen] - pair[found.baseline]
-    return int((off > 0).sum()), int((off < 0).sum()), int((off == 0).sum())
-
-
-def _side_by_side(found: Findings, other: str) -> pd.DataFrame | None:
-    """The choice and another candidate on each test query."""
-    if found.per_query is None:
-        return None
-    # In the order of the run, so that a test by random signs comes out as it did there.
-    wide = found.per_query.pivot_table(index="query", columns="candidate", values=found.measure, sort=False)
-    if found.chosen not in wide or other not in wide:
-        return None
-    return wide[[found.chosen, other]].dropna()
-
-
-def trust(found: Findings) -> Answer:
+def trust(found: ReportData) -> Answer:
     """How far the consensus agrees with experts, how far assessors with each other, and who spoils it."""
     both, said = found.against_experts, []
     short, tone = "Not checked", "open"
-    if len(both) >= FEWEST and found.experts_on_scale:
+    if len(both) >= FEWEST and found.result.same_scale:
         value, sentences = _like_experts(both)
         said += sentences
         short, tone = next(((word, tone) for least, word, tone in TRUST if value >= least), TRUST[-1][1:])
@@ -191,18 +167,18 @@ def trust(found: Findings) -> Answer:
     else:
         graded = "too few" if len(both) else "none"
         said.append(f"Experts graded {graded} of these documents, so that nothing can be said by them.")
-        if found.knows_assessors and not math.isnan(found.reliability):
+        if found.models_assessors and not math.isnan(found.reliability):
             said.append(
                 f"By the model's own account {percent(found.reliability)} of the spread in relevance is difference "
                 "between documents, the rest is doubt."
             )
-    if found.alpha is not None and not math.isnan(found.alpha.value):
+    if not math.isnan(found.alpha.value):
         said.append(
             f"Single answers agree {agreeing(found.alpha.value)} with each other (Krippendorff's alpha "
             f"{found.alpha.value:.2f})."
         )
-    if found.expert_offset is not None:
-        said.append(f"{found.expert_offset}.")
+    if found.result.expert_offset is not None:
+        said.append(f"{found.result.expert_offset}.")
     return Answer("Can I trust the labels?", short, tone, [*said, _spoilt(found)])
 
 
@@ -210,7 +186,7 @@ def _like_experts(both: Any) -> tuple[float, list[str]]:
     """Weighted kappa of consensus and experts, and it in words; a second sentence where plain votes do better."""
     ours, theirs = both["consensus"].to_numpy(), both["expert"].to_numpy()
     value, against, more = weighted_kappa(ours, theirs), "", []
-    if "majority" in both and both["majority"].notna().all():
+    if len(both):
         votes = both["majority"].to_numpy()
         against = f" (majority votes {percent(float((votes == theirs).mean()))})"
         if weighted_kappa(votes, theirs) > value + CLEARLY:
@@ -244,7 +220,7 @@ def weighted_kappa(first: Any, second: Any) -> float:
     return 1 - apart / by_chance if by_chance > 0 else float("nan")
 
 
-def _spoilt(found: Findings) -> str:
+def _spoilt(found: ReportData) -> str:
     table = found.assessors
     bad = table["flag"].isin(BAD)
     if len(table) == 1:
@@ -254,11 +230,11 @@ def _spoilt(found: Findings) -> str:
         return f"None of {counted(len(table), 'assessor')} answers at random or in reverse."
     return (
         f"{int(bad.sum()):,} of {counted(len(table), 'assessor')} answer at random or in reverse: "
-        f"{percent(float(share))} of all judgments{', which the consensus allows for' * found.knows_assessors}."
+        f"{percent(float(share))} of all judgments{', which the consensus allows for' * found.models_assessors}."
     )
 
 
-def what_next(found: Findings) -> Answer:
+def what_next(found: ReportData) -> Answer:
     """What would help most, in order."""
     steps = [
         *([f"Have a second assessor judge some of the same documents. {ALONE}."] if len(found.assessors) == 1 else []),
@@ -266,20 +242,22 @@ def what_next(found: Findings) -> Answer:
         *_ask_whether_turned(found),
         *_more_test_queries(found),
         *_label_next(found),
-        "Rank with it:",
     ]
+    if not found.has_rankers:
+        return Answer("What next?", "", "none", [], None, [*steps, "Add features of the documents to train a ranker."])
+    steps.append("Rank new documents:")
     command = f"crowdrank rank -m {quote(str(found.folder / 'model'))} -f new.letor -o run.trec"
     return Answer("What next?", "", "none", [], None, steps, command)
 
 
-def _stop_paying(found: Findings) -> list[str]:
+def _stop_paying(found: ReportData) -> list[str]:
     """Those who do not look: who they are, and what their answers count for."""
     bad = _flagged(found, "random")
     if not len(bad):
         return []
     weight = (
         f"for {found.weight_in_consensus(bad)} in the consensus"
-        if found.knows_assessors
+        if found.models_assessors
         else "in full, as everybody's do"
     )
     cost = sum(found.paid.get(str(name), 0.0) for name in bad["assessor"])
@@ -290,12 +268,12 @@ def _stop_paying(found: Findings) -> list[str]:
     ]
 
 
-def _ask_whether_turned(found: Findings) -> list[str]:
+def _ask_whether_turned(found: ReportData) -> list[str]:
     """Those who turn the scale round: who they are, and what their answers count for."""
     turned = _flagged(found, "reversed")
     if not len(turned):
         return []
-    if not found.knows_assessors:
+    if not found.models_assessors:
         weight = "count in full, against the truth: leave them out (--exclude), or let --method gda weigh them"
     elif (turned["model_slope"] < 0).all():
         weight = f"are read the other way round by the consensus, and count for {found.weight_in_consensus(turned)}"
@@ -307,7 +285,7 @@ def _ask_whether_turned(found: Findings) -> list[str]:
     ]
 
 
-def _flagged(found: Findings, flag: str) -> pd.DataFrame:
+def _flagged(found: ReportData, flag: str) -> pd.DataFrame:
     """The assessors with a flag, the busiest first."""
     table = found.assessors
     return table[table["flag"] == flag].sort_values("judgments", ascending=False, kind="stable")
@@ -318,12 +296,14 @@ def _named(some: pd.DataFrame) -> str:
     return f"{', '.join(plain_ids(some['assessor'].head(NAMED), 24))}{more}"
 
 
-def _share_of_judgments(found: Findings, some: pd.DataFrame) -> str:
+def _share_of_judgments(found: ReportData, some: pd.DataFrame) -> str:
     n = int(some["judgments"].sum())
     return f"{counted(n, 'judgment')} ({percent(n / max(int(found.assessors['judgments'].sum()), 1))} of all)"
 
 
-def _more_test_queries(found: Findings) -> list[str]:
+def _more_test_queries(found: ReportData) -> list[str]:
+    if not found.has_rankers:
+        return []
     if not found.tested:
         return ["Let experts grade 50 queries: a ranker can then be chosen by them, and tested."]
     row, measure = found.candidate(found.chosen), found.measure
@@ -343,7 +323,7 @@ def _more_test_queries(found: Findings) -> list[str]:
     ]
 
 
-def _label_next(found: Findings) -> list[str]:
+def _label_next(found: ReportData) -> list[str]:
     if not len(found.next):
         return []
     first = found.next.head(3)

@@ -15,7 +15,7 @@ import pandas as pd
 from crowdrank.consensus.replay import trace
 from crowdrank.errors import CrowdrankError
 from crowdrank.reports.formatting import plain_id
-from crowdrank.reports.run_folder import Findings
+from crowdrank.reports.report_data import ReportData
 
 NEEDED = ("altair", "vl_convert")
 OF_DOCUMENTS = ("expected_dawid_skene", "expected_glad", "good_dawid_skene", "good_glad", "latent_relevance")
@@ -71,17 +71,17 @@ def renumbered(svg: str) -> str:
     return re.sub(r"<[^>]*>", lambda tag: re.sub(r'(id="|url\(#)(gradient_|clip)\d+', numbered, tag.group()), svg)
 
 
-def figures(found: Findings) -> list[Figure]:
+def figures(found: ReportData) -> list[Figure]:
     """All charts that the findings give; none where nothing can be drawn."""
     if not can_draw():
         return []
     return [drawn(section, chart()) for section, chart in _charts(found)]
 
 
-def _charts(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _charts(found: ReportData) -> Iterator[tuple[str, Callable[[], Any]]]:
     from crowdrank.reports import charts
 
-    if found.tested:
+    if found.has_rankers and found.tested:
         yield (
             "rankers",
             lambda: charts.ranker_comparison(
@@ -96,7 +96,7 @@ def _charts(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield from _of_training(found)
 
 
-def _of_assessors(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _of_assessors(found: ReportData) -> Iterator[tuple[str, Callable[[], Any]]]:
     from crowdrank.reports import charts
     from crowdrank.reports.charts.assessors import QUALITY_COLUMNS
 
@@ -105,10 +105,10 @@ def _of_assessors(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
     if any(name in found.assessors and found.assessors[name].notna().any() for name in QUALITY_COLUMNS):
         yield "assessors", lambda: charts.informativeness_by_agreement(found.assessors)
     model = found.model
-    if model is not None and model.answer_states() is not None:
+    if model.answer_states() is not None:
         who, captions = typical_assessors(found.assessors)
         yield "assessors", lambda: charts.grade_curves(model, who, captions)
-    if model is not None and model.judgments_.families is not None:
+    if model.judgments_.families is not None:
         yield "assessors", lambda: charts.family_agreement(model.judgments_)
 
 
@@ -132,12 +132,12 @@ def typical_assessors(table: pd.DataFrame, fewest: int = 10) -> tuple[list[str],
     return [who for who, _ in pairs], [f"{said}: {plain_id(who, 20)}" for who, said in pairs]
 
 
-def _of_documents(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _of_documents(found: ReportData) -> Iterator[tuple[str, Callable[[], Any]]]:
     from crowdrank.reports import charts
 
     yield "documents", lambda: charts.uncertainty(found.documents, on_a_line=found.on_a_line)
     both = found.against_experts
-    if len(both) and found.experts_on_scale:
+    if len(both) and found.result.same_scale:
         ours, theirs = (both[name].astype(int) for name in ("consensus", "expert"))
         yield "documents", lambda: charts.confusion(ours, theirs, "Consensus and experts", "the consensus", "experts")
     if len(found.documents):
@@ -147,7 +147,7 @@ def _of_documents(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
         )
     if "difficulty" in found.documents:
         yield "documents", lambda: charts.difficulty_by_relevance(found.documents)
-        if found.model is not None and "duration" in found.model.judgments_.extras:
+        if "duration" in found.model.judgments_.extras:
             judgments = found.model.judgments_
             yield "documents", lambda: charts.difficulty_by_duration(found.documents, judgments)
     steps = _disputed_trace(found)
@@ -161,7 +161,7 @@ def _of_documents(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
         )
 
 
-def _doubtful_query(found: Findings) -> Any:
+def _doubtful_query(found: ReportData) -> Any:
     """The query whose documents are least certain, among those with several."""
     width = (found.documents["upper"] - found.documents["lower"]).groupby(found.documents["query"].astype(str))
     told = pd.DataFrame({"width": width.mean(), "n": width.size()})
@@ -169,9 +169,9 @@ def _doubtful_query(found: Findings) -> Any:
     return several["width"].idxmax()
 
 
-def _disputed_trace(found: Findings) -> tuple[str, Any] | None:
+def _disputed_trace(found: ReportData) -> tuple[str, Any] | None:
     """The steps of the document whose answers are farthest apart."""
-    if found.model is None or not np.isfinite(found.dispute).any():
+    if not np.isfinite(found.dispute).any():
         return None
     row = found.documents.iloc[int(np.nanargmax(found.dispute))]
     try:
@@ -180,7 +180,7 @@ def _disputed_trace(found: Findings) -> tuple[str, Any] | None:
         return None
 
 
-def _of_training(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _of_training(found: ReportData) -> Iterator[tuple[str, Callable[[], Any]]]:
     from crowdrank.reports import charts
 
     told = found.remapping
@@ -190,7 +190,7 @@ def _of_training(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
         for name in telling_features(told):
             yield "training", lambda name=name: charts.learned_by_feature(told, name)  # type: ignore[misc]
     model = found.model
-    if model is not None and len([value for value in model.history_ if value == value]) > 1:
+    if len([value for value in model.history_ if value == value]) > 1:
         yield "training", lambda: charts.convergence(model)
 
 

@@ -7,48 +7,62 @@ import hashlib
 import json
 from importlib.resources import files
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from crowdrank._files import check_output_file, write_file
-from crowdrank._folders import update_folder
+from crowdrank._folders import Manifest, update_folder
 from crowdrank._text import counted
 from crowdrank.assessors.flags import FLAGS
+from crowdrank.errors import UsageError
+from crowdrank.pipeline.result import TABLE_FILES, RunResult, reading_run
 from crowdrank.reports.cards import ADVICE, MEANING, answers
 from crowdrank.reports.embedded_charts import can_draw, figures
 from crowdrank.reports.formatting import real_minus
-from crowdrank.reports.run_folder import Findings, reading
+from crowdrank.reports.report_data import ReportData
 from crowdrank.reports.tables import assessor_sheet, document_sheet, pair_sheet, ranker_sheet
 
 REPORT = "report.html"
 
 
-def write_report(folder: str | Path, output: str | Path | None = None, *, shown_as: str | Path | None = None) -> Path:
+def write_report(source: RunResult | str | Path, output: str | Path | None = None, *, folder: str | Path = "") -> Path:
     """Write the HTML report of a run and return its path.
 
     Args:
-        folder: folder that `run` wrote.
-        output: file to write; by default report.html in the folder.
-        shown_as: path of the folder in the commands that the report shows, where the folder is going to be renamed.
+        source: result of a run, or the folder that a run wrote.
+        output: file to write; by default report.html in the folder of the run.
+        folder: folder of the run in the commands that the report shows; by default the folder that is read.
 
     >>> import crowdrank, tempfile
     >>> world = crowdrank.simulate(queries=12, documents=6, random_state=1)
     >>> folder = Path(tempfile.mkdtemp()) / "out"
-    >>> done = crowdrank.run(world.judgments, world.features, candidates=["gls"], output=folder)
+    >>> result = crowdrank.run(world.judgments, world.features, candidates=["gls"], output=folder)
     >>> write_report(folder).name
     'report.html'
     """
-    place = Path(folder) / REPORT if output is None else Path(output)
+    if isinstance(source, RunResult):
+        if output is None:
+            raise UsageError("is needed to write the report of a result", parameter="output")
+        return _write(render(ReportData(source, Path(folder))), Path(output))
+    place = Path(source) / REPORT if output is None else Path(output)
     check_output_file(place)
-    found = Findings.read(folder, shown_as)
-    with reading(folder):  # files that do not fit each other in a way that reading them does not show
-        page = render(found)
-    with update_folder(folder, found.manifest, REPORT) if output is None else write_file(place) as draft:
+    result, manifest = RunResult.load(source), Manifest.read(Path(source))
+    with reading_run(source):  # files that do not fit each other in ways that loading does not check
+        page = render(ReportData(result, Path(folder or source)))
+    if output is not None:
+        return _write(page, place)
+    with update_folder(source, manifest, REPORT) as draft:
         draft.write_text(page, encoding="utf-8")
     return place
 
 
-def render(found: Findings) -> str:
+def _write(page: str, path: Path) -> Path:
+    check_output_file(path)
+    with write_file(path) as draft:
+        draft.write_text(page, encoding="utf-8")
+    return path
+
+
+def render(found: ReportData) -> str:
     """The page as text."""
     import jinja2
 
@@ -60,7 +74,7 @@ def render(found: Findings) -> str:
     script, style = _asset("page.js"), _asset("page.css")
     drawings = figures(found)
     sheets = {
-        "rankers": ranker_sheet(found),
+        "rankers": ranker_sheet(found) if found.has_rankers else None,
         "assessors": assessor_sheet(found),
         "pairs": pair_sheet(found),
         "uncertain": document_sheet(found, "uncertain"),
@@ -68,7 +82,7 @@ def render(found: Findings) -> str:
     }
     told: dict[str, Any] = {
         "found": found,
-        "title": f"A ranker from {counted(found.sizes['judgments'], 'judgment')}",
+        "title": _title(found),
         "answers": answers(found),
         "figures": {name: [one for one in drawings if one.section == name] for name in SECTIONS},
         "can_draw": can_draw(),
@@ -81,8 +95,8 @@ def render(found: Findings) -> str:
         "interval_bar": interval_bar,
         "counted": counted,
         "again": again(found),
-        "files": [(name, what) for name, what in FILES if found.has(name)],
-        "settings": [(name, _setting(value)) for name, value in found.settings.items()],
+        "files": _files(found),
+        "settings": [(name, _setting(value)) for name, value in found.settings.to_dict().items()],
     }
     try:
         return env.get_template("page.html").render(told)
@@ -90,46 +104,43 @@ def render(found: Findings) -> str:
         raise ValueError(f"a value of the report is missing ({problem.message})") from problem
 
 
-FILES = (
-    ("model", "the ranker"),
-    ("comparison.csv", "every candidate with its figures"),
-    ("per_query.csv", "every candidate on every test query"),
-    ("assessors.csv", "every assessor"),
-    ("pairs.csv", "agreement of pairs of assessors"),
-    ("consensus.parquet", "every document: relevance, interval, grade"),
-    ("consensus", "the consensus model, with the judgments"),
-    ("next.csv", "what to label next"),
-    ("training.parquet", "what rankers learned from, row by row"),
-    ("remapping.csv", "what labels turned out to be worth"),
-    ("run.json", "settings, versions, which queries served what"),
-)
+TABLE_CONTENTS = {
+    "comparison": "results of every candidate",
+    "per_query": "results of every candidate on every test query",
+    "assessors": "every assessor",
+    "pairs": "agreement of pairs of assessors",
+    "documents": "every document: relevance, interval, grade",
+    "next": "documents to label next",
+    "training": "labels that rankers are trained on",
+    "remapping": "learned targets and weights by feature of the labels",
+    "features": "every feature",
+}
+"""What the table of a run contains."""
 
 
-def again(found: Findings) -> tuple[str, str]:
-    """How to have the same made again: a sentence, and what to type or to call."""
-    told = found.about.get("origin", {})
-    if told.get("command"):
-        return "The command, with names of files as seen from where it was given:", str(told["command"])
-    if told.get("python"):
-        return "This run was asked for in Python, with what its comments say:", str(told["python"])
-    return "An earlier version made this run and did not keep the names of its files; the command with them:", command(
-        found
-    )
+def _files(found: ReportData) -> list[tuple[str, str]]:
+    """Return the names and contents of the files of a run."""
+    files = [(TABLE_FILES[name], what) for name, what in TABLE_CONTENTS.items() if name in found.result.tables]
+    if found.has_rankers:
+        files.insert(0, ("model", "the ranker"))
+        files += [("remappers", "the learned remappers")] if found.rankers.remappers else []
+    return [
+        *files,
+        ("consensus", "the consensus model with its judgments"),
+        ("run.json", "settings, versions, figures"),
+    ]
 
 
-def command(found: Findings) -> str:
-    """The command by the settings alone, for runs that do not say theirs."""
-    expert = " --expert EXPERT" if found.sizes["expert_grades"] else ""
-    usual = {"method": "gda", "measure": "nDCG@10", "gains": "exponential", "baseline": "majority", "test": 0.35}
-    usual |= {"folds": 5, "random_state": 0, "unjudgeable_as": "lowest"}
-    told = "".join(
-        f" --{name.replace('_', '-')} {found.settings[name]}"
-        for name, value in usual.items()
-        if found.settings[name] != value
-    )
-    if found.settings["candidates"]:
-        told += f" --candidates {','.join(found.settings['candidates'])}"
-    return f"crowdrank run --judgments JUDGMENTS --features FEATURES{expert}{told} -o {quote(str(found.folder))}"
+def _title(found: ReportData) -> str:
+    return f"{'A ranker' if found.has_rankers else 'Labels'} from {counted(found.sizes['judgments'], 'judgment')}"
+
+
+def again(found: ReportData) -> tuple[str, str]:
+    """Return the command or Python call that repeats the run, with a sentence before it."""
+    provenance = found.result.provenance
+    if provenance.command:
+        return "Run this command in the same folder:", provenance.command
+    return "The run was started from Python:", provenance.python
 
 
 def interval_bar(interval: tuple[float, float, float], width: float = 200.0, edge: float = 10.0) -> dict[str, float]:
@@ -175,11 +186,11 @@ def in_script(value: Any) -> str:
 
 def _setting(value: Any) -> str:
     if value in (None, {}, []):
-        return "as usual"
+        return "default"
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _flags(found: Findings) -> list[dict[str, Any]]:
+def _flags(found: ReportData) -> list[dict[str, Any]]:
     """Return for each flag the number of its assessors, their share of the judgments, and advice."""
     table, rows = found.assessors, []
     total = max(int(table["judgments"].sum()), 1)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.reports.cards import ADVICE
 from crowdrank.reports.formatting import plain_id, real_minus
-from crowdrank.reports.run_folder import AS_GIVEN, Findings, weight_word
+from crowdrank.reports.report_data import UNKNOWN_UNIT, ReportData, weight_word
 
 SIMULATED = "simulated"
 """The unit of what `demo` made up."""
@@ -89,7 +89,7 @@ FLAG_RANK = {flag: rank for rank, flag in enumerate(("random", "reversed", "care
 """Order of assessors by flag; those without a flag and with few judgments come last."""
 
 
-def assessor_sheet(found: Findings) -> Sheet:
+def assessor_sheet(found: ReportData) -> Sheet:
     """Return the table of assessors, flagged ones first; of very many only those with flags and the most active."""
     table = found.assessors
     order = table.assign(rank=table["flag"].map(lambda flag: FLAG_RANK.get(flag, 6 + (flag == "few")))).sort_values(
@@ -133,9 +133,9 @@ def _interval_column(title: str, name: str, help: str) -> tuple[Column, Any]:
     return Column(title, "interval", help), lambda row: [number(row[one], 3) for one in names]
 
 
-def pair_sheet(found: Findings) -> Sheet | None:
+def pair_sheet(found: ReportData) -> Sheet | None:
     """Return the table of pairs of assessors with most documents in common, the highest agreement first."""
-    if found.pairs is None or not len(found.pairs):
+    if not len(found.pairs):
         return None
     columns: list[tuple[Column, Any]] = [
         (Column("assessor", "text"), lambda row: plain_id(row["assessor"], LONGEST_ID)),
@@ -160,10 +160,10 @@ def pair_sheet(found: Findings) -> Sheet | None:
 def _from(unit: str, column: str) -> str:
     if unit == SIMULATED:
         return "simulated, in no unit of the world"
-    return f"in the unit of its column '{column}'" if unit == AS_GIVEN else f"in {unit}"
+    return f"in the unit of its column '{column}'" if unit == UNKNOWN_UNIT else f"in {unit}"
 
 
-def _document_columns(found: Findings, places: Iterable[int]) -> list[tuple[Column, Any]]:
+def _document_columns(found: ReportData, places: Iterable[int]) -> list[tuple[Column, Any]]:
     unit = found.relevance_unit
     means = "0 is the mean document, 1 one standard deviation better; not a grade" if found.on_a_line else "in grades"
     told: list[tuple[Column, Any]] = [
@@ -185,7 +185,7 @@ def _document_columns(found: Findings, places: Iterable[int]) -> list[tuple[Colu
     ]
     if found.votes is not None:
         votes, dispute = found.votes, found.dispute
-        which = "; only those marked usual or much, none of reversed assessors" if found.knows_assessors else ""
+        which = "; only those marked usual or much, none of reversed assessors" if found.models_assessors else ""
         told += [
             (Column("answers", "votes", "how often each grade was given"), lambda row: votes[row["place"]].tolist()),
             (
@@ -203,7 +203,7 @@ def _document_columns(found: Findings, places: Iterable[int]) -> list[tuple[Colu
     return told
 
 
-def _graded(found: Findings) -> set[tuple[str, str]]:
+def _graded(found: ReportData) -> set[tuple[str, str]]:
     """The documents that experts graded; next.csv does not ask for more answers on them."""
     return set(map(_pair, found.against_experts[["query", "document"]].to_dict("records")))
 
@@ -212,14 +212,12 @@ def _pair(row: dict[Any, Any]) -> tuple[str, str]:
     return str(row["query"]), str(row["document"])
 
 
-def document_sheet(found: Findings, by: str) -> Sheet | None:
+def document_sheet(found: ReportData, by: str) -> Sheet | None:
     """The documents of which least is known (`uncertain`), or whose answers are farthest apart (`disputed`)."""
     documents = found.documents.assign(place=np.arange(len(found.documents)))
     if by == "uncertain":
         key = (documents["upper"] - documents["lower"]).to_numpy()
     else:
-        if found.votes is None:
-            return None
         key = found.dispute
         documents = documents[~np.isnan(key)]
         key = key[~np.isnan(key)]
@@ -232,7 +230,7 @@ def document_sheet(found: Findings, by: str) -> Sheet | None:
     return Sheet(columns, rows, len(documents), "consensus.parquet", "document", (place, True), names)
 
 
-def ranker_sheet(found: Findings) -> Sheet:
+def ranker_sheet(found: ReportData) -> Sheet:
     """Every candidate that was tried, with what it is, and its figures."""
     measure = found.measure
     told: list[tuple[Column, Any]] = [
@@ -243,7 +241,7 @@ def ranker_sheet(found: Findings) -> Sheet:
     ]
     choice = (
         Column(f"{measure}, choice", "number", "on the queries for the choice", 4),
-        lambda row: number(row["choice_mean"]),
+        lambda row: number(row["selection_mean"]),
     )
     if found.tested:
         told += [
@@ -268,7 +266,7 @@ def ranker_sheet(found: Findings) -> Sheet:
                 (Column(name, "number", "on the test queries", 4), lambda row, name=name: number(row[f"{name} mean"]))
             )
     told.append((Column("what it is", "words"), _what))
-    tried = found.comparison[~found.comparison["candidate"].isin(list(found.left_out))]
+    tried = found.comparison[~found.comparison["candidate"].isin(list(found.rankers.left_out))]
     rows = [[read(row) for _, read in told] for row in tried.to_dict("records")]
     return Sheet([column for column, _ in told], rows, len(rows), "comparison.csv", "candidate", (1, True))
 
@@ -288,8 +286,7 @@ LONGEST_NAME = 24
 class Answered:
     """Tells the answers on documents of `found.documents` in a line each."""
 
-    def __init__(self, found: Findings) -> None:
-        assert found.model is not None
+    def __init__(self, found: ReportData) -> None:
         self.found, self.judgments = found, found.model.judgments_
         known = found.assessors.set_index("assessor")
         names = list(map(str, self.judgments.assessors.to_pylist()))
@@ -307,7 +304,7 @@ class Answered:
     def _line(self, item: int) -> str:
         start, end = self.judgments.offsets[item], self.judgments.offsets[item + 1]
         who = self.judgments.assessor[start:end]
-        order = np.argsort(-self.nats[who], kind="stable") if self.found.knows_assessors else np.arange(len(who))
+        order = np.argsort(-self.nats[who], kind="stable") if self.found.models_assessors else np.arange(len(who))
         told = [self._answer(int(start + at)) for at in order[:MOST_ANSWERS]]
         more = f" and {len(order) - MOST_ANSWERS:,} more" if len(order) > MOST_ANSWERS else ""
         return f"{', '.join(told)}{more}"
@@ -315,9 +312,9 @@ class Answered:
     def _answer(self, row: int) -> str:
         who = int(self.judgments.assessor[row])
         said = f"{self.names[who]}: {answer_of(self.judgments, row)}"
-        if not self.found.knows_assessors:
+        if not self.found.models_assessors:
             return said  # votes weigh everybody alike
-        word = weight_word(float(self.nats[who]), self.found.usual_information)
+        word = weight_word(float(self.nats[who]), self.found.median_informativeness)
         return f"{said} ({'reversed, ' * (self.flag[who] == 'reversed')}{word})"
 
 

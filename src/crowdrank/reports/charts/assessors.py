@@ -16,7 +16,7 @@ from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.theme import as_pandas, dressed, number_of, plain_ids, titled
 from crowdrank.reports.formatting import plain_id
-from crowdrank.reports.run_folder import crowd_median
+from crowdrank.reports.report_data import median_informativeness
 
 INFORMATIVENESS = "informativeness (nats per answer)"
 QUALITY_COLUMNS = {
@@ -60,7 +60,7 @@ def informativeness(assessors: Any, count: str = "assessors") -> Any:
         bins = zip(edges[:-1], edges[1:], counts.astype(int), strict=True)
         rows += [(name, order, start, end, n) for start, end, n in bins if n]
     bars_data = pd.DataFrame(rows, columns=["flag", "order", "start", "end", count])
-    median = crowd_median(table) if len(table) else 0.0
+    median = median_informativeness(table) if len(table) else 0.0
     few = 0 < int((table["flag"] == "few").sum()) < len(table)
     bars = (
         alt.Chart(bars_data)
