@@ -17,7 +17,7 @@ from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.read import Features, read_features
+from crowdrank.judgments.features import Features, read_features
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.boosting import default_threads

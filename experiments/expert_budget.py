@@ -17,7 +17,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization
-from crowdrank.judgments.read import Features, read_features
+from crowdrank.judgments.features import Features, read_features
 from crowdrank.judgments.table import Judgments
 from crowdrank.pipeline.candidates import BY_NAME, Candidate, choose_candidates
 from crowdrank.pipeline.consensus_fits import ConsensusFits

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from crowdrank._typing import Floats, Integers
-from crowdrank.judgments.read import Features
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.table import Judgments
 from crowdrank.label_learning.boosted import BoostedRemapper
 from crowdrank.label_learning.label_features import LabelFeatures, label_features

@@ -14,7 +14,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
-from crowdrank.judgments.read import Features
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.table import Judgments
 from crowdrank.label_learning.label_features import LabelFeatures, without_honeypots
 from crowdrank.label_learning.remapper import MODES

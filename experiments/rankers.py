@@ -17,7 +17,7 @@ from crowdrank.errors import InputError, UsageError, near
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.judgments import ids
 from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.read import Features, read_features
+from crowdrank.judgments.features import Features, read_features
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.lambdamart import LambdaMART

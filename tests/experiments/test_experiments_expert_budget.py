@@ -60,10 +60,10 @@ def test_aims_are_told() -> None:
     choice = "average"
     values = np.linspace(0.2, 0.8, 30)
     found = {"average": values, module.CHOICE: values, module.ALL_EXPERTS: values + 0.02}
-    told = module.told_of({20: [(choice, found, np.arange(30))]}, [20])
-    assert "mean regret is 0.0000 (at most 0.01)" in told[0]
-    assert "nowhere" in told[0]
-    assert "may be inferior" in told[1]
+    sentences = module.told_of({20: [(choice, found, np.arange(30))]}, [20])
+    assert "mean regret is 0.0000 (at most 0.01)" in sentences[0]
+    assert "nowhere" in sentences[0]
+    assert "may be inferior" in sentences[1]
     better = {**found, module.ALL_EXPERTS: values - 0.02}
     assert "is not inferior" in module.told_of({20: [(choice, better, np.arange(30))]}, [20])[1]
 

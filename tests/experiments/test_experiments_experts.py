@@ -75,7 +75,7 @@ def test_labels_follow_rigor_and_quality(source: Source) -> None:
 
 
 def test_what_is_learned_is_read_from_the_right_labels(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Targets and weights that are told, not learned, come out again by level."""
+    """Targets and weights that are given, not learned, come out again by level."""
 
     class Told:
         def __init__(self, mode: str, **settings: Any) -> None:
@@ -86,13 +86,13 @@ def test_what_is_learned_is_read_from_the_right_labels(source: Source, monkeypat
             self.targets_ = self.weights_ = labels.matrix @ numbers
             return self
 
-    told: Any = Told
-    rigor = Rigor().learn(source, 0, told)
+    remapper_class: Any = Told
+    rigor = Rigor().learn(source, 0, remapper_class)
     assert [rigor[f"rigor {level}"] for level in range(4)] == [1, 2, 3, 4]
     assert rigor["monotone"] == "yes"
-    quality = Quality().learn(source, 0, told)
+    quality = Quality().learn(source, 0, remapper_class)
     assert [quality[f"quality {level:g}"] for level in (0, 0.5, 0.75, 1)] == [1, 2, 3, 4]
-    monkeypatch.setitem(known_assessors.REMAPPERS, "linear", told)
+    monkeypatch.setitem(known_assessors.REMAPPERS, "linear", remapper_class)
     table = split_table(Quality(), source, ["linear"], seeds=(0, 1))
     assert table.row("linear, mean")["quality 1"] == 4
     counts = count_table(Quality(), [table], ["linear"], 2)
@@ -104,8 +104,8 @@ def test_what_is_learned_is_read_from_the_right_labels(source: Source, monkeypat
 
 @pytest.mark.parametrize("experiment", [Rigor(), Quality()])
 def test_both_remappers_have_a_row_for_every_split(source: Source, experiment: Any) -> None:
-    told: list[str] = []
-    table = split_table(experiment, source, ["linear", "boosted"], seeds=(0, 1), tell=told.append)
+    calls: list[str] = []
+    table = split_table(experiment, source, ["linear", "boosted"], seeds=(0, 1), tell=calls.append)
     assert [row["run"] for row in table.rows] == [
         f"{name}, {which}" for name in ("linear", "boosted") for which in ("split 1", "split 2", "mean")
     ]
@@ -113,7 +113,7 @@ def test_both_remappers_have_a_row_for_every_split(source: Source, experiment: A
         levels = [row[name] for name in row if name.startswith(experiment.quality)]
         assert len(levels) == 4
         assert (row["monotone"] == "yes") == all(a < b for a, b in pairwise(levels))
-    assert len(told) == 4
+    assert len(calls) == 4
     strict(table, count_table(experiment, [table], ["linear", "boosted"], 2))
 
 
@@ -186,7 +186,7 @@ def test_experts_reach_no_consensus_and_no_label_feature(tiny: Setting) -> None:
         assert not len(one.known[family].gold_queries)
     crowd = set(np.array(tiny.features.query.to_pylist())[fold.crowd])
     assert set(one.told.queries.to_pylist()) <= crowd
-    assert one.judgments.n_items < one.told.n_items  # honeypots are told, and not learned from
+    assert one.judgments.n_items < one.told.n_items  # honeypots are read, and not learned from
 
 
 def test_trees_are_fitted_to_the_labels_of_the_crowds_documents_only(tiny: Setting) -> None:

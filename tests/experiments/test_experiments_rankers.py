@@ -17,7 +17,7 @@ from crowdrank import read_features, read_judgments, simulate
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.comparison import Comparison, compare, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.judgments.read import Features
+from crowdrank.judgments.features import Features
 from experiments import get_experiment
 from experiments.base import Experiment, Table
 from experiments.crowd_rankers import (
@@ -202,12 +202,12 @@ def test_family_means_need_families(tiny: Setting) -> None:
 
 
 def test_a_table_counts_every_query_once(tiny: Setting) -> None:
-    told: list[str] = []
-    table = setting_table(replace(tiny, once=("gls",)), ["average", "gls", "expert-labels"], tell=told.append)
+    calls: list[str] = []
+    table = setting_table(replace(tiny, once=("gls",)), ["average", "gls", "expert-labels"], tell=calls.append)
     assert table.comparison is not None
     assert table.comparison.baseline == "average"
     assert table.comparison.evaluations["average"].counts.queries == 30
-    assert len(told) == 2 * 5 * 2 + 5  # gls has one repeat
+    assert len(calls) == 2 * 5 * 2 + 5  # gls has one repeat
     assert table.row("expert-labels")["nDCG@10"] > 0.5
     strict(table)
 

@@ -16,8 +16,9 @@ from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.result import item_ids
 from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import ids
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import Features, read_gold
+from crowdrank.judgments.read import read_gold
 from crowdrank.judgments.summary import uncertain_scale_note
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 from crowdrank.label_learning.label_features import without_honeypots
