@@ -20,6 +20,7 @@ from crowdrank.pipeline.candidates import (
     gda_pairwise_mart,
     lambdamart,
     least_squares,
+    soft_lambdamart,
 )
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.rankers.base import Ranker
@@ -82,11 +83,6 @@ MANY_JUDGES: Mapping[str, Any] = {"partners": 5}
 
 
 # Candidates.
-
-
-def soft_lambdamart(view: TrainingView, n_rows: int, has_validation: bool) -> Ranker:
-    """Return an unfitted LambdaMART whose pair targets are probabilities."""
-    return lambdamart(view, n_rows, has_validation).set_params(pair_targets="posterior")
 
 
 def thorough_pairwise_mart(view: TrainingView, n_rows: int, has_validation: bool) -> Ranker:

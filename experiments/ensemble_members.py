@@ -10,11 +10,10 @@ import numpy as np
 from crowdrank._text import counted
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.significance import bootstrap_interval, fisher_randomization
-from crowdrank.pipeline.candidates import Candidate, TrainingView, consensus_candidate, least_squares
+from crowdrank.pipeline.candidates import BY_NAME, Candidate, TrainingView, consensus_candidate, least_squares
 from crowdrank.pipeline.selection import SAFE
 from crowdrank.rankers.base import Ranker
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
-from experiments.crowd_rankers import soft_lambdamart
 from experiments.expert_budget import (
     MEASURE,
     TITLES,
@@ -50,9 +49,7 @@ def _fit_extended_remap(view: TrainingView) -> Ranker:
 MEMBERS: Mapping[str, Candidate] = {
     candidate.name: candidate
     for candidate in (
-        consensus_candidate(
-            "soft-pairs", "LambdaMART on pair probabilities", "dawid-skene", "probabilities", soft_lambdamart
-        ),
+        BY_NAME["soft-pairs"],
         consensus_candidate(
             "gls-trees", "least squares on tree features", "average", "relevance", extended_least_squares
         ),
@@ -104,8 +101,8 @@ def experiment(
 
 def _protocol(seeds: Sequence[int], budget: int) -> list[str]:
     return [
-        f"'{BASE}' is {SAFE}, the weighted ensemble of the candidates of `crowdrank run` (without gda-pw-mart, which "
-        f"is slow, and without the members below), with {counted(budget, 'expert-graded query')}; its weights are "
+        f"'{BASE}' is {SAFE}, the weighted ensemble of the candidates that `crowdrank run` trains by default, "
+        f"with {counted(budget, 'expert-graded query')}; its weights are "
         "cross-fitted on these queries. Each variant adds members.",
         f"soft-pairs is LambdaMART on P(d > d') by Dawid-Skene's posterior; gls-trees is least squares on averages "
         f"with the outputs of {N_TREES} pointwise trees as further features; remap-trees is least squares on labels "

@@ -18,7 +18,13 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.significance import bootstrap_interval, fisher_randomization
-from crowdrank.pipeline.candidates import BY_NAME, Candidate, choose_candidates
+from crowdrank.pipeline.candidates import (
+    BY_NAME,
+    Candidate,
+    choose_candidates,
+    consensus_methods,
+    remapper_label_features,
+)
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, deal_folds
@@ -118,7 +124,7 @@ def _protocol() -> list[str]:
         "standard errors, were designed on other seeds (0 to 6), but with the test queries of DL20 in view, which has "
         "no others.",
         "The learning rate and patience of the remappers were set on generated documents with seeds 0 to 2.",
-        "gda-pw-mart is left out: it takes longer than all others together; see crowd-rankers.",
+        "Slow candidates (`run --thorough`) are left out; see crowd-rankers.",
     ]
 
 
@@ -138,16 +144,16 @@ def evaluate_selection(
 
 
 def run_candidates(data: RunData) -> list[Candidate]:
-    """Return the candidates of `run` except the slowest."""
-    return [candidate for candidate in choose_candidates(data, None)[0] if candidate.name != "gda-pw-mart"]
+    """Return the candidates that `run` trains by default."""
+    return choose_candidates(data, None)[0]
 
 
 def fit_consensus(data: RunData, candidates: Sequence[Candidate], cache: StageCache) -> ConsensusFits:
     """Fit the consensus models and label features of the candidates."""
     fits = ConsensusFits(data, cache)
-    for method in dict.fromkeys(method for candidate in candidates for method in candidate.methods):
+    for method in consensus_methods(RunSettings(), candidates):
         fits.fit(method)
-    for kind in ("remap", "all"):
+    for kind in remapper_label_features(candidates):
         fits.label_features(kind)
     return fits
 

@@ -17,13 +17,12 @@ from crowdrank.pipeline.candidates import (
     expert_candidate,
     lambdamart,
     remapped_candidate,
-    tree_parameters,
 )
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.linear import GLS
-from crowdrank.rankers.pointwise import PointwiseGBDT
 from crowdrank.rankers.reweighting import RD
+from experiments.rankers import pointwise_trees
 
 LABELS: Mapping[str, tuple[str, str]] = {
     "majority": ("majority", "grade"),
@@ -52,13 +51,6 @@ def regression(view: TrainingView, n_rows: int, has_validation: bool) -> GLS:
         n_jobs=1,
         random_state=view.settings.random_state,
     )
-
-
-def pointwise_trees(view: TrainingView, n_rows: int, has_validation: bool) -> PointwiseGBDT:
-    """Return unfitted boosted regression trees."""
-    parameters = tree_parameters(view, n_rows, has_validation)
-    parameters.pop("truncation", None)
-    return PointwiseGBDT(**parameters)
 
 
 def single_labels(view: TrainingView) -> tuple[Integers, Floats]:

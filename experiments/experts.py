@@ -249,8 +249,8 @@ def importance_table(setting: Setting, roles: Mapping[str, str], rankings: Ranki
             values = {"importance": float(share), "steps": float(np.mean(steps))}
             rows.append({"run": name, "label feature": str(feature), **values})
     note = (
-        "Shares of the reduction of the squared error of the gradients by the splits on a feature, summed over trees "
-        "and averaged over folds; steps is the mean number of trees. The importances are 0 in a fold without trees."
+        "Share of each label feature in the gain of a tree's splits, averaged over trees and folds; steps is the mean "
+        "number of trees. The importances are 0 in a fold without trees."
     )
     return Table(f"{setting.name}-importances", f"{setting.title}: importance of label features", tuple(rows), (note,))
 

@@ -15,7 +15,8 @@ from scipy.stats import rankdata
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.read import Features, read_features, read_judgments
+from crowdrank.judgments.features import Features, read_features
+from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
 from crowdrank.label_learning.boosted import BoostedRemapper
 from crowdrank.label_learning.label_features import LabelFeatures

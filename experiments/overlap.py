@@ -23,7 +23,8 @@ from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.read import Features, read_features, read_judgments
+from crowdrank.judgments.features import Features, read_features
+from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers import InstanceKind
 from crowdrank.rankers.base import Ranker
@@ -123,7 +124,7 @@ class LabelSet:
 
     def first_queries(self, queries: int) -> Judgments:
         """Return the judgments of the first queries."""
-        return self.judgments.where(self.judgments.item_column("query") < queries)
+        return self.judgments.where(self.judgments.by_row(self.judgments.item_query) < queries)
 
 
 def simulated_set(name: str, train: int = TRAIN, test: int = TEST) -> LabelSet:

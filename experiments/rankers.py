@@ -12,11 +12,19 @@ from crowdrank import Features, read_judgments
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
-from crowdrank.pipeline.candidates import Candidate, TrainingView, expert_candidate, lambdamart, least_squares
+from crowdrank.pipeline.candidates import (
+    Candidate,
+    TrainingView,
+    expert_candidate,
+    lambdamart,
+    least_squares,
+    tree_parameters,
+)
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.network import LambdaRankNet
+from crowdrank.rankers.pointwise import PointwiseGBDT
 from crowdrank.rankers.reweighting import RD
 from experiments.base import Experiment, Table, Tell, describe_difference, quiet, testing_protocol
 from experiments.documents import mq2008, run_frame
@@ -53,6 +61,7 @@ def _protocol(features: Features, table: Table) -> list[str]:
         "for this, which breaks ties differently.",
         "lightgbm is LightGBM's lambdarank; xgboost is XGBoost's rank:ndcg with lossguide trees of as many leaves. "
         "XGBoost has no minimum number of documents per leaf; its minimum Hessian and L2 penalty are its defaults.",
+        "pointwise-gbdt is a regression by boosted trees, and rd-gbdt the same reweighted by deviations.",
         "gls and rd are linear; the validation part selects their ridge and RD's delta on grids that extend themselves "
         "if the best value is at an end. tree-features is gls on features and the outputs of 0, 100, 200 or 300 "
         "pointwise trees of 8 leaves; the validation part selects the number together with the ridge.",
@@ -87,6 +96,13 @@ def tree_feature_regression(view: TrainingView, n_rows: int, has_validation: boo
     """Return unfitted least squares with outputs of trees as features; validation queries select their number."""
     extended = least_squares(view, n_rows, has_validation)
     return extended.set_params(tree_features="auto" if has_validation else 0, n_jobs=view.n_jobs)
+
+
+def pointwise_trees(view: TrainingView, n_rows: int, has_validation: bool) -> PointwiseGBDT:
+    """Return unfitted boosted regression trees."""
+    parameters = tree_parameters(view, n_rows, has_validation)
+    parameters.pop("truncation", None)
+    return PointwiseGBDT(**parameters)
 
 
 def reweighted_regression(view: TrainingView, n_rows: int, has_validation: bool) -> Ranker:
@@ -189,8 +205,10 @@ CANDIDATES = (
     Candidate("lightgbm", "LightGBM's lambdarank", fit_lightgbm),
     Candidate("xgboost", "XGBoost's rank:ndcg", fit_xgboost),
     expert_candidate("lambdamart", "LambdaMART"),
+    expert_candidate("pointwise-gbdt", "pointwise regression trees", pointwise_trees),
     expert_candidate("gls", "least squares", least_squares),
     expert_candidate("rd", "reweighting by deviations", reweighted_regression),
+    expert_candidate("rd-gbdt", "pointwise trees reweighted by deviations", lambda *of: RD(pointwise_trees(*of))),
     expert_candidate("lambdarank-net", "LambdaRank network", lambda *_: LambdaRankNet(n_jobs=1)),
     expert_candidate("ensemble", "LambdaMART and least squares", tree_ensemble),
     expert_candidate("tree-features", "least squares on outputs of trees", tree_feature_regression),

@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from crowdrank.engine.registry import get_engine as get_engine
     from crowdrank.evaluation.comparison import compare as compare
     from crowdrank.evaluation.evaluate import evaluate as evaluate
+    from crowdrank.judgments.features import Features as Features
+    from crowdrank.judgments.features import read_features as read_features
     from crowdrank.judgments.gold import Gold as Gold
     from crowdrank.judgments.partitions import read_partitions as read_partitions
-    from crowdrank.judgments.read import Features as Features
-    from crowdrank.judgments.read import read_features as read_features
     from crowdrank.judgments.read import read_gold as read_gold
     from crowdrank.judgments.read import read_judgments as read_judgments
-    from crowdrank.judgments.read import read_run as read_run
+    from crowdrank.judgments.runs import read_run as read_run
     from crowdrank.judgments.sharded import ShardedJudgments as ShardedJudgments
     from crowdrank.judgments.table import Judgments as Judgments
     from crowdrank.judgments.validation import validate as validate
@@ -94,7 +94,7 @@ _LOCATIONS = {
     "DawidSkene": "consensus.dawid_skene",
     "Ensemble": "rankers.ensemble",
     "FamilyMean": "consensus.votes",
-    "Features": "judgments.read",
+    "Features": "judgments.features",
     "GDA": "consensus.gda",
     "GDAPairwise": "consensus.gda_pairwise",
     "GDAPairwiseMART": "rankers.gda_mart",
@@ -132,11 +132,11 @@ _LOCATIONS = {
     "get_policy": "collection",
     "get_ranker": "rankers",
     "label_features": "label_learning.label_features",
-    "read_features": "judgments.read",
+    "read_features": "judgments.features",
     "read_gold": "judgments.read",
     "read_judgments": "judgments.read",
     "read_partitions": "judgments.partitions",
-    "read_run": "judgments.read",
+    "read_run": "judgments.runs",
     "run": "pipeline.run",
     "scheme_costs": "collection.costs",
     "simulate": "simulation.world",

@@ -62,7 +62,7 @@ def test_an_empty_data_folder_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "expected"),
     [
         ("rf11", {}, r"There is no experiment 'rf11' \(did you mean 'rf10'\?\); the experiments are: rf10"),
         ("rf10", {"methods": "magic"}, "There is no method 'magic'"),
@@ -72,11 +72,11 @@ def test_an_empty_data_folder_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_a_wrong_word_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: dict[str, Any], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: dict[str, Any], expected: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
-    with pytest.raises(CrowdrankError, match=told):
+    with pytest.raises(CrowdrankError, match=expected):
         run_command(name, **options)
 
 

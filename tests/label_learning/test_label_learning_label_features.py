@@ -92,9 +92,9 @@ def test_expert_grades_reach_features_only_where_they_are_given(binary: Any) -> 
     queries = binary.gold["query"].unique()
     gold = binary.gold.assign(grade=(binary.gold["grade"] >= 2).astype(int))
     training = gold[gold["query"].isin(queries[:10])]
-    told, without = label_features(binary.judgments, gold=training), label_features(binary.judgments)
-    assert not np.allclose(told.matrix, without.matrix)
-    assert set(told.gold_queries.to_pylist()) == {str(query) for query in queries[:10]}
+    with_gold, without = label_features(binary.judgments, gold=training), label_features(binary.judgments)
+    assert not np.allclose(with_gold.matrix, without.matrix)
+    assert set(with_gold.gold_queries.to_pylist()) == {str(query) for query in queries[:10]}
     assert len(without.gold_queries) == 0
 
 

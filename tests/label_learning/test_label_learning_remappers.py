@@ -107,12 +107,12 @@ def test_weights_grow_with_the_quality_of_assessors(cls: Any) -> None:
     """REMAP's second simulated experiment."""
     levels = [0.5, 0.75, 1.0]
     table, features, gold, quality = crowd(quality=levels)
-    told = LabelFeatures.of(table, {f"quality_{level}": quality == level for level in levels})
-    remapper = cls("W", ridge=0.1, learning_rate=0.03).fit(told, features, gold)
+    label_table = LabelFeatures.of(table, {f"quality_{level}": quality == level for level in levels})
+    remapper = cls("W", ridge=0.1, learning_rate=0.03).fit(label_table, features, gold)
     means = [remapper.weights_[quality == level].mean() for level in levels]
     assert means[0] < means[1] < means[2]
     assert means[0] < 0.5 * means[2]
-    assert (remapper.targets_ == told.start).all()
+    assert (remapper.targets_ == label_table.start).all()
     assert remapper.validation_ > remapper.history_[0]["validation"]
 
 
@@ -122,10 +122,10 @@ def test_targets_of_positive_labels_grow_with_rigor(cls: Any) -> None:
     levels = [0, 1, 2, 3]
     table, features, gold, rigor = crowd(rigor=levels)
     positive = table.grade == 1
-    told = LabelFeatures.of(
+    label_table = LabelFeatures.of(
         table, {"label": positive, **{f"rigor_{level}": positive & (rigor == level) for level in levels}}
     )
-    remapper = cls("T", ridge=0.1, learning_rate=0.03).fit(told, features, gold)
+    remapper = cls("T", ridge=0.1, learning_rate=0.03).fit(label_table, features, gold)
     means = [remapper.targets_[positive & (rigor == level)].mean() for level in levels]
     assert means[0] < means[1] < min(means[2:])  # the most rigorous say 1 of one document in twenty: too few to tell
     assert min(means[2:]) > means[0] + 0.1
@@ -146,13 +146,15 @@ def test_spam_weighs_less_by_what_a_crowd_tells_of_itself() -> None:
 @pytest.mark.parametrize("cls", REMAPPERS)
 def test_the_squared_loss_serves_beyond_ranking(cls: Any) -> None:
     table, features, gold, quality = crowd(quality=[0.5, 1.0])
-    told = LabelFeatures.of(table, {"careful": quality == 1, "label": table.grade == 1})
+    label_table = LabelFeatures.of(table, {"careful": quality == 1, "label": table.grade == 1})
     rows = read_features(features)
     names = list(gold["document"])
     place = [rows.document.to_pylist().index(name) for name in names[:600]]
     X, y = rows.matrix[place], gold["grade"].to_numpy()[:600].astype(float)
-    plain = cls("W+T", objective="squared", n_iter=0).fit(told, rows, (X[:300], y[:300]), eval_set=(X[300:], y[300:]))
-    learned = cls("W+T", objective="squared").fit(told, rows, (X[:300], y[:300]), eval_set=(X[300:], y[300:]))
+    plain = cls("W+T", objective="squared", n_iter=0).fit(
+        label_table, rows, (X[:300], y[:300]), eval_set=(X[300:], y[300:])
+    )
+    learned = cls("W+T", objective="squared").fit(label_table, rows, (X[:300], y[:300]), eval_set=(X[300:], y[300:]))
     errors = [((remapper.predict(X[300:]) - y[300:]) ** 2).mean() for remapper in (plain, learned)]
     assert errors[1] < 0.9 * errors[0]  # in grades again
     careful = quality == 1
@@ -449,13 +451,22 @@ def test_progress_is_reported(world: Any, labels: LabelFeatures) -> None:
     assert [step[:2] for step in reports] == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
+def counting(name: str, function: Any, calls: list[Any]) -> Any:
+    """Return the function, made to append its name to the calls."""
+
+    def call(*arguments: Any) -> Any:
+        calls.append(name)
+        return function(*arguments)
+
+    return call
+
+
 def test_least_squares_is_factored_once_per_ridge_if_only_targets_are_learned(
     world: Any, labels: LabelFeatures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = []
+    calls: list[str] = []
     for name in ("normal_equations", "cholesky"):
-        function = getattr(gls_gradients, name)
-        monkeypatch.setattr(gls_gradients, name, lambda *a, n=name, f=function: (calls.append(n), f(*a))[1])
+        monkeypatch.setattr(gls_gradients, name, counting(name, getattr(gls_gradients, name), calls))
     LinearRemapper("T", **{**few, "learning_rate": (0.01, 0.1)}).fit(labels, world.features, world.gold)
     assert sorted(calls) == ["cholesky", "normal_equations"]
 
@@ -498,8 +509,8 @@ def test_leaks_are_refused(world: Any, labels: LabelFeatures) -> None:
 def test_experts_come_in_several_forms(world: Any, labels: LabelFeatures) -> None:
     features = read_features(world.features)
     rows = Instances.from_labels(world.gold, features, missing="skip")
-    told = [world.gold, rows, (rows.features, rows.y, rows.features.query), crowdrank.read_gold(world.gold)]
-    found = [LinearRemapper(**few).fit(labels, features, expert).targets_ for expert in told]
+    label_table = [world.gold, rows, (rows.features, rows.y, rows.features.query), crowdrank.read_gold(world.gold)]
+    found = [LinearRemapper(**few).fit(labels, features, expert).targets_ for expert in label_table]
     for other in found[1:]:
         assert np.allclose(other, found[0])
 
@@ -604,9 +615,9 @@ def test_unfitted_ones_say_so() -> None:
 
 def test_dependence_and_importances(fitted: dict[str, Remapper], labels: LabelFeatures) -> None:
     remapper = fitted["BoostedRemapper W+T"]
-    told = remapper.importances_
-    assert set(told["feature"]) == set(labels.names)
-    sums = told[["target", "weight"]].sum()
+    label_table = remapper.importances_
+    assert set(label_table["feature"]) == set(labels.names)
+    sums = label_table[["target", "weight"]].sum()
     assert sums.tolist() == pytest.approx([1, 1] if remapper.best_iteration_ else [0, 0])
     table = remapper.dependence("good_dawid_skene", points=5)
     assert table["labels"].sum() == len(labels)
@@ -651,7 +662,12 @@ def test_the_order_of_rows_breaks_no_ties(world: Any, labels: LabelFeatures, mon
     expert = (rows.features.matrix[order], rows.y[order], rows.lists[order])
     made: list[RankingData] = []
     on = ObjectiveSpec.on
-    monkeypatch.setattr(ObjectiveSpec, "on", lambda spec, lists: (made.append(lists), on(spec, lists))[1])
+
+    def record(spec: ObjectiveSpec, data: RankingData) -> Any:
+        made.append(data)
+        return on(spec, data)
+
+    monkeypatch.setattr(ObjectiveSpec, "on", record)
     LinearRemapper(**{**few, "n_iter": 0}).fit(labels, world.features, expert)
     steering, stopping = made
     falling = [np.mean(np.diff(lists.grade)[np.diff(lists.query) == 0] <= 0) for lists in (steering, stopping)]

@@ -52,8 +52,8 @@ def test_saved_trees_give_the_sum_of_the_outputs(seed: int) -> None:
 def test_every_tree_has_the_same_total_importance() -> None:
     matrix = matrix_of(0)
     trees = trees_over(matrix, depth=1)
-    trees.add(1e6 * (matrix[:, 0] > 0), 1.0)
-    trees.add(1e-6 * (matrix[:, 1] > 9), 1.0)
+    trees.add(np.where(matrix[:, 0] > 0, 1e6, 0.0), 1.0)
+    trees.add(np.where(matrix[:, 1] > 9, 1e-6, 0.0), 1.0)
     assert trees.snapshot().importances(3).tolist() == pytest.approx([0.5, 0.5, 0.0])
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import crowdrank
 from crowdrank.judgments import ids
-from crowdrank.judgments.read import Features
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.table import Judgments
 from crowdrank.pipeline import stage_cache
 from crowdrank.pipeline.consensus_fits import ConsensusFits

@@ -50,6 +50,7 @@ def whole(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRe
         trees=TREES,
         linear=brief,
         boosted=brief,
+        thorough=True,
     )
     return result, folder
 
@@ -99,7 +100,7 @@ def test_printed_candidates_fit_80_columns(whole: tuple[RunResult, Path], capsys
     assert max(map(len, lines)) <= 80
     shown = [line.split()[0] for line in lines if line.startswith(" ") and line.strip()]
     assert set(whole[0].comparison["candidate"]) - set(rankers.left_out) <= set(shown), "a name is one word in one line"
-    assert lines[-1] == "Left out: family-mean (the judgments name no families)."
+    assert lines[-1].startswith("Not trained: family-mean (")
     (row,) = [line.split() for line in lines if line.split()[:1] == ["gls"]]
     table = whole[0].comparison.set_index("candidate")
     assert row[3] == f"{table.loc['gls', 'nDCG@10 difference']:+.4f}"
@@ -414,7 +415,7 @@ def test_methods_that_need_one_scale_are_left_out(tmp_path: Path, world: World) 
         ({"measure": "Tau"}, "validate_by|measure"),
         ({"method": "gold"}, "method must be one of"),
         ({"color": 1}, "no setting 'color'"),
-        ({"baseline": "zzz"}, "baseline 'zzz' is not a candidate of this run"),
+        ({"baseline": "zzz"}, "baseline 'zzz' is neither a candidate of this run nor a file"),
     ],
 )
 def test_invalid_settings_are_refused(world: World, settings: dict[str, Any], said: str) -> None:

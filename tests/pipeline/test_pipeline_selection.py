@@ -12,7 +12,7 @@ import crowdrank
 from crowdrank.errors import UsageError
 from crowdrank.pipeline import candidates as candidates_module
 from crowdrank.pipeline import selection as selection_module
-from crowdrank.pipeline.candidates import BY_NAME, Candidate, choose_candidates
+from crowdrank.pipeline.candidates import BY_NAME, Candidate, RemapperKind, choose_candidates
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.selection import (
@@ -130,7 +130,7 @@ def test_crowd_candidate_is_trained_once_if_no_fold_hides_a_label(world: World) 
 
 
 @pytest.mark.parametrize("kind", ["linear", "boosted"])
-def test_least_squares_on_remapped_labels_equals_ranker_of_remapper(world: World, kind: str) -> None:
+def test_least_squares_on_remapped_labels_equals_ranker_of_remapper(world: World, kind: RemapperKind) -> None:
     options = {"n_iter": 5, "ridge": 0.1}
     data, settings = (
         data_of(world),
@@ -226,6 +226,6 @@ def test_progress_increases_to_the_end(world: World, monkeypatch: pytest.MonkeyP
 
 def test_reasons_of_skipped_candidates(world: World) -> None:
     data = build_run_data(world.judgments, world.features)
-    kept, out = choose_candidates(data, None)
+    kept, out = choose_candidates(data, None, thorough=True)
     assert {candidate.name for candidate in kept} | set(out) == set(BY_NAME)
     assert out["expert-only"] == "there are no expert grades"

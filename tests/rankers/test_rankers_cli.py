@@ -229,7 +229,10 @@ def test_documents_without_features_or_labels_are_counted(world: Path, run: Run,
             ["-s", "pair_targets=posterior"],
             "soft pair targets need labels that are probabilities of grades; set -s pair_targets=grade",
         ),
-        (["-r", "gls", "-s", "tree_features=auto"], "-s tree_features has several values; give one value"),
+        (
+            ["-r", "gls", "-s", "tree_features=auto"],
+            "-s tree_features has several values; give --validation, on which one is chosen, or give one value",
+        ),
         (["--judgments", "j.csv", "--labels", "l.csv"], "--judgments are used instead of labels; leave out --labels"),
         (
             ["--judgments", "j.csv", "--instances", "votes"],

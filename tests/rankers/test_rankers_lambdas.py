@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import lightgbm as lgb
@@ -248,3 +249,20 @@ def test_ranked_groups_equal_a_stable_sort(seed: int) -> None:
     np.testing.assert_array_equal(order, np.lexsort((-score, data.query)))
     keys = list(zip(data.query[order], score[order], strict=True))
     assert new_group.tolist() == [at == 0 or keys[at] != keys[at - 1] for at in range(len(keys))]
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10_000), cutoff=st.integers(1, 12))
+def test_ranked_groups_sort_the_first_ranks(seed: int, cutoff: int) -> None:
+    lists, score = drawn(seed)
+    rows = np.arange(len(score))
+    whole, groups = ranked_groups(rows, lists.query, score, lists.offsets)
+    order, new_group = ranked_groups(rows, lists.query, score, lists.offsets, cutoff)
+    assert sorted(order) == rows.tolist()
+    for begin, end in pairwise(lists.offsets):
+        last = min(begin + cutoff, end)
+        while last < end and not groups[last]:
+            last += 1
+        np.testing.assert_array_equal(order[begin:last], whole[begin:last])
+        np.testing.assert_array_equal(new_group[begin:last], groups[begin:last])
+        assert last == end or new_group[last]

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_line, print_status
+from crowdrank.cli.console import print_line, print_paragraph, print_status
 from crowdrank.cli.report import report_writer
 from crowdrank.cli.run import command_options, print_run
 from crowdrank.errors import OutputError
@@ -44,15 +44,15 @@ def demo(
     output.mkdir(exist_ok=True)
     world.write(output / "world")
     if not json:
-        kinds = world.assessors["kind"].value_counts()
-        print_line(
-            f"A simulated crowd (seed {seed}): {len(world.judgments):,} judgments of {len(world.documents):,} "
-            f"documents by {', '.join(f'{count} {kind}' for kind, count in kinds.items())}."
+        print_paragraph(
+            f"Simulated {len(world.judgments):,} judgments of {len(world.documents):,} documents by "
+            f"{len(world.assessors)} assessors of known kinds (careful, careless, spammers, ...), and expert grades "
+            f"of {world.gold['query'].nunique()} of {queries} queries (seed {seed})."
         )
-        print_line(f"Experts graded {world.gold['query'].nunique()} of {queries} queries. Files: {output / 'world'}")
+        print_line(f"Data: {output / 'world'}")
     place = output / "run"
     if not (place / MANIFEST).exists():
-        print_status("Training all candidates. The first time, compilation adds half a minute.")
+        print_status("Training all candidates. The first run compiles some code, which takes half a minute.")
     provenance = Provenance(demo_command(output, seed, queries), units={"duration": "seconds", "cost": "simulated"})
     done = run(
         world.judgments,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_cells, print_columns, print_json, print_line, print_read_report
+from crowdrank.cli.console import print_cells, print_columns, print_json, print_line, print_paragraph, print_read_report
 from crowdrank.cli.from_settings import CommandLineOptions, FieldsOf
 from crowdrank.cli.messages import render
 from crowdrank.cli.model_settings import parse_settings
@@ -30,11 +30,11 @@ def run(
     options: Annotated[
         CommandLineOptions,
         FieldsOf(RunFiles, "Files"),
-        FieldsOf(RunSettings, "RunSettings"),
+        FieldsOf(RunSettings, "Settings"),
         FieldsOf(ReadOptions, o.READING),
         FieldsOf(GoldReadOptions, o.GOLD, prefix="expert_"),
     ],
-    model: Annotated[o.ModelOptions, FieldsOf(o.ModelOptions, "RunSettings", only=("setting",))],
+    model: Annotated[o.ModelOptions, FieldsOf(o.ModelOptions, "Settings", only=("setting",))],
     computation: Annotated[o.EngineOptions, FieldsOf(o.EngineOptions, o.COMPUTATION, without=("n_jobs",))],
     config: Annotated[
         Path | None,
@@ -113,37 +113,48 @@ def _read_inputs(run_config: RunConfig) -> tuple[Any, ...]:
 def _run_and_print(
     run_config: RunConfig, output_folder: Path, computation: o.EngineOptions, command: str, *, json: bool
 ) -> None:
+    from crowdrank.judgments.texts import read_texts
     from crowdrank.pipeline.provenance import Provenance
     from crowdrank.pipeline.run import run as run_pipeline
 
     with computation.open() as engine:
-        inputs = _read_inputs(run_config)
+        inputs, paths = _read_inputs(run_config), run_config.files.texts
+        texts = read_texts(paths, inputs[0].queries, inputs[0].documents) if paths else None
         result = run_pipeline(
             *inputs,
             output=output_folder,
             progress=True,
             engine=None if computation.engine == "local" else engine,
             provenance=Provenance(command),
-            report=report_writer(output_folder),
+            report=report_writer(output_folder, texts),
             **vars(run_config.settings),
         )
     print_run(result, output_folder, json=json)
 
 
 def print_run(result: RunResult, output_folder: Path, *, json: bool) -> None:
-    """Print the result of a run and where its report is."""
+    """Print the result of a run: the answer, the candidates, what to check, and where the report is."""
+    from crowdrank.reports.cards import short_answers
+    from crowdrank.reports.report_data import ReportData
+
     report = output_folder / REPORT_NAME
     if json:
         columns = {"columns": dict(result.model.judgments_.report.columns)}
         print_json({**result.to_dict(), "output": str(output_folder), "report": str(report), **columns})
         return
+    for question, answer in short_answers(ReportData(result, output_folder)):
+        print_line(f"{question:<24} {answer}")
+    print_line("")
+    print_paragraph(result.summary)
     if result.rankers is not None:
+        print_line("")
         print_candidates(result, result.rankers)
     for note in result.notes:
-        print_line(f"{note.severity.capitalize()}: {render(note)}")
+        print_paragraph(f"{note.severity.capitalize()}: {render(note)}")
+    if result.changes:
+        print_line("Changes since the previous run:")
     for change in result.changes:
-        print_line(f"Changed: {change}")
-    print_line(result.summary)
+        print_paragraph(f"- {change}", indent="  ")
     print_line(f"Report: {report}")
 
 
@@ -152,17 +163,17 @@ def print_candidates(result: RunResult, rankers: RankerResults) -> None:
     measure, failed = result.settings.measure, rankers.left_out
     table = result.tables["comparison"].to_pylist()
     rows = [_candidate_cells(row, measure) for row in table if row["candidate"] not in failed]
-    names = ["candidate", "select", "test", "gain", "from", "to", "p (Holm)"]
+    names = ["candidate", "select", "test", "gain", "lower", "upper", "p (Holm)"]
     filled = [place for place in range(len(names)) if place == 0 or any(row[place] for row in rows)]
     if len(filled) == 1:  # nothing was measured
         print_line(f"Candidates (*: selected): {', '.join(row[0] for row in rows)}.")
     else:
-        gain = f"; gain: over {rankers.baseline}" if 3 in filled else ""
+        gain = f"; gain over {rankers.baseline} with 95% interval" if 3 in filled else ""
         cells = [[row[place] for place in filled] for row in rows]
-        title = f"Candidates by {measure} (*: selected{gain})"
+        title = f"{measure} of the candidates (*: selected{gain})"
         print_cells([names[place] for place in filled], cells, [place == 0 for place in filled], title)
     for name, reason in failed.items():
-        print_line(f"Left out: {name} ({reason}).")
+        print_paragraph(f"Not trained: {name} ({reason}).")
 
 
 def _candidate_cells(row: Mapping[str, Any], measure: str) -> list[str]:

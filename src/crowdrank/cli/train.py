@@ -19,7 +19,7 @@ from crowdrank.rankers import RANKERS, InstanceKind, get_ranker
 
 if TYPE_CHECKING:
     from crowdrank.consensus._base import Aggregator
-    from crowdrank.judgments.read import Features
+    from crowdrank.judgments.features import Features
     from crowdrank.rankers.base import Ranker
     from crowdrank.rankers.instances import Instances
 

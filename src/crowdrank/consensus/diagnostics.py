@@ -136,13 +136,26 @@ def by_experts(judgments: Judgments, gold: NDArray[np.int8]) -> NDArray[np.float
 
 def mean_grades(judgments: Judgments) -> NDArray[np.float64]:
     """Return the mean grade of each item as a share of the scale; NaN if nobody could judge it."""
-    highest = np.array([len(scale) - 1 for scale in judgments.scales])[judgments.assessor_scale[judgments.assessor]]
-    graded = (judgments.grade != UNJUDGEABLE) & (judgments.grade <= highest)
-    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))[graded]
-    total = np.bincount(item, judgments.grade[graded] / np.maximum(highest[graded], 1), minlength=judgments.n_items)
-    n = np.bincount(item, minlength=judgments.n_items)
-    mean: NDArray[np.float64] = np.divide(total, n, out=np.full(judgments.n_items, np.nan), where=n > 0)
-    return mean
+    highest = np.array([len(scale) - 1 for scale in judgments.scales])[judgments.assessor_scale]
+    means: NDArray[np.float64] = mean_shares(judgments.offsets, judgments.assessor, judgments.grade, highest)
+    return means
+
+
+@njit(cache=True, nogil=True)
+def mean_shares(
+    offsets: NDArray[np.int64], assessor: NDArray[np.int32], grade: NDArray[np.int8], highest: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the mean over an item's grades of the grade divided by its assessor's highest one; NaN without a grade."""
+    means = np.empty(len(offsets) - 1)
+    for item in range(len(means)):
+        total, n = 0.0, 0
+        for j in range(offsets[item], offsets[item + 1]):
+            top = highest[assessor[j]]
+            if grade[j] != UNJUDGEABLE and grade[j] <= top:
+                total += grade[j] / max(top, 1)
+                n += 1
+        means[item] = total / n if n else np.nan
+    return means
 
 
 def moments(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from crowdrank._saved import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
 from crowdrank.consensus import experts, pairwise_kernels
 from crowdrank.consensus._base import EMAggregator, Gaussians, States
-from crowdrank.consensus.curves import careful_curves, project
+from crowdrank.consensus.curves import GaussianCurves, careful_curves, project
 from crowdrank.consensus.families import FamilyAggregator
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.information import pair_information
@@ -36,9 +36,10 @@ MAX_STEP = 1.0
 """Maximum length of a step of an assessor's parameters, in prior standard deviations."""
 MODE_STEPS, RELEVANCE_STEPS = 100, 30
 """Maximum numbers of Newton steps of documents after the last iteration."""
+UNIT_STEPS = 2
 UNIT_PASSES, UNIT_TOL = 10, 0.01
 """Maximum number of passes that learn the unit of relevance, and the relative change that ends them."""
-INITIAL_UNIT = 2.0
+INITIAL_UNIT, MAX_ACCELERATION = 2.0, 4.0
 UNIT_DOCUMENTS = 10.0
 """Number of pseudo-documents for which the previous unit is right."""
 ABSENT = -40.0
@@ -99,7 +100,7 @@ class GDAPairwise(FamilyAggregator):
     assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "n_grades")
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "unit": POSITIVE,
-        "learn_unit": PROBABILITY,
+        "learn_unit": (0.0, 2.0),
         "typical": PROBABILITY,
     }
     _parameter_constraints: ClassVar[Constraints] = {
@@ -186,14 +187,17 @@ class GDAPairwise(FamilyAggregator):
                 "expert_grades": grades,
             }
         if theta["learn_unit"][0]:
-            local, value = self._sweep(shard, local, theta, MODE_STEPS, 3, slope[:0], curve[:0])
+            mode_steps = MODE_STEPS if theta["learn_unit"][0] == 1 else 0
+            local, value = self._sweep(shard, local, theta, mode_steps, UNIT_STEPS, slope[:0], curve[:0])
         else:
             local, value = self._sweep(shard, local, theta, 1, 0, slope, curve)
         unknown = shard.gold < 0
         shrinkage = local["information"] / (local["precision"] + local["information"])
-        statistics["spread"] = np.array([(local["relevance"][unknown] ** 2).sum(), shrinkage[unknown].sum()])
+        statistics["spread"] = np.array(
+            [unknown.sum(), (local["relevance"][unknown] ** 2).sum(), shrinkage[unknown].sum()]
+        )
         statistics["value"] = np.array([value])
-        return local, {**statistics, "marks": mark_sums(shard, local, theta["params"])}
+        return local, {**statistics, "residuals": residual_sums(shard, local, theta["params"])}
 
     def _sweep(
         self,
@@ -206,8 +210,7 @@ class GDAPairwise(FamilyAggregator):
         curve: Floats,
     ) -> tuple[Arrays, float]:
         """Return the local state after steps of the documents, and the log likelihood of pairs."""
-        names = ("mode", "log_eps", "variance", "relevance", "information", "precision")
-        local = {**local, **{name: local[name].copy() for name in names}}
+        documents = pairwise_kernels.Documents(*(local[name].copy() for name in pairwise_kernels.Documents._fields))
         value = pairwise_kernels.sweep(
             *(local[name] for name in ("order", "item", "groups", "query_groups", "query_items")),
             shard.item_query[local["query_items"][:-1]].astype(np.int64),
@@ -215,19 +218,27 @@ class GDAPairwise(FamilyAggregator):
             shard.grade,
             local["weight"],
             shard.gold,
-            theta["params"],
-            experts.expert_lines(theta["expert_cuts"]),
-            float(theta["unit"][0]),
-            LOG_EPS_SD**-2 if self.difficulty else 0.0,
+            self._kernel_parameters(theta),
             self.partners,
             self.random_state,
             mode_steps,
             relevance_steps,
-            *(local[name] for name in names),
+            documents,
             slope,
             curve,
         )
-        return local, float(value)
+        return local | documents._asdict(), float(value)
+
+    def _kernel_parameters(self, theta: Arrays) -> pairwise_kernels.Parameters:
+        mu, log_alpha, log_width = np.split(theta["params"], 3, axis=1)
+        return pairwise_kernels.Parameters(
+            mean=np.ascontiguousarray(mu),
+            offset=log_alpha - 0.25 * log_width,
+            factor=np.exp(-0.5 * log_width),
+            expert=experts.expert_lines(theta["expert_cuts"]),
+            unit=float(theta["unit"][0]),
+            log_eps_precision=LOG_EPS_SD**-2 if self.difficulty else 0.0,
+        )
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Take a Newton step of every assessor's parameters."""
@@ -245,7 +256,7 @@ class GDAPairwise(FamilyAggregator):
             params = in_grade_order(params, basis, np.linalg.inv(curve), theta["n_grades"])
         present = np.arange(n_grades) < theta["n_grades"][:, None]
         params[:, :n_grades] -= np.where(present, (params - mean)[:, :n_grades][present].mean(), 0.0)
-        return self._with_typical({**theta, "params": params, "marks": mark_moments(statistics["marks"])}, statistics)
+        return {**theta, "params": params}
 
     def _initial(self, statistics: Arrays) -> Arrays:
         of_scale = (~np.isnan(statistics["used"])).sum(axis=1)
@@ -254,7 +265,7 @@ class GDAPairwise(FamilyAggregator):
         if self.ordinal:
             basis, size = self._parametrization(params.shape[1] // 3)[1], len(params)
             params = in_grade_order(params, basis, np.tile(np.eye(basis.shape[1]), (size, 1, 1)), n_grades)
-        theta = {"params": params, "n_grades": n_grades, "of_scale": of_scale, "marks": np.array([0.0, 1.0, 0.0])}
+        theta = {"params": params, "n_grades": n_grades, "of_scale": of_scale, "residuals": np.array([0.0, 1.0, 0.0])}
         theta |= {"unit": np.array([INITIAL_UNIT]), "learn_unit": np.zeros(1)}
         theta["expert_cuts"] = experts.first_cuts(statistics["expert_grades"])
         return self._with_typical(theta, statistics)
@@ -285,11 +296,17 @@ class GDAPairwise(FamilyAggregator):
         for _ in range(UNIT_PASSES):
             statistics = passes.accumulate(theta)
             unit = float(theta["unit"][0])
-            squares, shrinkage = statistics["spread"] + UNIT_DOCUMENTS * np.array([unit**2, 1.0])
-            theta = {**theta, "unit": np.array([np.sqrt(squares / shrinkage)])}
+            n, squares, shrinkage = statistics["spread"] + UNIT_DOCUMENTS * np.array([1.0, unit**2, 1.0])
+            change = np.sqrt(squares / shrinkage) / unit
+            # The relative change of this fixed point by the unit is 1 - shrinkage: a Newton step of the log unit.
+            theta = {
+                **theta,
+                "unit": unit * np.full(1, change ** min(n / shrinkage, MAX_ACCELERATION)),
+                "learn_unit": np.full(1, 2.0),
+            }
             if abs(theta["unit"][0] / unit - 1) < UNIT_TOL:
                 break
-        theta = {**theta, "marks": mark_moments(statistics["marks"])}
+        theta = {**theta, "residuals": residual_moments(statistics["residuals"])}
         return self._with_typical(theta, statistics), statistics
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
@@ -317,15 +334,20 @@ class GDAPairwise(FamilyAggregator):
         return PRIOR, answer_curves(theta)
 
     def _gaussians(self, theta: Arrays) -> Gaussians:
-        """Return mu, w and alpha as estimated, in the unit of relevance."""
+        """Return mu, w and alpha: with difficulty as estimated, else those of a comparison with the average partner."""
         mu, log_alpha, log_width = np.split(on_line(theta), 3, axis=1)
         absent = np.arange(mu.shape[1]) >= theta["n_grades"][:, None]
-        alpha = softmax(np.where(absent, -np.inf, log_alpha), axis=1)
-        return (
-            np.where(absent, np.nan, mu),
-            np.where(absent, np.nan, np.exp(log_width)),
-            np.where(absent, np.nan, alpha),
-        )
+        if self.difficulty:
+            alpha = softmax(np.where(absent, -np.inf, log_alpha), axis=1)
+            mu, width, alpha = (np.where(absent, np.nan, values) for values in (mu, np.exp(log_width), alpha))
+            return mu, width, alpha
+        residual, _, log_factor = theta["residuals"]
+        mu = mu + residual / theta["unit"][0]
+        precision = theta["unit"][0] * np.exp(log_factor - 0.5 * log_width)
+        offset = log_alpha - 0.25 * log_width - 0.5 * precision * mu**2
+        params = [precision * mu, offset] + [-0.5 * precision] * (not self.tied_variance)
+        curves = GaussianCurves(np.ones(1), self.tied_variance, NODES)
+        return curves.gaussians(np.concatenate(params, axis=1), absent)
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """Return means and widths of the grades, the slope of the answers, and pairwise informativeness."""
@@ -346,7 +368,7 @@ class GDAPairwise(FamilyAggregator):
         super()._check_theta(theta, example, n_assessors)
         for name in ("n_grades", "of_scale"):
             require_range(name, theta[name], 2, theta["params"].shape[1] // 3)
-        require_range("marks", theta["marks"][1:2], 0, np.inf)
+        require_range("residuals", theta["residuals"][1:2], 0, np.inf)
 
     def _new_assessors(self, theta: Arrays, name: str, scale_of: Grades) -> Any:
         """Return the prior mean."""
@@ -410,21 +432,21 @@ def in_grade_order(params: Floats, basis: Floats, covariance: Floats, own_grades
     return project(free, covariance, rises, active) @ basis.T
 
 
-def mark_sums(shard: Shard, local: Arrays, params: Floats) -> Floats:
-    """Return the sums of weights, marks, squares of marks within queries, and log precision factors, (4,)."""
-    mark, weight, query = judgment_marks(shard, local, params)
-    off = mark - query_means(mark, weight, query)[query]
+def residual_sums(shard: Shard, local: Arrays, params: Floats) -> Floats:
+    """Return the sums of weights, residuals, squares of residuals within queries, and log precision factors, (4,)."""
+    residual, weight, query = judgment_residuals(shard, local, params)
+    off = residual - query_means(residual, weight, query)[query]
     factor = -0.5 * params[shard.assessor, 2 * shard.n_grades + shard.grade.astype(np.int64)]
-    return np.array([weight.sum(), weight @ mark, weight @ off**2, weight @ factor])
+    return np.array([weight.sum(), weight @ residual, weight @ off**2, weight @ factor])
 
 
-def mark_moments(sums: Floats) -> Floats:
-    """Return the mean of marks, their variance within queries, and the mean log precision factor, (3,)."""
+def residual_moments(sums: Floats) -> Floats:
+    """Return the mean of residuals, their variance within queries, and the mean log precision factor, (3,)."""
     moments: Floats = sums[1:] / max(sums[0], 1e-300)
     return moments
 
 
-def judgment_marks(shard: Shard, local: Arrays, params: Floats) -> tuple[Floats, Floats, Integers]:
+def judgment_residuals(shard: Shard, local: Arrays, params: Floats) -> tuple[Floats, Floats, Integers]:
     """Return relevance minus the mean of the given grade, weight, and query of each judgment, (n,) each."""
     query = np.repeat(np.arange(len(local["query_items"]) - 1), np.diff(local["query_items"]))
     return local["mode"][local["item"]] - params[shard.assessor, shard.grade], local["weight"], query[local["item"]]
@@ -437,10 +459,10 @@ def query_means(values: Floats, weight: Floats, query: Integers) -> Floats:
 
 
 def query_levels(shard: Shard, local: Arrays, theta: Arrays) -> Floats:
-    """Return the level of each item's query, from its grades: marks are lower in queries with high grades."""
-    mark, weight, query = judgment_marks(shard, local, theta["params"])
+    """Return the level of each item's query, from its grades: residuals are lower in queries with high grades."""
+    residual, weight, query = judgment_residuals(shard, local, theta["params"])
     n = np.bincount(query, weight)
-    level = (theta["marks"][0] - query_means(mark, weight, query)) * n / (n + 1)
+    level = (theta["residuals"][0] - query_means(residual, weight, query)) * n / (n + 1)
     return np.repeat(level, np.diff(local["query_items"]))
 
 
@@ -468,7 +490,7 @@ def on_line(theta: Arrays) -> Floats:
 def answer_curves(theta: Arrays) -> Floats:
     """Return P(grade | node) of assessors, averaged over partners, (n_assessors, n_grades, n_nodes)."""
     mu, log_alpha, log_width = np.split(theta["params"], 3, axis=1)
-    mean, variance, log_factor = theta["marks"]
+    mean, variance, log_factor = theta["residuals"]
     offset, precision = log_alpha - 0.25 * log_width, np.exp(log_factor - 0.5 * log_width)
     total = np.zeros((*mu.shape, len(NODES)))
     nodes, weights = QUADRATURE

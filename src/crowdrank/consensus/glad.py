@@ -18,6 +18,9 @@ from crowdrank.engine.shards import Shard
 if TYPE_CHECKING:
     import pandas as pd
 
+MAX_STEPS, SHORT_STEP = 500, 1e-10
+"""Maximum number of updates of a document for fixed abilities, and the change of beta that ends them."""
+
 
 class GLAD(EMAggregator):
     """P(right answer) = sigma(ability * exp(beta)); all wrong answers are equally likely.
@@ -69,43 +72,27 @@ class GLAD(EMAggregator):
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Update the betas, and return the coefficients of the bound for each assessor."""
         ability = np.ones(shard.n_assessors) if theta is None else theta["ability"]
-        linear, quadratic = np.zeros(shard.n_assessors), np.zeros(shard.n_assessors)
-        beta, posterior = np.empty(shard.n_items), np.empty((shard.n_items, shard.n_grades))
-        log_posterior = expect_abilities(
-            shard.offsets,
-            shard.assessor,
-            shard.grade,
-            shard.gold,
-            shard.gold_sets,
-            ability,
-            self._betas(shard, local, theta),
-            beta,
-            posterior,
-            linear,
-            quadratic,
-        )
+        beta, _, linear, quadratic, log_posterior = self._update(shard, ability, 1, self._betas(shard, local, theta))
         statistics = {"linear": linear, "quadratic": quadratic, "log_posterior": np.array([log_posterior])}
         return {"beta": beta}, statistics
 
-    @staticmethod
-    def _betas(shard: Shard, local: Arrays, theta: Arrays | None) -> NDArray[np.float64]:
+    def _betas(self, shard: Shard, local: Arrays, theta: Arrays | None) -> NDArray[np.float64]:
         """Return the betas of the last pass; before the first, those of the prior or of known abilities."""
         if "beta" in local:
             return local["beta"]
-        beta = np.ones(shard.n_items)
-        if theta is not None:
-            posterior = np.empty((shard.n_items, shard.n_grades))
-            converge_items(
-                shard.offsets,
-                shard.assessor,
-                shard.grade,
-                shard.gold,
-                shard.gold_sets,
-                theta["ability"],
-                beta,
-                posterior,
-            )
-        return beta
+        return np.ones(shard.n_items) if theta is None else self._update(shard, theta["ability"], MAX_STEPS)[0]
+
+    @staticmethod
+    def _update(
+        shard: Shard, ability: NDArray[np.float64], n_steps: int, beta: NDArray[np.float64] | None = None
+    ) -> tuple[Any, ...]:
+        """Return betas after steps from `beta` or the prior mean, posteriors, coefficients, and the log posterior."""
+        beta = np.ones(shard.n_items) if beta is None else beta.copy()
+        posterior = np.empty((shard.n_items, shard.n_grades))
+        linear, quadratic = np.zeros(shard.n_assessors), np.zeros(shard.n_assessors)
+        judgments = shard.offsets, shard.assessor, shard.grade, shard.gold, shard.gold_sets
+        log_posterior = expect_abilities(*judgments, ability, n_steps, beta, posterior, linear, quadratic)
+        return beta, posterior, linear, quadratic, log_posterior
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Return the maximum of the quadratic bound plus the log prior."""
@@ -118,10 +105,7 @@ class GLAD(EMAggregator):
         return (float(statistics["log_posterior"][0]) + log_prior) / n
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        beta, posterior = np.empty(shard.n_items), np.empty((shard.n_items, shard.n_grades))
-        converge_items(
-            shard.offsets, shard.assessor, shard.grade, shard.gold, shard.gold_sets, theta["ability"], beta, posterior
-        )
+        beta, posterior, *_ = self._update(shard, theta["ability"], MAX_STEPS)
         return {**discrete_rows(posterior, shard.values, self.interval), "difficulty": np.exp(-beta)}
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
@@ -244,52 +228,33 @@ def expect_abilities(
     gold: NDArray[np.int8],
     gold_sets: NDArray[np.bool_],
     ability: NDArray[np.float64],
+    n_steps: int,
     beta: NDArray[np.float64],
-    new_beta: NDArray[np.float64],
     posterior: NDArray[np.float64],
     linear: NDArray[np.float64],
     quadratic: NDArray[np.float64],
 ) -> float:
-    """Write posteriors and improved betas, add the coefficients of the bound; return the log posterior."""
-    # ability, linear, quadratic (n_assessors,); beta, new_beta (n_items,); posterior (n_items, n_grades)
+    """Update posterior and beta of each item in turns, at most `n_steps` times; add the coefficients of the bound.
+
+    Returns:
+        The log posterior before the last update of the betas.
+
+    """
+    # ability, linear, quadratic (n_assessors,); beta (n_items,) is changed, posterior (n_items, n_grades) written
     total_log = 0.0
     for item in range(len(offsets) - 1):
         start, stop = offsets[item], offsets[item + 1]
-        item_posterior = posterior[item]
-        total_log += update_posterior(
-            start, stop, assessor, grade, gold_sets[gold[item]], ability, beta[item], item_posterior
-        )
-        total_log -= 0.5 * (beta[item] - 1.0) ** 2
-        new_beta[item] = improve_beta(start, stop, assessor, grade, ability, beta[item], item_posterior)
-        ease = np.exp(new_beta[item])
+        allowed, item_posterior, log_likelihood, before = gold_sets[gold[item]], posterior[item], 0.0, beta[item]
+        for _ in range(n_steps):
+            before = beta[item]
+            log_likelihood = update_posterior(start, stop, assessor, grade, allowed, ability, before, item_posterior)
+            beta[item] = improve_beta(start, stop, assessor, grade, ability, before, item_posterior)
+            if abs(beta[item] - before) < SHORT_STEP:
+                break
+        total_log += log_likelihood - 0.5 * (before - 1.0) ** 2
+        ease = np.exp(beta[item])
         for j in range(start, stop):
             a = assessor[j]
-            x = ability[a] * ease
             linear[a] += (item_posterior[grade[j]] - 0.5) * ease
-            quadratic[a] += logistic_weight(x) * ease * ease
+            quadratic[a] += logistic_weight(ability[a] * ease) * ease * ease
     return total_log
-
-
-@njit(cache=True, nogil=True)
-def converge_items(
-    offsets: NDArray[np.int64],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    gold: NDArray[np.int8],
-    gold_sets: NDArray[np.bool_],
-    ability: NDArray[np.float64],
-    beta: NDArray[np.float64],
-    posterior: NDArray[np.float64],
-) -> None:
-    """Write the posterior and beta of each item after convergence from the prior mean, for fixed abilities."""
-    # beta (n_items,) and posterior (n_items, n_grades) are written
-    for item in range(len(offsets) - 1):
-        start, stop = offsets[item], offsets[item + 1]
-        at = 1.0
-        for _ in range(500):
-            update_posterior(start, stop, assessor, grade, gold_sets[gold[item]], ability, at, posterior[item])
-            before, at = at, improve_beta(start, stop, assessor, grade, ability, at, posterior[item])
-            if abs(at - before) < 1e-10:
-                break
-        update_posterior(start, stop, assessor, grade, gold_sets[gold[item]], ability, at, posterior[item])
-        beta[item] = at

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._numba import njit
+
 GRADE_RULES = ("median", "mode", "mean")
 """Valid values of the parameter `grade_by`; the losses are absolute error, zero-one loss and squared error."""
 DEFAULT_RULE = "median"
@@ -30,9 +32,30 @@ def choose_grades(shares: NDArray[np.float64], rule: str) -> NDArray[np.int8]:
     codes = np.arange(shares.shape[1])
     distance = np.abs(codes[:, None] - codes)
     loss = {"mode": distance > 0, "median": distance, "mean": distance**2}[rule]
-    expected = shares @ loss.astype(np.float64)
-    tied = expected <= expected.min(axis=1, keepdims=True) + TOLERANCE
-    rank_from_top = np.cumsum(tied[:, ::-1], axis=1)[:, ::-1]
-    chosen = tied & (rank_from_top == (tied.sum(axis=1, keepdims=True) + 1) // 2)
-    grades: NDArray[np.int8] = chosen.argmax(axis=1).astype(np.int8)
+    grades: NDArray[np.int8] = least_losses(np.ascontiguousarray(shares), loss.astype(np.float64))
+    return grades
+
+
+@njit(cache=True, nogil=True)
+def least_losses(shares: NDArray[np.float64], loss: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Return the middle one of the grades with the least expected loss for each row of P(grade)."""
+    # shares (n, n_grades), loss (n_grades, n_grades) -> (n,)
+    n_grades = len(loss)
+    grades, expected = np.empty(len(shares), np.int8), np.empty(n_grades)
+    for row in range(len(shares)):
+        least = np.inf
+        for c in range(n_grades):
+            expected[c] = 0.0
+            for t in range(n_grades):
+                expected[c] += shares[row, t] * loss[t, c]
+            least = min(least, expected[c])
+        rank = 0
+        for c in range(n_grades):
+            rank += expected[c] <= least + TOLERANCE
+        rank = rank // 2 + 1  # from the lowest of the tied grades
+        for c in range(n_grades):
+            rank -= expected[c] <= least + TOLERANCE
+            if rank == 0:
+                grades[row] = c
+                break
     return grades

@@ -1,13 +1,15 @@
 """Passes over pairs of judgments within a query. Each has a NumPy reference in tests/consensus/.
 
-The judgments of a query are in groups whose members may be paired. `position` numbers them within the query. A pair
-depends on the partner only by its mark (relevance minus the mean of its grade), its precision factor and its weight, so
-that a pass gathers a few numbers per pair and updates documents and assessors once per judgment.
+The judgments of a query are in groups whose members may be paired; their positions are numbered within the query. A
+pair depends on the partner only by its residual (relevance minus the mean of its grade), its precision factor and its
+weight. Pairs are computed in blocks: first the terms of all pairs of a block, in loops that the compiler can vectorize,
+then their sums by judgment and by assessor.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,28 +26,86 @@ SHORT_STEP = 1e-6
 """Newton steps end when no document moves further than this."""
 GOLDEN = 0.6180339887498949
 """The fractional parts of its multiples are evenly spread over [0, 1)."""
-
-LANES = 20
-"""Number of pairs computed together, in rows of constant length that the compiler can vectorize."""
-MARK, FACTOR, WEIGHT, TOTAL, RISE, BEND, WIDER, BEND_WIDER, BEND_BOTH, SCRATCH = range(10)
-"""Rows of the work array: mark, precision factor and weight of the partner; derivatives of the log likelihood by
-the difference in relevance and by log width. Then, for each grade, slope of its exponent, exponent, and P(grade)."""
-N_ROWS = 10
-SLOPE, CURVE, WIDTH_SLOPE, WIDTH_CURVE, PARTNER = 0, 1, 2, 3, 4
-"""Columns of the sums by judgment: slope and expected curvature by relevance, the same by log width; from PARTNER on
-the same four as a partner of other judgments, and last the mixed curvature by both."""
-N_SUMS = 9
-LOG2_E = 1.0 / math.log(2.0)
-LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
-"""Logarithm of 2 in two parts; integer multiples of the first are exact."""
+SLOTS = 128
+"""Number of judgments computed together, in loops that the compiler can vectorize."""
+RESIDUAL, FACTOR, WEIGHT, VARIANCE, SHARE = range(5)
+"""Columns of the values of a judgment: relevance minus the mean of its grade, precision factor, weight, and variance of
+relevance."""
+SLOPE, CURVE, WIDTH_SLOPE, WIDTH_CURVE, MIXED_CURVE = range(5)
+"""Derivatives of the log likelihood: slope and expected curvature by relevance, the same by log width, and by both."""
+EXPLAINED, PARTNER = range(2)
+"""Roles of a judgment in its pairs."""
+MAX_EXPONENT = 128.0
+LOG2_E, LN2 = 1.0 / math.log(2.0), math.log(2.0)
 ROUNDER = 1.5 * 2.0**52
 """Added to a number, it leaves the integer part in the lowest bits."""
 TAYLOR = tuple(1.0 / math.factorial(power) for power in range(12))
-MIN_EXPONENT, MAX_EXPONENT = -300.0, 300.0
 MIN_PRODUCT = 1e-150
-"""Products of probabilities below this could underflow: exp(-300) is 1e-130."""
+"""Products of probabilities below this could underflow: exp(-MAX_EXPONENT) is 1e-56."""
 FUSED = {"contract"}
 """Multiply-add may be fused. Sums keep their order, so that cached and fresh code round alike."""
+
+
+class Parameters(NamedTuple):
+    """Parameters that all queries share."""
+
+    mean: Floats  # (n_assessors, n_grades)
+    offset: Floats  # (n_assessors, n_grades) logarithm of the height of a grade's Gaussian
+    factor: Floats  # (n_assessors, n_grades) the precision of a pair is the product of the factors of both judgments
+    expert: Floats  # (2, n_expert_grades) slope and intercept of the score of each expert grade
+    unit: float  # prior standard deviation of `relevance`
+    log_eps_precision: float  # prior precision of log difficulty; 0: difficulty is fixed
+
+
+class Documents(NamedTuple):
+    """Estimates of documents, (n_items,) each."""
+
+    mode: Floats  # relevance at the mode of the posterior of all pairs
+    log_eps: Floats  # log difficulty
+    variance: Floats  # variance of relevance at the mode
+    relevance: Floats  # relevance given a document's own judgments
+    information: Floats  # expected curvature of the log likelihood at `relevance`
+    precision: Floats  # curvature of prior and expert grades at `relevance`
+
+
+class Query(NamedTuple):
+    """Judgments of a query by position, and the positions of their partners."""
+
+    doc: Codes  # (n,)
+    assessor: Codes  # (n,)
+    grade: Grades  # (n,)
+    gold: Grades  # (n_items,) expert grades, or -1
+    first: Integers  # (n + 1,) index of the first partner of each judgment, and the end
+    partner: Codes  # (n_pairs,)
+    all_pairs: bool  # whether all groups have all their pairs
+
+
+class Block(NamedTuple):
+    """Up to SLOTS judgments, one pair of each, and sums over pairs, (..., SLOTS) each."""
+
+    own: Floats  # (3 n_grades,) relevance minus mean, precision factor and offset of each grade of the assessor
+    is_grade: Floats  # (n_grades,) 1 for the grade of the judgment, else 0
+    partner: Integers  # position of the partner
+    values: Floats  # (3,) residual, precision factor and weight of the partner
+    share: Floats  # (n_grades,) P(grade)
+    derivatives: Floats  # (3 n_grades,) of the exponents by mean, log weight and log width of each grade
+    mean: Floats  # (2,) expected derivatives by mean and log width
+    terms: Floats  # (5,) derivatives of the log likelihood by mean and log width
+    sums: Floats  # (5,) sums of `terms`
+    slope: Floats  # (3 n_grades,) slope of the log likelihood by the parameters of the assessor
+    curve: Floats  # (3 n_grades, 3 n_grades) expected curvature by these, lower triangle
+    product: Floats  # (2,) product of the probabilities of grades in pairs of equal weight, and this weight
+
+
+@njit(cache=True, nogil=True)
+def empty_block(n_grades: int) -> Block:
+    """Allocate a block; the derivatives by log weights are 1."""
+    n = 3 * n_grades
+    return Block(
+        np.empty((n, SLOTS)), np.empty((n_grades, SLOTS)), np.empty(SLOTS, np.int64), np.empty((3, SLOTS)),
+        np.empty((n_grades, SLOTS)), np.ones((n, SLOTS)), np.empty((2, SLOTS)), np.empty((5, SLOTS)),
+        np.empty((5, SLOTS)), np.empty((n, SLOTS)), np.empty((n, n, SLOTS)), np.ones((2, SLOTS)),
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
@@ -61,23 +121,8 @@ def hash_uniform(seed: int, query: int, number: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def max_pairs(groups: Integers, query_groups: Integers, partners: int) -> int:
-    """Return the largest number of pairs of a query."""
-    most = 0
-    for query in range(len(query_groups) - 1):
-        pairs = 0
-        for group in range(query_groups[query], query_groups[query + 1]):
-            n = groups[group + 1] - groups[group]
-            pairs += n * (n if n <= ALL_PAIRS * partners else partners)
-        most = max(most, pairs)
-    return most
-
-
-@njit(cache=True, nogil=True)
-def draw_partners(
-    doc: Codes, bounds: Integers, partners: int, seed: int, query: int, first: Integers, partner: Codes
-) -> None:
-    """Write the partners of every judgment of a query: judgments of its group on other documents.
+def draw_partners(doc: Codes, bounds: Integers, partners: int, seed: int, query: int) -> tuple[Integers, Codes]:
+    """Return the partners of every judgment of a query: judgments of its group on other documents.
 
     Args:
         doc: document of each position, (n,).
@@ -85,13 +130,16 @@ def draw_partners(
         partners: number of partners of a judgment in a large group.
         seed: seed of the draws.
         query: number of the query.
-        first: (n + 1,), written: index of the first partner of each position, and the end.
-        partner: (n_pairs,), written: positions of the partners.
+
+    Returns:
+        Index of the first partner of each position, and the end, (n + 1,); positions of the partners, (n_pairs,).
 
     """
-    n_pairs = 0
-    for group in range(len(bounds) - 1):
-        start, n = bounds[group] - bounds[0], bounds[group + 1] - bounds[group]
+    sizes = np.diff(bounds)
+    partner = np.empty((sizes * np.where(sizes <= ALL_PAIRS * partners, sizes, partners)).sum(), np.int32)
+    first, n_pairs = np.empty(len(doc) + 1, np.int64), 0
+    for group in range(len(sizes)):
+        start, n = bounds[group] - bounds[0], sizes[group]
         for i in range(start, start + n):
             first[i] = n_pairs
             if n <= ALL_PAIRS * partners:
@@ -107,225 +155,209 @@ def draw_partners(
                 partner[n_pairs] = j
                 n_pairs += doc[j] != doc[i]
                 offset = offset + GOLDEN if offset < 1.0 - GOLDEN else offset + (GOLDEN - 1.0)
-    first[bounds[-1] - bounds[0]] = n_pairs
+    first[len(doc)] = n_pairs
+    return first, partner
 
 
 @njit(cache=True, nogil=True, fastmath=FUSED)
-def exp_in_place(values: Floats, n: int, spare: Floats) -> None:
-    """Replace the first `n` values by their exponentials, to 1e-14, in a form that the compiler vectorizes."""
-    bits = spare.view(np.int64)
-    for k in range(n):
-        value = values[k]
-        value = value if value > MIN_EXPONENT else MIN_EXPONENT
-        value = value if value < MAX_EXPONENT else MAX_EXPONENT
-        shifted = value * LOG2_E + ROUNDER
-        spare[k] = shifted
-        whole = shifted - ROUNDER
-        part = (value - whole * LN2_HIGH) - whole * LN2_LOW
-        power = TAYLOR[11]
-        for term in range(10, -1, -1):
-            power = power * part + TAYLOR[term]
-        values[k] = power
-    for k in range(n):  # the integer part as the exponent of a float
-        bits[k] = (bits[k] + np.int64(1023)) << np.int64(52)
-    for k in range(n):
-        values[k] *= spare[k]
+def exponential(value: float) -> float:
+    """Return the exponential to 1e-13, in a form that the compiler vectorizes; exponents are at most MAX_EXPONENT."""
+    value = min(max(value, -MAX_EXPONENT), MAX_EXPONENT)
+    shifted = value * LOG2_E + ROUNDER
+    part = value - (shifted - ROUNDER) * LN2
+    square, even, odd = part * part, TAYLOR[10], TAYLOR[11]
+    for term in range(8, -1, -2):  # two short chains of dependent operations instead of a long one
+        even, odd = even * square + TAYLOR[term], odd * square + TAYLOR[term + 1]
+    exponent = (np.float64(shifted).view(np.int64) + np.int64(1023)) << np.int64(52)
+    return (even + odd * part) * np.int64(exponent).view(np.float64)
 
 
 @njit(cache=True, nogil=True)
-def gather(
-    partner: Codes,
-    start: int,
-    end: int,
-    by_judgment: Floats,
-    own_variance: float,
-    scale: float,
-    all_pairs: bool,
-    rows: Floats,
+def load_judgments(
+    query: Query, parameters: Parameters, start: int, n: int, relevance: Floats, log_eps: Floats, block: Block
 ) -> int:
-    """Write mark, precision factor and weight of up to LANES pairs; return the number of partners.
-
-    With `own_variance` >= 0, relevance is uncertain, and the difference is taken one standard deviation above and below
-    its mean: both if a group has all its pairs, in turns if partners are drawn. This gives expectations to the second
-    order.
-    """
-    # by_judgment (n, 4): mark, precision factor, weight, variance of relevance
-    both = own_variance >= 0.0 and all_pairs
-    n = min(end - start, LANES // 2 if both else LANES)
-    for copy in range(2 if both else 1):
-        for k in range(copy * n, copy * n + n):
-            j = partner[start + k - copy * n]
-            rows[MARK * LANES + k] = by_judgment[j, 0]
-            rows[FACTOR * LANES + k] = by_judgment[j, 1]
-            rows[WEIGHT * LANES + k] = scale * by_judgment[j, 2] * (0.5 if both else 1.0)
-            rows[SCRATCH * LANES + k] = by_judgment[j, 3]
-    for k in range(2 * n if both else n, LANES):
-        rows[MARK * LANES + k] = rows[FACTOR * LANES + k] = rows[WEIGHT * LANES + k] = 0.0
-        rows[SCRATCH * LANES + k] = 0.0
-    if own_variance >= 0.0:
-        for k in range(LANES):
-            rows[SCRATCH * LANES + k] = math.sqrt(rows[SCRATCH * LANES + k] + own_variance)
-        for k in range(LANES):
-            up = k < n if both else (start + k) % 2 == 0
-            rows[MARK * LANES + k] += rows[SCRATCH * LANES + k] if up else -rows[SCRATCH * LANES + k]
-    return n
-
-
-@njit(cache=True, nogil=True, fastmath=FUSED)
-def compare(
-    place: float, mu: Floats, offset: Floats, factor: Floats, easier: float, given: int, rows: Floats, spare: Floats
-) -> None:
-    """Write P(grade) of LANES pairs (eq. 7), and the derivatives of log P(given grade)."""
-    # mu, offset, factor (n_grades,)
-    n_grades = len(mu)
-    tilt, half, share = N_ROWS * LANES, (N_ROWS + n_grades) * LANES, (N_ROWS + 2 * n_grades) * LANES
-    for h in range(n_grades):
-        shift, own = place - mu[h], factor[h] * easier
-        for k in range(LANES):
-            off = shift - rows[MARK * LANES + k]
-            slope = own * rows[FACTOR * LANES + k] * off
-            rows[tilt + h * LANES + k] = slope
-            rows[half + h * LANES + k] = 0.5 * slope * off
-    for h in range(n_grades):
-        more = offset[h] - offset[given]
-        for k in range(LANES):
-            rows[share + h * LANES + k] = more + rows[half + given * LANES + k] - rows[half + h * LANES + k]
-    exp_in_place(rows[share:], n_grades * LANES, spare)
-    for k in range(LANES):
-        rows[TOTAL * LANES + k] = 0.0
-    for h in range(n_grades):
-        for k in range(LANES):
-            rows[TOTAL * LANES + k] += rows[share + h * LANES + k]
-    for k in range(LANES):
-        rows[TOTAL * LANES + k] = 1.0 / rows[TOTAL * LANES + k]
-    for h in range(n_grades):
-        for k in range(LANES):
-            rows[share + h * LANES + k] *= rows[TOTAL * LANES + k]
-
-
-@njit(cache=True, nogil=True, fastmath=FUSED)
-def covariance(left: int, right: int, mean: int, out: int, n_grades: int, rows: Floats) -> None:
-    """Write mean of `left` and covariance of `left` and `right`, values of each grade, under P(grade)."""
-    share = (N_ROWS + 2 * n_grades) * LANES
-    for k in range(LANES):
-        rows[mean * LANES + k] = rows[out * LANES + k] = rows[SCRATCH * LANES + k] = 0.0
-    for h in range(n_grades):
-        for k in range(LANES):
-            part = rows[share + h * LANES + k] * rows[left + h * LANES + k]
-            rows[mean * LANES + k] += part
-            rows[out * LANES + k] += part * rows[right + h * LANES + k]
-            rows[SCRATCH * LANES + k] += rows[share + h * LANES + k] * rows[right + h * LANES + k]
-    for k in range(LANES):
-        rows[out * LANES + k] -= rows[mean * LANES + k] * rows[SCRATCH * LANES + k]
-
-
-@njit(cache=True, nogil=True, fastmath=FUSED)
-def add_sums(
-    partner: Codes, start: int, n: int, i: int, given: int, n_grades: int, with_widths: bool, rows: Floats, sums: Floats
-) -> None:
-    """Add derivatives by place and log width to the sums of judgment `i` and of its partners."""
-    tilt, half = N_ROWS * LANES, (N_ROWS + n_grades) * LANES
-    covariance(tilt, tilt, RISE, BEND, n_grades, rows)
-    for k in range(LANES):
-        weight = rows[WEIGHT * LANES + k]
-        rows[RISE * LANES + k] = weight * (rows[RISE * LANES + k] - rows[tilt + given * LANES + k])
-        rows[BEND * LANES + k] *= weight
-    if with_widths:
-        covariance(half, tilt, WIDER, BEND_BOTH, n_grades, rows)
-        covariance(half, half, WIDER, BEND_WIDER, n_grades, rows)
-        for k in range(LANES):
-            weight = 0.5 * rows[WEIGHT * LANES + k]
-            rows[WIDER * LANES + k] = weight * (rows[half + given * LANES + k] - rows[WIDER * LANES + k])
-            rows[BEND_WIDER * LANES + k] *= 0.5 * weight
-            rows[BEND_BOTH * LANES + k] *= -weight
-    for k in range(LANES):
-        if rows[WEIGHT * LANES + k] == 0.0:
-            break
-        j = partner[start + (k if k < n else k - n)]
-        sums[i, SLOPE] += rows[RISE * LANES + k]
-        sums[i, CURVE] += rows[BEND * LANES + k]
-        sums[j, PARTNER + SLOPE] -= rows[RISE * LANES + k]
-        sums[j, PARTNER + CURVE] += rows[BEND * LANES + k]
-        if with_widths:
-            sums[i, WIDTH_SLOPE] += rows[WIDER * LANES + k]
-            sums[i, WIDTH_CURVE] += rows[BEND_WIDER * LANES + k]
-            sums[j, PARTNER + WIDTH_SLOPE] += rows[WIDER * LANES + k]
-            sums[j, PARTNER + WIDTH_CURVE] += rows[BEND_WIDER * LANES + k]
-            sums[j, N_SUMS - 1] += rows[BEND_BOTH * LANES + k]
-
-
-@njit(cache=True, nogil=True, fastmath=FUSED)
-def add_assessor_terms(given: int, n_grades: int, stride: int, rows: Floats, slope: Floats, curve: Floats) -> None:
-    """Add slope and expected curvature by the parameters of the assessor of the judgment that is explained.
-
-    The curvature comes from every `stride`th pair; its lower triangle of blocks is written.
-    """
-    # slope (3 n_grades,), curve (3 n_grades, 3 n_grades): means, log weights, log widths
-    tilt, half, share = N_ROWS * LANES, (N_ROWS + n_grades) * LANES, (N_ROWS + 2 * n_grades) * LANES
-    for h in range(n_grades):
-        by_mu = by_alpha = by_width = 0.0
-        is_given = 1.0 if h == given else 0.0
-        for k in range(LANES):
-            rest = rows[WEIGHT * LANES + k] * (is_given - rows[share + h * LANES + k])
-            by_mu += rest * rows[tilt + h * LANES + k]
-            by_alpha += rest
-            by_width += rest * (0.5 * rows[half + h * LANES + k] - 0.25)
-        slope[h] += by_mu
-        slope[n_grades + h] += by_alpha
-        slope[2 * n_grades + h] += by_width
-    for k in range(0, LANES, stride):
-        if rows[WEIGHT * LANES + k] == 0.0:
-            break
-        weight = 0.0
-        for other in range(k, k + stride):
-            weight += rows[WEIGHT * LANES + other]
+    """Write the parameters of `n` judgments into a block, set its sums to 0; return the largest number of partners."""
+    n_grades, most = len(block.share), 0
+    for m in range(n):
+        d, a = query.doc[start + m], query.assessor[start + m]
+        easier = math.exp(-0.5 * log_eps[d])
         for h in range(n_grades):
-            mu_h, width_h = rows[tilt + h * LANES + k], 0.5 * rows[half + h * LANES + k] - 0.25
-            for f in range(n_grades):
-                joint = (1.0 if f == h else 0.0) - rows[share + f * LANES + k]
-                joint *= weight * rows[share + h * LANES + k]
-                mu_f, width_f = rows[tilt + f * LANES + k], 0.5 * rows[half + f * LANES + k] - 0.25
-                curve[h, f] += joint * mu_h * mu_f
-                curve[n_grades + h, f] += joint * mu_f
-                curve[n_grades + h, n_grades + f] += joint
-                curve[2 * n_grades + h, f] += joint * width_h * mu_f
-                curve[2 * n_grades + h, n_grades + f] += joint * width_h
-                curve[2 * n_grades + h, 2 * n_grades + f] += joint * width_h * width_f
+            block.own[h, m] = relevance[d] - parameters.mean[a, h]
+            block.own[n_grades + h, m] = parameters.factor[a, h] * easier
+            block.own[2 * n_grades + h, m] = parameters.offset[a, h]
+            block.is_grade[h, m] = 1.0 if query.grade[start + m] == h else 0.0
+        most = max(most, query.first[start + m + 1] - query.first[start + m])
+    block.sums[:], block.slope[:], block.curve[:], block.product[:] = 0.0, 0.0, 0.0, 1.0
+    return most
 
 
 @njit(cache=True, nogil=True)
-def log_likelihood(share: int, rows: Floats) -> float:
-    """Return the weighted sum of the logarithms of the row `share`; pairs of equal weight need one logarithm."""
-    value, product = 0.0, 1.0
-    for k in range(LANES):
-        product *= rows[share + k]
-        weight = rows[WEIGHT * LANES + k]
-        if k == LANES - 1 or product < MIN_PRODUCT or rows[WEIGHT * LANES + k + 1] != weight:
-            value += weight * math.log(product)
-            product = 1.0
+def select_partners(
+    query: Query, start: int, n: int, number: int, uncertain: bool, by_judgment: Floats, block: Block
+) -> None:
+    """Write position, residual, precision factor and weight of a partner of each of `n` judgments.
+
+    Judgments with fewer partners have weight 0. If relevance is `uncertain`, the difference is taken one standard
+    deviation above and below its mean: both if groups have all their pairs, in turns if partners are drawn. This gives
+    expectations to the second order.
+    """
+    partner, values, both = block.partner, block.values, uncertain and query.all_pairs
+    for m in range(n):
+        pair = query.first[start + m] + (number // 2 if both else number)
+        if pair >= query.first[start + m + 1]:
+            partner[m] = start + m
+            values[RESIDUAL, m] = values[FACTOR, m] = values[WEIGHT, m] = 0.0
+            continue
+        j = query.partner[pair]
+        partner[m] = j
+        values[RESIDUAL, m] = by_judgment[j, RESIDUAL]
+        values[FACTOR, m] = by_judgment[j, FACTOR]
+        values[WEIGHT, m] = by_judgment[start + m, SHARE] * by_judgment[j, WEIGHT] * (0.5 if both else 1.0)
+        if uncertain:
+            sd = math.sqrt(by_judgment[j, VARIANCE] + by_judgment[start + m, VARIANCE])
+            values[RESIDUAL, m] += sd if (number if both else pair) % 2 == 0 else -sd
+
+
+@njit(cache=True, nogil=True, fastmath=FUSED)
+def explain(n: int, block: Block) -> None:
+    """Write P(grade) of the pairs of `n` judgments (eq. 7), and the derivatives of the exponents."""
+    own, values, share, derivatives, total = block.own, block.values, block.share, block.derivatives, block.mean[0]
+    n_grades = len(share)
+    for h in range(n_grades):
+        for m in range(n):
+            difference = own[h, m] - values[RESIDUAL, m]
+            by_mean = own[n_grades + h, m] * values[FACTOR, m] * difference
+            half = 0.5 * by_mean * difference
+            share[h, m] = own[2 * n_grades + h, m] - half
+            derivatives[h, m] = by_mean
+            derivatives[2 * n_grades + h, m] = 0.5 * half - 0.25
+    for m in range(n):
+        total[m] = 1.0
+    for h in range(1, n_grades):
+        for m in range(n):
+            share[h, m] = exponential(share[h, m] - share[0, m])
+            total[m] += share[h, m]
+    for m in range(n):
+        share[0, m] = total[m] = 1.0 / total[m]
+    for h in range(1, n_grades):
+        for m in range(n):
+            share[h, m] *= total[m]
+
+
+@njit(cache=True, nogil=True, fastmath=FUSED)
+def differentiate(n: int, slope: int, curve: int, row: int, block: Block) -> None:
+    """Write and add up slope and expected curvature by a shift of the parameters of all grades from `row` on.
+
+    The expected curvature is the covariance of the derivatives of the exponents under P(grade).
+    """
+    is_grade, share, derivatives, weight = block.is_grade, block.share, block.derivatives, block.values[WEIGHT]
+    terms, sums, mean = block.terms, block.sums, block.mean[slope // 2]
+    for m in range(n):
+        terms[slope, m] = terms[curve, m] = mean[m] = 0.0
+    for h in range(len(share)):
+        for m in range(n):
+            terms[slope, m] += is_grade[h, m] * derivatives[row + h, m]
+            mean[m] += share[h, m] * derivatives[row + h, m]
+            terms[curve, m] += share[h, m] * derivatives[row + h, m] * derivatives[row + h, m]
+    for m in range(n):
+        terms[slope, m] = weight[m] * (terms[slope, m] - mean[m])
+        terms[curve, m] = weight[m] * (terms[curve, m] - mean[m] * mean[m])
+        sums[slope, m] += terms[slope, m]
+        sums[curve, m] += terms[curve, m]
+
+
+@njit(cache=True, nogil=True, fastmath=FUSED)
+def differentiate_jointly(n: int, block: Block) -> None:
+    """Write the expected curvature by mean and log width."""
+    share, derivatives, mixed, mean = block.share, block.derivatives, block.terms[MIXED_CURVE], block.mean
+    for m in range(n):
+        mixed[m] = -mean[0, m] * mean[1, m]
+    for h in range(len(share)):
+        for m in range(n):
+            mixed[m] += share[h, m] * derivatives[h, m] * derivatives[2 * len(share) + h, m]
+    for m in range(n):
+        mixed[m] *= block.values[WEIGHT, m]
+
+
+@njit(cache=True, nogil=True, fastmath=FUSED)
+def add_assessor_terms(n: int, stride: int, block: Block) -> None:
+    """Add slope and `stride` times the expected curvature by the parameters of the assessors of `n` judgments."""
+    is_grade, share, derivatives, weight = block.is_grade, block.share, block.derivatives, block.values[WEIGHT]
+    slope, curve, left, n_grades = block.slope, block.curve, block.mean[0], len(block.share)
+    for kind in range(3):
+        for h in range(n_grades):
+            row = kind * n_grades + h
+            for m in range(n):
+                slope[row, m] += weight[m] * (is_grade[h, m] - share[h, m]) * derivatives[row, m]
+            if stride == 0:
+                continue
+            for m in range(n):
+                left[m] = stride * weight[m] * share[h, m] * derivatives[row, m]
+            for other in range(kind + 1):
+                for f in range(n_grades):
+                    column, same = other * n_grades + f, 1.0 if f == h else 0.0
+                    for m in range(n):
+                        curve[row, column, m] += left[m] * (same - share[f, m]) * derivatives[column, m]
+
+
+@njit(cache=True, nogil=True)
+def add_partner_sums(n: int, with_widths: bool, block: Block, sums: Floats) -> None:
+    """Add the derivatives of the pairs of `n` judgments to those of their partners."""
+    terms = block.terms
+    for m in range(n):
+        j = block.partner[m]
+        sums[PARTNER, j, SLOPE] -= terms[SLOPE, m]  # the partner is on the other side of the difference
+        sums[PARTNER, j, CURVE] += terms[CURVE, m]
+        if with_widths:
+            sums[PARTNER, j, WIDTH_SLOPE] += terms[WIDTH_SLOPE, m]
+            sums[PARTNER, j, WIDTH_CURVE] += terms[WIDTH_CURVE, m]
+            sums[PARTNER, j, MIXED_CURVE] -= terms[MIXED_CURVE, m]
+
+
+@njit(cache=True, nogil=True)
+def add_log_likelihood(query: Query, start: int, n: int, block: Block) -> float:
+    """Multiply probabilities of pairs of equal weight; return the log likelihood of the finished products."""
+    value, product, weight = 0.0, block.product, block.values[WEIGHT]
+    for m in range(n):
+        if weight[m] != product[1, m] or product[0, m] < MIN_PRODUCT:
+            value += product[1, m] * math.log(product[0, m])
+            product[0, m], product[1, m] = 1.0, weight[m]
+        product[0, m] *= block.share[query.grade[start + m], m]
+    return value
+
+
+@njit(cache=True, nogil=True)
+def add_block(query: Query, start: int, n: int, block: Block, sums: Floats, slope: Floats, curve: Floats) -> float:
+    """Add the sums of a block to those of judgments and assessors; return the log likelihood of the last pairs."""
+    value = 0.0
+    for m in range(n):
+        for term in range(len(block.sums)):
+            sums[EXPLAINED, start + m, term] = block.sums[term, m]
+        if len(slope) > 0:
+            a = query.assessor[start + m]
+            value += block.product[1, m] * math.log(block.product[0, m])
+            for row in range(len(block.slope)):
+                slope[a, row] += block.slope[row, m]
+                for column in range(len(block.slope)):
+                    curve[a, row, column] += block.curve[row, column, m]
     return value
 
 
 @njit(cache=True, nogil=True)
 def pair_terms(
-    first: Integers, partner: Codes, doc: Codes, assessor: Codes, grade: Grades, curves: Floats, by_judgment: Floats,
-    place: Floats, log_eps: Floats, with_widths: bool, all_pairs: bool, sums: Floats, slope: Floats, curve: Floats,
+    query: Query, parameters: Parameters, by_judgment: Floats, relevance: Floats, log_eps: Floats, with_widths: bool,
+    sums: Floats, slope: Floats, curve: Floats,
 ) -> float:  # fmt: skip
     """Write the derivatives of the log likelihood of a query's pairs, each judgment in its weight (eq. 8).
 
     Args:
-        first: index of the first partner of each position, and the end, (n + 1,).
-        partner: positions of the partners, (n_pairs,).
-        doc: document of each position, (n,).
-        assessor: assessor of each position, (n,).
-        grade: grade of each position, (n,).
-        curves: mean, offset and precision factor of each grade, (n_assessors, 3, n_grades).
-        by_judgment: mark, precision factor, weight and variance of each position, (n, 4).
-        place: relevance of each document that explains its judgments, (n_items,).
+        query: judgments and their partners.
+        parameters: parameters of assessors.
+        by_judgment: values of each judgment, (n, 5).
+        relevance: relevance of each document that explains its judgments, (n_items,).
         log_eps: log difficulty of each document, (n_items,).
         with_widths: compute derivatives by log width.
-        all_pairs: whether judgments have all their partners, whose order then does not matter.
-        sums: (n, N_SUMS), written.
+        sums: derivatives by the mean and log width of a judgment that is explained or a partner, (2, n, 5), written.
         slope: slope by the assessors' parameters, (n_assessors, 3 n_grades), added to unless empty. The relevance of
             documents is then taken as uncertain.
         curve: expected curvature by these, (n_assessors, 3 n_grades, 3 n_grades), lower triangle, added to.
@@ -334,38 +366,40 @@ def pair_terms(
         The log likelihood, if slope is not empty.
 
     """
-    n_grades, by_assessor, value = curves.shape[2], len(slope) > 0, 0.0
-    rows, spare = np.zeros((N_ROWS + 3 * n_grades) * LANES), np.empty(n_grades * LANES)
+    n_grades, by_assessor, value = parameters.mean.shape[1], len(slope) > 0, 0.0
+    block = empty_block(n_grades)
     sums[:] = 0.0
-    for i in range(len(doc)):
-        start, end, d, a, given, total = first[i], first[i + 1], doc[i], assessor[i], grade[i], 0.0
-        for pair in range(start, end):
-            total += by_judgment[partner[pair], 2]
-        easier = math.exp(-0.5 * log_eps[d])
-        while start < end:
-            scale, variance = by_judgment[i, 2] / total, by_judgment[i, 3] if by_assessor else -1.0
-            n = gather(partner, start, end, by_judgment, variance, scale, all_pairs, rows)
-            compare(place[d], curves[a, 0], curves[a, 1], curves[a, 2], easier, given, rows, spare)
-            add_sums(partner, start, n, i, given, n_grades, with_widths, rows, sums)
+    for start in range(0, len(query.doc), SLOTS):
+        n = min(SLOTS, len(query.doc) - start)
+        most = load_judgments(query, parameters, start, n, relevance, log_eps, block)
+        for number in range(2 * most if by_assessor and query.all_pairs else most):
+            select_partners(query, start, n, number, by_assessor, by_judgment, block)
+            explain(n, block)
+            differentiate(n, SLOPE, CURVE, 0, block)
+            if with_widths:
+                differentiate(n, WIDTH_SLOPE, WIDTH_CURVE, 2 * n_grades, block)
+                differentiate_jointly(n, block)
+            add_partner_sums(n, with_widths, block, sums)
             if by_assessor:
-                value += log_likelihood((N_ROWS + 2 * n_grades + given) * LANES, rows)
-                add_assessor_terms(given, n_grades, 1 if all_pairs else STRIDE, rows, slope[a], curve[a])
-            start += n
+                stride = 1 if query.all_pairs else STRIDE if number % STRIDE == 0 else 0
+                add_assessor_terms(n, stride, block)
+                value += add_log_likelihood(query, start, n, block)
+        value += add_block(query, start, n, block, sums, slope, curve)
     if by_assessor:
-        for j in range(len(doc)):
-            b, mu, width = assessor[j], grade[j], 2 * n_grades + grade[j]
-            slope[b, mu] -= sums[j, PARTNER + SLOPE]
-            slope[b, width] += sums[j, PARTNER + WIDTH_SLOPE]
-            curve[b, mu, mu] += sums[j, PARTNER + CURVE]
-            curve[b, width, width] += sums[j, PARTNER + WIDTH_CURVE]
-            curve[b, width, mu] += sums[j, N_SUMS - 1]
+        for j in range(len(query.doc)):
+            b, by_mean, by_width = query.assessor[j], query.grade[j], 2 * n_grades + query.grade[j]
+            slope[b, by_mean] += sums[PARTNER, j, SLOPE]
+            slope[b, by_width] += sums[PARTNER, j, WIDTH_SLOPE]
+            curve[b, by_mean, by_mean] += sums[PARTNER, j, CURVE]
+            curve[b, by_width, by_width] += sums[PARTNER, j, WIDTH_CURVE]
+            curve[b, by_width, by_mean] += sums[PARTNER, j, MIXED_CURVE]
     return value
 
 
 @njit(cache=True, nogil=True)
 def add_expert_terms(gold: Grades, relevance: Floats, expert: Floats, slope: Floats, curve: Floats) -> None:
     """Add slope and curvature of the log likelihood of expert grades, log softmax_g(expert[0, g] r + expert[1, g])."""
-    # gold, relevance, slope, curve (n_items,); expert (2, n_grades)
+    # gold, relevance, slope, curve (n_items,); expert (2, n_expert_grades)
     for d in range(len(gold)):
         if gold[d] >= 0:
             score = expert[0] * relevance[d] + expert[1]
@@ -377,113 +411,121 @@ def add_expert_terms(gold: Grades, relevance: Floats, expert: Floats, slope: Flo
 
 
 @njit(cache=True, nogil=True)
-def locate(
-    doc: Codes, assessor: Codes, grade: Grades, curves: Floats, mode: Floats, log_eps: Floats, variance: Floats,
-    by_judgment: Floats,
-) -> None:  # fmt: skip
-    """Write mark, precision factor and variance of relevance of each position."""
-    for i in range(len(doc)):
-        a, g, d = assessor[i], grade[i], doc[i]
-        by_judgment[i, 0] = mode[d] - curves[a, 0, g]
-        by_judgment[i, 1] = curves[a, 2, g] * math.exp(-0.5 * log_eps[d])
-        by_judgment[i, 3] = variance[d]
+def newton_step(
+    slope: Floats, curve: Floats, gold: Grades, expert: Floats, unit: float, relevance: Floats, precision: Floats
+) -> tuple[float, float]:
+    """Take a Newton step of each document, given slope and curvature of the log likelihood of judgments.
+
+    Args:
+        slope: (n_items,).
+        curve: (n_items,).
+        gold: expert grades, or -1, (n_items,).
+        expert: slope and intercept of the score of each expert grade.
+        unit: prior standard deviation of relevance.
+        relevance: (n_items,), changed.
+        precision: curvature of prior and expert grades, (n_items,), written.
+
+    Returns:
+        The longest step in units, and the common step of all documents that prior and expert grades would take next.
+
+    """
+    own_slope, longest = -relevance / unit**2, 0.0
+    precision[:] = 1.0 / unit**2
+    add_expert_terms(gold, relevance, np.stack((expert[0] / unit, expert[1])), own_slope, precision)
+    for d in range(len(relevance)):
+        step = (slope[d] + own_slope[d]) / (curve[d] + precision[d])
+        step = min(max(step, -MAX_STEP * unit), MAX_STEP * unit)
+        relevance[d] += step
+        own_slope[d] -= precision[d] * step
+        longest = max(longest, abs(step) / unit)
+    return longest, own_slope.sum() / precision.sum()
 
 
 @njit(cache=True, nogil=True)
-def move_documents(
-    slope: Floats, curve: Floats, own_slope: Floats, own_curve: Floats, scale: float, place: Floats
-) -> float:
-    """Take a Newton step of each document and update `own_slope`; return the longest step, relative to `scale`."""
-    longest = 0.0
-    for d in range(len(place)):
-        step = (slope[d] + own_slope[d]) / (curve[d] + own_curve[d])
-        step = min(max(step, -MAX_STEP * scale), MAX_STEP * scale)
-        place[d] += step
-        own_slope[d] -= own_curve[d] * step
-        longest = max(longest, abs(step) / scale)
+def judgment_values(query: Query, weight: Floats) -> Floats:
+    """Return the values of each judgment, (n, 5), of which weight and share are set."""
+    values = np.empty((len(weight), 5))
+    values[:, WEIGHT] = weight
+    for i in range(len(weight)):
+        total = 0.0
+        for pair in range(query.first[i], query.first[i + 1]):
+            total += weight[query.partner[pair]]
+        values[i, SHARE] = weight[i] / max(total, 1e-300)
+    return values
+
+
+@njit(cache=True, nogil=True)
+def locate(query: Query, parameters: Parameters, documents: Documents, by_judgment: Floats) -> None:
+    """Write residual, precision factor and variance of relevance of each judgment."""
+    for i in range(len(query.doc)):
+        a, g, d = query.assessor[i], query.grade[i], query.doc[i]
+        by_judgment[i, RESIDUAL] = documents.mode[d] - parameters.mean[a, g]
+        by_judgment[i, FACTOR] = parameters.factor[a, g] * math.exp(-0.5 * documents.log_eps[d])
+        by_judgment[i, VARIANCE] = documents.variance[d]
+
+
+@njit(cache=True, nogil=True)
+def step_modes(query: Query, parameters: Parameters, documents: Documents, sums: Floats) -> float:
+    """Take a Newton step of relevance (and log difficulty) towards the mode of the posterior of all pairs (eq. 8).
+
+    Only the diagonal of the curvature is used, enlarged because both documents of a pair move. Pairs depend on
+    differences only: prior and expert grades determine the level of the query.
+
+    Returns:
+        The longest step of a document.
+
+    """
+    mode, log_eps, eps_precision = documents.mode, documents.log_eps, parameters.log_eps_precision
+    by_document, precision = np.zeros((4, len(mode))), np.empty(len(mode))
+    for i in range(len(query.doc)):
+        d, joint = query.doc[i], 1.0 + 1.0 / max(query.first[i + 1] - query.first[i], 1)
+        by_document[SLOPE, d] -= sums[EXPLAINED, i, SLOPE] + sums[PARTNER, i, SLOPE]
+        by_document[CURVE, d] += joint * (sums[EXPLAINED, i, CURVE] + sums[PARTNER, i, CURVE])
+        by_document[WIDTH_SLOPE, d] += sums[EXPLAINED, i, WIDTH_SLOPE] + sums[PARTNER, i, WIDTH_SLOPE]
+        by_document[WIDTH_CURVE, d] += 2.0 * (sums[EXPLAINED, i, WIDTH_CURVE] + sums[PARTNER, i, WIDTH_CURVE])
+    slope, curve = by_document[SLOPE], by_document[CURVE]
+    longest, level = newton_step(slope, curve, query.gold, parameters.expert, 1.0, mode, precision)
+    mode += level
+    documents.variance[:] = 1.0 / (precision + curve)
+    if eps_precision > 0.0:
+        for d in range(len(mode)):
+            step = by_document[WIDTH_SLOPE, d] - eps_precision * log_eps[d]
+            step = min(max(step / (eps_precision + by_document[WIDTH_CURVE, d]), -MAX_STEP), MAX_STEP)
+            log_eps[d] += step
+            longest = max(longest, abs(step))
     return longest
 
 
 @njit(cache=True, nogil=True)
-def update_modes(
-    first: Integers, partner: Codes, doc: Codes, assessor: Codes, grade: Grades, gold: Grades, curves: Floats,
-    expert: Floats, log_eps_precision: float, n_steps: int, by_judgment: Floats, sums: Floats, mode: Floats,
-    log_eps: Floats, variance: Floats, no_slope: Floats, no_curve: Floats,
-) -> None:  # fmt: skip
-    """Take Newton steps of relevance (and log difficulty) to the mode of the posterior of all pairs (eq. 8).
-
-    Only the diagonal of the curvature is used, enlarged because both documents of a pair move. Pairs depend on
-    differences only: prior and expert grades determine the level of the query.
-    """
-    # by position (n,): first (n + 1,), doc, assessor, grade; of this query (n_items,): gold, mode, log_eps, variance
-    n_items, with_eps = len(mode), log_eps_precision > 0.0
-    pull, bend, own_slope, own_bend = np.empty(n_items), np.empty(n_items), np.empty(n_items), np.empty(n_items)
-    eps_slope, eps_bend = np.empty(n_items), np.empty(n_items)
-    for _ in range(n_steps):
-        locate(doc, assessor, grade, curves, mode, log_eps, variance, by_judgment)
-        pair_terms(
-            first, partner, doc, assessor, grade, curves, by_judgment, mode, log_eps, with_eps, True, sums, no_slope,
-            no_curve,
-        )  # fmt: skip
-        pull[:], bend[:] = 0.0, 0.0
-        eps_slope[:], eps_bend[:] = -log_eps_precision * log_eps, log_eps_precision
-        for i in range(len(doc)):
-            d, joint = doc[i], 1.0 + 1.0 / max(first[i + 1] - first[i], 1)
-            pull[d] += sums[i, SLOPE] + sums[i, PARTNER + SLOPE]
-            bend[d] += joint * (sums[i, CURVE] + sums[i, PARTNER + CURVE])
-            eps_slope[d] += sums[i, WIDTH_SLOPE] + sums[i, PARTNER + WIDTH_SLOPE]
-            eps_bend[d] += 2.0 * (sums[i, WIDTH_CURVE] + sums[i, PARTNER + WIDTH_CURVE])
-        own_slope[:], own_bend[:] = -mode, 1.0
-        add_expert_terms(gold, mode, expert, own_slope, own_bend)
-        variance[:] = 1.0 / (own_bend + bend)
-        longest = move_documents(pull, bend, own_slope, own_bend, 1.0, mode)
-        mode += own_slope.sum() / own_bend.sum()
-        if with_eps:
-            for d in range(n_items):
-                step = min(max(eps_slope[d] / eps_bend[d], -MAX_STEP), MAX_STEP)
-                log_eps[d] += step
-                longest = max(longest, abs(step))
-        if longest < SHORT_STEP:
-            break
-
-
-@njit(cache=True, nogil=True)
 def update_relevance(
-    first: Integers, partner: Codes, doc: Codes, assessor: Codes, grade: Grades, gold: Grades, curves: Floats,
-    expert: Floats, unit: float, n_steps: int, by_judgment: Floats, sums: Floats, log_eps: Floats, relevance: Floats,
-    information: Floats, precision: Floats, no_slope: Floats, no_curve: Floats,
+    query: Query, parameters: Parameters, documents: Documents, n_steps: int, by_judgment: Floats, sums: Floats,
+    empty: Floats,
 ) -> None:  # fmt: skip
     """Take Newton steps of each document's relevance given its own judgments, explained by their partners.
 
-    Partners keep their marks, so that every judgment counts once, and documents are independent of each other.
+    Partners keep their residuals, so that every judgment counts once, and documents are independent of each other.
     """
-    n_items = len(relevance)
-    pull, own_slope, own_bend = np.empty(n_items), np.empty(n_items), np.empty(n_items)
+    relevance, information = documents.relevance, documents.information
+    slope, level = np.empty(len(relevance)), 0.0
     for _ in range(n_steps):
-        pair_terms(
-            first, partner, doc, assessor, grade, curves, by_judgment, relevance, log_eps, False, True, sums, no_slope,
-            no_curve,
-        )  # fmt: skip
-        pull[:], information[:] = 0.0, 0.0
-        for i in range(len(doc)):
-            pull[doc[i]] += sums[i, SLOPE]
-            information[doc[i]] += sums[i, CURVE]
-        own_slope[:], own_bend[:] = -relevance / unit**2, 1.0 / unit**2
-        add_expert_terms(gold, relevance, np.stack((expert[0] / unit, expert[1])), own_slope, own_bend)
-        precision[:] = own_bend
-        if move_documents(pull, information, own_slope, own_bend, unit, relevance) < SHORT_STEP:
+        pair_terms(query, parameters, by_judgment, relevance, documents.log_eps, False, sums, empty[:, 0], empty)
+        slope[:], information[:] = 0.0, 0.0
+        for i in range(len(query.doc)):
+            slope[query.doc[i]] -= sums[EXPLAINED, i, SLOPE]
+            information[query.doc[i]] += sums[EXPLAINED, i, CURVE]
+        longest, level = newton_step(
+            slope, information, query.gold, parameters.expert, parameters.unit, relevance, documents.precision
+        )
+        if longest < SHORT_STEP:
             break
-    if n_steps > 0:
-        relevance += own_slope.sum() / own_bend.sum()  # the level of the query
+    relevance += level  # the level of the query
 
 
 @njit(cache=True, nogil=True)
 def sweep(
     order: Integers, item: Integers, groups: Integers, query_groups: Integers, query_items: Integers,
-    query_number: Integers, assessor: Codes, grade: Grades, weight: Floats, gold: Grades, params: Floats,
-    expert: Floats, unit: float, log_eps_precision: float, partners: int, seed: int, mode_steps: int,
-    relevance_steps: int, mode: Floats, log_eps: Floats, variance: Floats, relevance: Floats, information: Floats,
-    precision: Floats, slope: Floats, curve: Floats,
+    query_number: Integers, assessor: Codes, grade: Grades, weight: Floats, gold: Grades, parameters: Parameters,
+    partners: int, seed: int, mode_steps: int, relevance_steps: int, documents: Documents, slope: Floats, curve: Floats,
 ) -> float:  # fmt: skip
     """Update the documents of every query, then add slope and curvature by the assessors' parameters unless empty.
 
@@ -498,65 +540,50 @@ def sweep(
         grade: grade of each judgment, (n,).
         weight: weight of each judgment, (n,).
         gold: expert grade of each item, or -1.
-        params: mean, log weight and log width of each grade, (n_assessors, 3 n_grades).
-        expert: slope and offset of the score of each expert grade, (2, n_grades).
-        unit: prior standard deviation of `relevance`.
-        log_eps_precision: prior precision of log difficulty; 0 keeps difficulty.
+        parameters: parameters that all queries share.
         partners: number of partners of a judgment in a large group.
         seed: seed of the partners.
         mode_steps: maximum number of Newton steps of the mode.
         relevance_steps: maximum number of Newton steps of relevance.
-        mode: mode of the posterior of all pairs, (n_items,), changed.
-        log_eps: log difficulty, (n_items,), changed.
-        variance: variance at the mode, (n_items,), changed.
-        relevance: relevance given a document's own judgments, (n_items,), changed.
-        information: expected curvature of the log likelihood at `relevance`, (n_items,), written.
-        precision: curvature of prior and expert grades there, (n_items,), written.
-        slope: as `params`, added to unless empty.
+        documents: estimates of documents, changed.
+        slope: slope by the parameters of assessors, (n_assessors, 3 n_grades), added to unless empty.
         curve: (n_assessors, 3 n_grades, 3 n_grades), lower triangle, added to.
 
     Returns:
         The log likelihood of all pairs, if slope is not empty.
 
     """
-    largest = 0
-    for query in range(len(query_items) - 1):
-        largest = max(largest, groups[query_groups[query + 1]] - groups[query_groups[query]])
-    partner = np.empty(max_pairs(groups, query_groups, partners), np.int32)
-    first, all_docs, all_sums = (
-        np.empty(largest + 1, np.int64),
-        np.empty(largest, np.int32),
-        np.empty((largest, N_SUMS)),
-    )
-    assessors, grades, all_judgments = np.empty(largest, np.int32), np.empty(largest, np.int8), np.empty((largest, 4))
-    n_grades = params.shape[1] // 3
-    curves = np.empty((len(params), 3, n_grades))
-    curves[:, 0], curves[:, 2] = params[:, :n_grades], np.exp(-0.5 * params[:, 2 * n_grades :])
-    curves[:, 1] = params[:, n_grades : 2 * n_grades] - 0.25 * params[:, 2 * n_grades :]
-    value = 0.0
-    for query in range(len(query_items) - 1):
-        start, stop = query_items[query], query_items[query + 1]
-        bounds = groups[query_groups[query] : query_groups[query + 1] + 1]
-        n = bounds[-1] - bounds[0]
-        doc, who, given, by_judgment, sums = all_docs[:n], assessors[:n], grades[:n], all_judgments[:n], all_sums[:n]
-        for i in range(n):
-            judgment = order[bounds[0] + i]
-            doc[i], who[i], given[i] = item[judgment] - start, assessor[judgment], grade[judgment]
-            by_judgment[i, 2] = weight[judgment]
-        draw_partners(doc, bounds, partners, seed, query_number[query], first, partner)
-        here, known, eps = mode[start:stop], gold[start:stop], log_eps[start:stop]
-        update_modes(
-            first, partner, doc, who, given, known, curves, expert, log_eps_precision, mode_steps, by_judgment, sums,
-            here, eps, variance[start:stop], slope[:0], curve[:0],
+    value, empty = 0.0, curve[:0]
+    for q in range(len(query_items) - 1):
+        start, stop = query_items[q], query_items[q + 1]
+        bounds = groups[query_groups[q] : query_groups[q + 1] + 1]
+        rows = order[bounds[0] : bounds[-1]]
+        doc = (item[rows] - start).astype(np.int32)
+        first, partner = draw_partners(doc, bounds, partners, seed, query_number[q])
+        all_pairs = np.diff(bounds).max() <= ALL_PAIRS * partners
+        query = Query(doc, assessor[rows], grade[rows], gold[start:stop], first, partner, all_pairs)
+        here = Documents(
+            documents.mode[start:stop], documents.log_eps[start:stop], documents.variance[start:stop],
+            documents.relevance[start:stop], documents.information[start:stop], documents.precision[start:stop],
         )  # fmt: skip
-        locate(doc, who, given, curves, here, eps, variance[start:stop], by_judgment)
-        update_relevance(
-            first, partner, doc, who, given, known, curves, expert, unit, relevance_steps, by_judgment, sums, eps,
-            relevance[start:stop], information[start:stop], precision[start:stop], slope[:0], curve[:0],
-        )  # fmt: skip
-        if len(slope) > 0:
-            all_pairs = np.diff(bounds).max() <= ALL_PAIRS * partners
-            value += pair_terms(
-                first, partner, doc, who, given, curves, by_judgment, here, eps, True, all_pairs, sums, slope, curve
+        by_judgment, sums = judgment_values(query, weight[rows]), np.empty((2, len(doc), 5))
+        for _ in range(mode_steps):
+            locate(query, parameters, here, by_judgment)
+            pair_terms(
+                query,
+                parameters,
+                by_judgment,
+                here.mode,
+                here.log_eps,
+                parameters.log_eps_precision > 0.0,
+                sums,
+                empty[:, 0],
+                empty,
             )
+            if step_modes(query, parameters, here, sums) < SHORT_STEP:
+                break
+        locate(query, parameters, here, by_judgment)
+        update_relevance(query, parameters, here, relevance_steps, by_judgment, sums, empty)
+        if len(slope) > 0:
+            value += pair_terms(query, parameters, by_judgment, here.mode, here.log_eps, True, sums, slope, curve)
     return value

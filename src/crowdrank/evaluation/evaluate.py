@@ -26,7 +26,8 @@ from crowdrank.evaluation.measures import (
 from crowdrank.evaluation.scoring import Scoring
 from crowdrank.judgments.frames import column_names, frame_library, from_arrow
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import read_gold, read_run
+from crowdrank.judgments.read import read_gold
+from crowdrank.judgments.runs import read_run
 
 Ties = Literal["expected", "document", "given"]
 Unjudged = Literal["nonrelevant", "skip"]
@@ -166,8 +167,7 @@ class Evaluation:
         name = str(parse_measure(measure))
         if name not in self.means:
             raise UsageError(f"{name} was not evaluated; the evaluated measures are {', '.join(self.means)}")
-        values: Floats = self.per_query.column(name).to_numpy()
-        return values
+        return np.asarray(self.per_query.column(name).to_numpy())
 
     def notes(self) -> list[str]:
         """Describe in sentences what was excluded and how ties and missing gold were treated.

@@ -11,7 +11,7 @@ import pyarrow as pa
 from crowdrank._text import counted
 from crowdrank._typing import Integers
 from crowdrank.errors import Fix, InputError, UsageError, shown
-from crowdrank.judgments.read import Features
+from crowdrank.judgments.features import Features
 from crowdrank.rankers.instances import Instances
 from crowdrank.rankers.ranking_data import RankingData
 

@@ -25,8 +25,8 @@ from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine
 from crowdrank.errors import ConvergenceWarning, InputError, UsageError, near, shown
 from crowdrank.judgments import frames, ids
-from crowdrank.judgments.columns import COLUMN_ALIASES, resolve_columns
-from crowdrank.judgments.encode import parse_floats
+from crowdrank.judgments.cells import parse_floats
+from crowdrank.judgments.columns import Roles
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 
@@ -406,13 +406,7 @@ def _read_more_columns(more: Any, table: Judgments, used_names: tuple[str, ...])
     from crowdrank.judgments.formats import open_source
 
     source, _ = open_source(more, None, None)
-    roles = resolve_columns(
-        source.names,
-        source=source.name,
-        required_roles=["document", "assessor"],
-        optional_roles=["query"],
-        aliases=COLUMN_ALIASES,
-    )
+    roles = Roles(("document", "assessor"), ("query",)).find_columns(source.names, source.name)
     read = source.read(source.names, BadRows())
     query = read[roles["query"]] if "query" in roles else pa.chunked_array([["all"] * len(read)])
     id_columns = (column.combine_chunks() for column in (query, read[roles["document"]], read[roles["assessor"]]))

@@ -188,7 +188,7 @@ def target_offset(label: Floats) -> Floats:
     """Return the argument of the sigmoid at which the target equals the label (from 0 to 1).
 
     >>> target_offset(np.array([0.0, 0.5, 1.0])).round(3).tolist()
-    [0.0, 0.472, 1.0]
+    [0.0, 0.471, 1.0]
     """
     return np.asarray(logit(TARGET_LOW + TARGET_SPAN * label))
 

@@ -105,7 +105,7 @@ class SoftRankObjective(RankingObjective):
     >>> from crowdrank.rankers.ranking_data import RankingData
     >>> objective = SoftRankObjective(RankingData.from_ids(np.eye(3), [2, 0, 1], ["q"] * 3), "DCG@2")
     >>> [round(objective.smooth_value(np.array(score)), 2) for score in ([0.0, 1.0, 2.0], [2.0, 0.0, 1.0])]
-    [0.79, 3.37]
+    [1.06, 3.57]
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf, Sequen
 from crowdrank.engine.base import Engine
 from crowdrank.errors import DataWarning, Fix, InputError, NotFittedError, shown
 from crowdrank.evaluation.measures import parse_gains
-from crowdrank.judgments.read import Features
+from crowdrank.judgments.features import Features
 from crowdrank.label_learning.expert_set import ExpertSet, refuse_leaks
 from crowdrank.label_learning.gls_gradients import LabelRegression
 from crowdrank.label_learning.label_features import KINDS, LabelFeatures, label_features

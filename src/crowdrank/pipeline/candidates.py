@@ -28,6 +28,7 @@ from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.gda_mart import GDAPairwiseMART
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import GLS
+from crowdrank.rankers.single_feature import SingleFeature
 
 MIN_QUERIES_FOR_VALIDATION = 100
 """Minimum number of training queries of which a share is held out for early stopping."""
@@ -268,8 +269,10 @@ class Candidate:
         experts: whether it is trained on expert grades.
         remapper: kind of remapper that it uses.
         needs_families: whether the judgments must name families of assessors.
+        needs_expert_scale: whether grades of the crowd must map to the scale of the experts.
         max_judgments: maximum number of judgments with which it is trained unless the user names it.
-        cost: training time as a multiple of that of LambdaMART.
+        thorough: whether it is trained only in a thorough run, or if the user names it.
+        is_control: whether it is only compared with others and is in no ensemble.
 
     """
 
@@ -281,8 +284,10 @@ class Candidate:
     experts: bool = False
     remapper: RemapperKind | None = None
     needs_families: bool = False
+    needs_expert_scale: bool = False
     max_judgments: int | None = None
-    cost: float = 1.0
+    thorough: bool = False
+    is_control: bool = False
 
     @property
     def only_crowd(self) -> bool:
@@ -295,6 +300,12 @@ class Candidate:
             return "the judgments name no families"
         if self.experts and not len(data.graded_queries):
             return "there are no expert grades"
+        if self.needs_expert_scale and data.expert_values is None:
+            assert data.gold is not None
+            return (
+                f"the scales of the experts ({data.gold.scale}) and of the judgments ({data.labels.main_scale}) differ "
+                "and there is no complete map between them"
+            )
         return ""
 
 
@@ -304,6 +315,11 @@ class Candidate:
 def lambdamart(view: TrainingView, n_rows: int, has_validation: bool) -> LambdaMART:
     """Return an unfitted LambdaMART."""
     return LambdaMART(**tree_parameters(view, n_rows, has_validation))
+
+
+def soft_lambdamart(view: TrainingView, n_rows: int, has_validation: bool) -> LambdaMART:
+    """Return an unfitted LambdaMART whose pair targets are probabilities."""
+    return lambdamart(view, n_rows, has_validation).set_params(pair_targets="posterior")
 
 
 def tree_parameters(view: TrainingView, n_rows: int, has_validation: bool) -> dict[str, Any]:
@@ -324,6 +340,11 @@ def least_squares(view: TrainingView, n_rows: int, has_validation: bool) -> GLS:
     """Return unfitted least squares; validation queries, if there are any, choose the ridge."""
     ridge = tuple(multiple * n_rows for multiple in RIDGES) if has_validation else RIDGE * n_rows
     return GLS(ridge, gains=view.settings.gains, validate_by=view.settings.measure)
+
+
+def single_feature(view: TrainingView, n_rows: int, has_validation: bool) -> SingleFeature:
+    """Return an unfitted ranker by the best feature."""
+    return SingleFeature(validate_by=view.settings.measure, gains=view.settings.gains)
 
 
 def gda_pairwise_mart(view: TrainingView, n_rows: int, has_validation: bool) -> GDAPairwiseMART:
@@ -354,9 +375,23 @@ def consensus_candidate(
     return Candidate(name, description, fit, (method,), **fields)
 
 
-def expert_candidate(name: str, description: str, make: RankerFactory = lambdamart) -> Candidate:
-    """Return a candidate that is trained on expert grades alone."""
-    return Candidate(name, description, lambda view: view.fit(make, *view.expert_grades()), crowd=False, experts=True)
+def expert_candidate(name: str, description: str, make: RankerFactory = lambdamart, **fields: Any) -> Candidate:
+    """Return a candidate that is trained on expert grades alone; `fields` are further fields of the candidate."""
+
+    def fit(view: TrainingView) -> Ranker:
+        return view.fit(make, *view.expert_grades())
+
+    return Candidate(name, description, fit, crowd=False, experts=True, **fields)
+
+
+def feature_candidate(name: str, description: str, feature: str) -> Candidate:
+    """Return a control that ranks by a feature."""
+
+    def fit(view: TrainingView) -> Ranker:
+        query = view.data.query
+        return SingleFeature(feature).fit(view.data.matrix(np.arange(len(query))), np.zeros(len(query)), query=query)
+
+    return Candidate(name, description, fit, crowd=False, is_control=True)
 
 
 def remapped_candidate(
@@ -398,9 +433,17 @@ CANDIDATES: tuple[Candidate, ...] = (
     consensus_candidate("dawid-skene", "LambdaMART on expected gains by Dawid-Skene", "dawid-skene", "probabilities"),
     consensus_candidate("gda", "LambdaMART on expected gains by GDA", "gda", "probabilities"),
     consensus_candidate(
+        "soft-pairs",
+        "LambdaMART on pair probabilities by Dawid-Skene",
+        "dawid-skene",
+        "probabilities",
+        soft_lambdamart,
+        thorough=True,
+    ),
+    consensus_candidate(
         "family-mean", "LambdaMART on the mean of family means", "family-mean", "relevance", needs_families=True
     ),
-    consensus_candidate("gls", "least squares on average grades", "average", "relevance", least_squares, cost=0.1),
+    consensus_candidate("gls", "least squares on average grades", "average", "relevance", least_squares),
     consensus_candidate(
         "gda-pw-mart",
         "GDA-PW-MART, boosted trees fitted to pairs of judgments",
@@ -408,12 +451,12 @@ CANDIDATES: tuple[Candidate, ...] = (
         "probabilities",
         gda_pairwise_mart,
         fit_options={"with_ids": True},
+        thorough=True,
         max_judgments=MAX_PAIRWISE_JUDGMENTS,
-        cost=3,
     ),
-    remapped_candidate("linear-gls", "least squares on labels remapped by linear functions", "linear", None, cost=3),
+    remapped_candidate("linear-gls", "least squares on labels remapped by linear functions", "linear", None),
     remapped_candidate("linear-remap", "LambdaMART on labels remapped by linear functions", "linear"),
-    remapped_candidate("boosted-gls", "least squares on labels remapped by trees", "boosted", None, cost=3),
+    remapped_candidate("boosted-gls", "least squares on labels remapped by trees", "boosted", None),
     remapped_candidate("boosted-remap", "LambdaMART on labels remapped by trees", "boosted"),
     Candidate(
         "crowd-and-expert",
@@ -421,18 +464,23 @@ CANDIDATES: tuple[Candidate, ...] = (
         _fit_crowd_and_experts,
         ("gda",),
         experts=True,
+        needs_expert_scale=True,
     ),
     expert_candidate("expert-only", "LambdaMART on expert grades alone"),
+    expert_candidate("best-feature", "the best single feature", single_feature, is_control=True),
 )
 BY_NAME: Mapping[str, Candidate] = {candidate.name: candidate for candidate in CANDIDATES}
 
 
-def choose_candidates(data: RunData, names: Sequence[str] | None) -> tuple[list[Candidate], dict[str, str]]:
+def choose_candidates(
+    data: RunData, names: Sequence[str] | None, *, thorough: bool = False
+) -> tuple[list[Candidate], dict[str, str]]:
     """Return the candidates to train, and the reason for each one that the data do not allow.
 
     Args:
         data: data of the run.
-        names: names of candidates; by default all.
+        names: names of candidates; by default all, without the slow ones unless the run is thorough.
+        thorough: whether to train slow candidates too.
 
     """
     for name in names or ():
@@ -442,6 +490,8 @@ def choose_candidates(data: RunData, names: Sequence[str] | None) -> tuple[list[
     chosen, skipped = [], {}
     for candidate in CANDIDATES:
         if names is not None and candidate.name not in names:
+            continue
+        if names is None and candidate.thorough and not thorough:
             continue
         reason = candidate.reason_to_skip(data)
         limit = candidate.max_judgments
@@ -455,3 +505,14 @@ def choose_candidates(data: RunData, names: Sequence[str] | None) -> tuple[list[
         problem = "must name a candidate that is trained on crowd labels alone, such as majority"
         raise UsageError(problem, parameter="candidates", kind="no-crowd-candidate")
     return chosen, skipped
+
+
+def consensus_methods(settings: RunSettings, candidates: Sequence[Candidate]) -> list[str]:
+    """Return the consensus methods of a run: that of the settings, and those that candidates use."""
+    return list(dict.fromkeys([settings.method, *(method for one in candidates for method in one.methods)]))
+
+
+def remapper_label_features(candidates: Sequence[Candidate]) -> list[str]:
+    """Return the kinds of label features that the remappers of candidates use."""
+    kinds = dict.fromkeys(candidate.remapper for candidate in candidates)
+    return [REMAPPERS[kind]().kind for kind in kinds if kind is not None]

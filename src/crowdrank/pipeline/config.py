@@ -14,8 +14,8 @@ from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 from crowdrank.pipeline.settings import RunSettings
 
 if TYPE_CHECKING:
+    from crowdrank.judgments.features import Features
     from crowdrank.judgments.gold import Gold
-    from crowdrank.judgments.read import Features
     from crowdrank.judgments.table import Judgments
 
 TABLES = ("method_settings", "trees", "linear", "boosted")
@@ -32,6 +32,7 @@ class RunFiles:
     )
     expert: Path | None = option(None, "Expert grades of some queries.", "-e")
     honeypots: Path | None = option(None, "Honeypots with their correct grades; no ranker is trained on them.")
+    texts: list[Path] = option([], "Texts of queries and documents that the report shows. Repeatable.")
     output: Path | None = option(None, "Folder for the results.", "-o")
 
 
@@ -88,7 +89,7 @@ class RunConfig:
 
 def _paths(value: Any, name: str) -> Any:
     """Return a list of paths where several are allowed, otherwise one path or None."""
-    if name not in ("judgments", "features"):
+    if name not in ("judgments", "features", "texts"):
         return None if value is None else Path(value)
     return [Path(one) for one in (value if isinstance(value, list) else [value])]
 

@@ -138,8 +138,10 @@ class ConsensusFits:
         return method in self._models
 
     def model(self, method: str) -> Aggregator:
-        """Return a fitted model."""
+        """Return a fitted model; raise InputError if the method cannot be fitted."""
         self.fit(method)
+        if method in self.failed:
+            raise InputError(self.failed[method], kind="not-fitted")
         return self._models[method]
 
     def labels(self, method: str, target: str) -> Floats:

@@ -45,6 +45,7 @@ TABLE_FILES = {
     "training": "training.parquet",
     "remapping": "remapping.csv",
     "features": "features.csv",
+    "texts": "texts.parquet",
 }
 """Tables of a run and their files; a run has some or all of them."""
 TEXT_COLUMNS = (

@@ -26,6 +26,7 @@ NUMBERS = {
     "training": ("labels", "expert"),
     "remapping": ("value", "labels", "target", "weight"),
     "features": ("missing",),
+    "texts": (),
 }
 """Required columns of numbers of each table."""
 TEXTS = {
@@ -38,6 +39,7 @@ TEXTS = {
     "training": ("query", "document", "part"),
     "remapping": ("remapper", "feature"),
     "features": ("feature",),
+    "texts": ("query", "document", "query_text", "title", "text", "url"),
 }
 """Required columns of ids and texts of each table."""
 OTHERS = {"documents": ("grade",), "next": ("grade",), "comparison": ("chosen",)}

@@ -19,20 +19,24 @@ from crowdrank._files import CACHE, MANIFEST, locked
 from crowdrank._folders import check_output_folder, write_folder
 from crowdrank._progress import ProgressBar, reporting
 from crowdrank._text import counted
+from crowdrank._typing import Floats
 from crowdrank.assessors.agreement import agreement_table
 from crowdrank.assessors.report import AssessorReport, assess
 from crowdrank.consensus._base import Aggregator
 from crowdrank.engine.base import Engine
-from crowdrank.errors import Fix, InputError, Message, UsageError, near
-from crowdrank.pipeline.candidates import Candidate, choose_candidates
+from crowdrank.errors import Fix, InputError, Message
+from crowdrank.judgments.grade_map import GradeMapLike
+from crowdrank.pipeline.baseline import add_baseline
+from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.label_summary import summarize_labels
+from crowdrank.pipeline.leaks import check_leaks
 from crowdrank.pipeline.markdown import markdown
 from crowdrank.pipeline.previous import describe_changes, keep_previous
 from crowdrank.pipeline.provenance import Provenance, python_call
 from crowdrank.pipeline.result import RUN, RankerResults, RunResult
 from crowdrank.pipeline.run_data import RunData, build_run_data
-from crowdrank.pipeline.selection import ENSEMBLES, CandidateSelection, ExpertSplit, only_crowd, split_expert_queries
+from crowdrank.pipeline.selection import CandidateSelection, ExpertSplit, split_expert_queries, without_experts
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache, digest
 from crowdrank.pipeline.summary import RankerTest, describe_protocol, summarize
@@ -67,6 +71,7 @@ def run(
     engine: Engine | None = None,
     provenance: Provenance | None = None,
     report: WriteReport | None = None,
+    expert_map: GradeMapLike | None = None,
     **settings: Any,
 ) -> RunResult:
     """Compute labels from judgments, train rankers on them, and select and test one by expert grades.
@@ -84,6 +89,8 @@ def run(
             Trees are always trained locally.
         provenance: command that started the run, for the report; by default the Python call.
         report: function that writes a report of the result into the folder of the results.
+        expert_map: grades of the judgments that each expert grade stands for if the scales differ, such as
+            `0=0-1,1=2-4`.
         settings: attributes of `RunSettings`, such as `measure="AP"` or `test=0.5`.
 
     >>> import crowdrank
@@ -100,7 +107,11 @@ def run(
         check_output_folder(folder, RUN)
     with nullcontext() if folder is None else locked(folder, wait=False):
         began = time.monotonic()
-        data = build_run_data(judgments, features, expert, honeypots, unjudgeable_as=run_settings.unjudgeable_as)
+        unjudgeable_as = run_settings.unjudgeable_as
+        data = build_run_data(
+            judgments, features, expert, honeypots, unjudgeable_as=unjudgeable_as, expert_map=expert_map
+        )
+        data = replace(data, notes=(*data.notes, *check_leaks(data, allow=run_settings.allow_leak)))
         if provenance is None:
             inputs = {"judgments": judgments, "features": features, "expert": expert, "honeypots": honeypots}
             provenance = Provenance(python=python_call(inputs, run_settings, folder, engine))
@@ -143,8 +154,9 @@ class _Runner:
     progress: bool
 
     def __post_init__(self) -> None:
-        methods = {self.settings.method: self.settings.method_settings}
-        self.fits = ConsensusFits(self.data, self.cache, self.settings.n_jobs, self.engine, methods)
+        parameters = self.settings.consensus_parameters
+        self.fits = ConsensusFits(self.data, self.cache, self.settings.n_jobs, self.engine, parameters)
+        self.baseline_run: dict[str, Floats] = {}
 
     def run(self) -> RunResult:
         """Run all stages; the result has no provenance and no duration yet."""
@@ -181,12 +193,8 @@ class _Runner:
         """Return the candidates to train, and the reasons why others are left out."""
         if not self.data.has_features:
             return [], {}
-        candidates, left_out = choose_candidates(self.data, self.settings.candidates)
-        names = [*(candidate.name for candidate in candidates), *ENSEMBLES]
-        baseline = self.settings.baseline
-        if baseline not in names and baseline != RunSettings.baseline:
-            known = f"{near(baseline, names)}; the candidates are {', '.join(names)}"
-            raise UsageError(f"'{baseline}' is not a candidate of this run{known}", parameter="baseline")
+        candidates, left_out = choose_candidates(self.data, self.settings.candidates, thorough=self.settings.thorough)
+        candidates, self.baseline_run = add_baseline(self.data, self.settings.baseline, candidates)
         return candidates, left_out
 
     def _consensus(self) -> tuple[Aggregator, AssessorReport]:
@@ -240,7 +248,7 @@ class _Runner:
 
     def _fit_methods(self, candidates: list[Candidate], left_out: dict[str, str]) -> list[Candidate]:
         """Fit the consensus methods that candidates need; leave out candidates whose method cannot be fitted."""
-        for method in dict.fromkeys(method for candidate in candidates for method in candidate.methods):
+        for method in consensus_methods(self.settings, candidates):
             self._fit_consensus(method)
         kept = []
         for candidate in candidates:
@@ -249,9 +257,8 @@ class _Runner:
                 left_out[candidate.name] = f"{missing[0]}: {self.fits.failed[missing[0]]}"
             else:
                 kept.append(candidate)
-        if any(candidate.remapper is not None for candidate in kept):
-            for kind in ("remap", "all"):
-                self.fits.label_features(kind)
+        for kind in remapper_label_features(kept):
+            self.fits.label_features(kind)
         return kept
 
     def _select(self, candidates: list[Candidate], left_out: dict[str, str]) -> tuple[CandidateSelection, bool]:
@@ -264,10 +271,12 @@ class _Runner:
             if has_experts:
                 reason = "there are too few expert-graded queries to train and select with"
                 left_out |= {candidate.name: reason for candidate in candidates if candidate.experts}
-            candidates = only_crowd(candidates)
+            candidates = without_experts(candidates)
         with ProgressBar("training candidates") as bar:
             report = bar if self.progress else None
-            selection = CandidateSelection(data, self.fits, self.settings, candidates, split, self.cache, report)
+            selection = CandidateSelection(
+                data, self.fits, self.settings, candidates, split, self.cache, report, self.baseline_run
+            )
             selection.run()
         selection.outcome.failed |= left_out
         return selection, has_experts

@@ -12,14 +12,16 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.consensus._coerce import as_judgments
+from crowdrank.consensus._coerce import as_judgments, example_map
 from crowdrank.consensus.result import item_ids
 from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import ids
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import Features, read_gold
+from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
+from crowdrank.judgments.read import read_gold
 from crowdrank.judgments.summary import uncertain_scale_note
-from crowdrank.judgments.table import NO_HONEYPOT, Judgments
+from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments
 from crowdrank.label_learning.label_features import without_honeypots
 from crowdrank.pipeline.stage_cache import digest
 from crowdrank.rankers.instances import as_features
@@ -93,19 +95,52 @@ class RunData:
         high = np.maximum.reduceat(np.where(self.is_graded, self.expert, -np.inf), self.offsets[:-1])
         return np.asarray(high - low)
 
+    @cached_property
+    def expert_values(self) -> Floats | None:
+        """Mean expert grade, counted from 0, that each grade of the judgments stands for; None if it is not known.
+
+        Grades correspond by the map of expert grades, or by position if both scales have the same length.
+        """
+        if self.gold is None:
+            return None
+        sets, values = self.gold.grade_sets(self.labels.main_scale), np.array(self.gold.scale.values)
+        if sets is None or not sets.any(axis=0).all():
+            return None
+        return np.asarray((values - values[0]) @ sets / sets.sum(axis=0))
+
     def on_expert_scale(self, grade: Floats) -> Floats:
         """Return expected grades of the judgments as expert grades, counted from 0.
 
-        By the map of expert grades, or by position if both scales have the same length; otherwise the lowest and the
-        highest grades correspond.
+        Raises:
+            InputError: the scales have different lengths and there is no complete map between them.
+
         """
-        scale, experts = np.array(self.labels.main_scale.values), self.gold
-        assert experts is not None
-        values = np.array(experts.scale.values) - experts.scale.values[0]
-        sets = experts.grade_sets(self.labels.main_scale)
-        if sets is None or not sets.any(axis=0).all():
-            return np.asarray(np.interp(grade, [scale[0], scale[-1]], [0.0, values[-1]]))
-        return np.asarray(np.interp(grade, scale, values @ sets / sets.sum(axis=0)))
+        if self.expert_values is None:
+            raise InputError(replace(self.scales_differ(), severity="error"))
+        return np.asarray(np.interp(grade, self.labels.main_scale.values, self.expert_values))
+
+    def scales_differ(self) -> Message:
+        """Return the warning that expert grades cannot be compared with grades of the judgments."""
+        assert self.gold is not None
+        scale, expert = self.labels.main_scale, self.gold.scale
+        problem = f"the experts' scale {expert} is not the judgments' scale {scale}, and no map says which grades match"
+        fix = "say which grades each expert grade stands for with {}"
+        return Message(problem, "scales-differ", "warning", fixes=(Fix(fix, "expert_map", example_map(expert, scale)),))
+
+    @property
+    def dropped_columns(self) -> tuple[Message, ...]:
+        """Notes about the columns of the features that are not used as features."""
+        return self.features.notes
+
+    def feature_table(self) -> pa.Table:
+        """Return the name, the share of missing values and the range of each feature."""
+        X = self.features.matrix
+        is_missing = np.isnan(X)
+        low = np.where(is_missing, np.inf, X).min(axis=0)
+        high = np.where(is_missing, -np.inf, X).max(axis=0)
+        columns = {"missing": is_missing.mean(axis=0), "minimum": low, "maximum": high}
+        arrays = {name: pa.array(values, mask=is_missing.all(axis=0)) for name, values in columns.items()}
+        return pa.table({"feature": list(self.features.names), **arrays, "missing": is_missing.mean(axis=0)})
 
     def by_row(self, values: Floats) -> Floats:
         """Return values of the items of `labels` as values of the rows, NaN without a judgment."""
@@ -152,7 +187,13 @@ def _judgment_digests(judgments: Judgments, labels: Judgments) -> dict[str, str]
 
 
 def build_run_data(
-    judgments: Any, features: Any, expert: Any = None, honeypots: Any = None, *, unjudgeable_as: str = "lowest"
+    judgments: Any,
+    features: Any,
+    expert: Any = None,
+    honeypots: Any = None,
+    *,
+    unjudgeable_as: str = "lowest",
+    expert_map: GradeMapLike | None = None,
 ) -> RunData:
     """Read the inputs of a run and align them with the rows of the features.
 
@@ -162,6 +203,7 @@ def build_run_data(
         expert: `Gold`, a path or a DataFrame with expert grades.
         honeypots: the same with the correct grades of honeypots.
         unjudgeable_as: how to use 'cannot judge' answers, as in `RunSettings`.
+        expert_map: grades of the judgments that each expert grade stands for, such as `0=0-1,1=2-4`.
 
     """
     table, notes = _read_judgments(judgments, honeypots, unjudgeable_as)
@@ -189,6 +231,8 @@ def build_run_data(
         notes=tuple(notes),
     )
     gold = None if expert is None else _as_gold(expert)
+    if gold is not None and expert_map is not None:
+        gold = replace(gold, grade_map=GradeMap.parse(expert_map))
     placed = _find_rows(rows, gold)
     return data if gold is None else _with_expert_grades(data, gold, placed)
 
@@ -261,6 +305,8 @@ def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:
     if n_honeypots:
         problem = f"Expert grades of {counted(n_honeypots, 'honeypot')} do not select or test rankers"
         notes.append(Message(problem, "honeypot-grades", "note"))
+    if graded.expert_values is None:
+        notes.append(graded.scales_differ())
     return replace(graded, notes=(*notes, *_constant_query_notes(graded)))
 
 
@@ -304,9 +350,11 @@ def mark_honeypots(table: Judgments, honeypots: Gold) -> tuple[Judgments, Messag
 
 
 def _require_different_grades(labels: Judgments) -> None:
-    if len(labels.scales) == 1 and len(np.unique(labels.grade)) == 1:
+    answers = np.unique(labels.grade)
+    if len(labels.scales) == 1 and len(answers) == 1:
+        grade = "cannot judge" if answers[0] == UNJUDGEABLE else labels.scale.names[int(answers[0])]
         raise InputError(
-            f"every judgment has the same grade ({labels.scale.names[int(labels.grade[0])]}), so no ranker can learn",
+            f"every judgment has the same grade ({grade}), so no ranker can learn",
             kind="one-grade",
             fix="give judgments with different grades",
         )

@@ -164,6 +164,16 @@ class SelectionResult:
 class CandidateSelection:
     """Train candidates on folds of the expert-graded queries, build ensembles and select a candidate.
 
+    Args:
+        data: data of the run.
+        fits: consensus models.
+        settings: settings of the run.
+        candidates: candidates to train.
+        split: expert-graded queries for selection and test.
+        cache: cache of the fits.
+        report: progress function.
+        runs: scores of the rows, (n_rows,), by rankings that are only compared with the candidates.
+
     Attributes:
         evaluated: rows of the development and test queries.
         outcome: result of the selection.
@@ -179,11 +189,12 @@ class CandidateSelection:
         split: ExpertSplit,
         cache: StageCache,
         report: Report | None = None,
+        runs: Mapping[str, Floats] | None = None,
     ) -> None:
         self.data, self.fits, self.settings, self.cache = data, fits, settings, cache
         self.candidates = list(candidates)
         self.split = split
-        self.report = report
+        self.report, self.runs = report, dict(runs or {})
         self.outcome = SelectionResult(split)
         self.evaluated = data.rows_of(np.concatenate([split.development, split.test]))
         fit_settings = {name: getattr(settings, name) for name in FIT_SETTINGS}
@@ -269,6 +280,9 @@ class CandidateSelection:
         # Threads finish in any order.
         self.outcome.rankers = {c.name: self.outcome.rankers[c.name] for c in self.candidates}
         self.outcome.scores = {c.name: self.outcome.scores[c.name] for c in self.candidates}
+        is_evaluated = np.zeros(len(self.data.query), bool)
+        is_evaluated[self.evaluated] = True
+        self.outcome.scores |= {name: np.where(is_evaluated, score, np.nan) for name, score in self.runs.items()}
         self._require_crowd_candidate()
         self._build_ensembles()
         self._select()
@@ -337,8 +351,8 @@ class CandidateSelection:
     # Ensembles.
 
     def _build_ensembles(self) -> None:
-        names = [candidate.name for candidate in self.candidates]
-        crowd = [candidate.name for candidate in only_crowd(self.candidates)]
+        members = [candidate for candidate in self.candidates if not candidate.is_control]
+        names, crowd = [one.name for one in members], [one.name for one in only_crowd(members)]
         self._add_average(CROWD, crowd)
         if not self.split.folds:
             return
@@ -398,7 +412,8 @@ class CandidateSelection:
             return
         scorer = ExpertScorer(self.data, self.split.development, self.settings)
         outcome.values = {name: scorer.values(score) for name, score in outcome.scores.items()}
-        outcome.chosen, outcome.reason = select_candidate(outcome.values, SAFE if SAFE in outcome.values else CROWD)
+        choices = {name: values for name, values in outcome.values.items() if name not in self.runs}
+        outcome.chosen, outcome.reason = select_candidate(choices, SAFE if SAFE in choices else CROWD)
 
     def refit(self, name: str, report: Report | None = None) -> Ranker:
         """Train a candidate again on all crowd labels and expert grades."""
@@ -439,6 +454,11 @@ def select_candidate(values: Mapping[str, Floats], safe: str = SAFE) -> tuple[st
     if lead > LEAD * standard_error:
         return best, f"it leads {safe} by {lead:.4f} on the development queries, more than {LEAD:g} standard errors"
     return safe, f"{best} leads it by {lead:.4f} on the development queries, less than {LEAD:g} standard errors"
+
+
+def without_experts(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates that are not trained on expert grades."""
+    return [candidate for candidate in candidates if not candidate.experts]
 
 
 def only_crowd(candidates: Sequence[Candidate]) -> list[Candidate]:

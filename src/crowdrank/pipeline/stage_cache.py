@@ -19,8 +19,8 @@ from crowdrank._files import write_file
 from crowdrank._source import source_digest
 from crowdrank._typing import Arrays
 from crowdrank.errors import CrowdrankError
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import Features
 from crowdrank.judgments.table import Judgments
 
 T = TypeVar("T")

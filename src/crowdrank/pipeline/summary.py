@@ -14,6 +14,7 @@ from crowdrank.evaluation.comparison import Comparison, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate_codes
 from crowdrank.evaluation.measures import parse_measure, parse_measures
 from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization, format_p
+from crowdrank.pipeline.baseline import describe_baseline
 from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.result import Contrast
 from crowdrank.pipeline.selection import (
@@ -30,7 +31,7 @@ from crowdrank.pipeline.selection import (
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.rankers.ensemble import N_HALVES, PRIOR_QUERIES
 
-CONTROLS = ("average", "expert-only", "gls")
+CONTROLS = ("average", "expert-only", "gls", "best-feature")
 """Simple candidates that the selected one is always compared with."""
 ALPHA = 0.05
 FEW_TEST_QUERIES = 20
@@ -145,7 +146,9 @@ class RankerTest:
 
 def describe(candidate: str) -> str:
     """Return the description of a candidate or an ensemble."""
-    return ENSEMBLES.get(candidate) or BY_NAME[candidate].description
+    if candidate in BY_NAME:
+        return BY_NAME[candidate].description
+    return ENSEMBLES.get(candidate) or describe_baseline(candidate)
 
 
 def summarize(test: RankerTest) -> str:

@@ -18,6 +18,7 @@ RANKERS = {
     "gda-pairwise-mart": "gda_mart.GDAPairwiseMART",
     "lambdarank-net": "network.LambdaRankNet",
     "ensemble": "ensemble.Ensemble",
+    "single-feature": "single_feature.SingleFeature",
 }
 """Location of each ranker by its name on the command line; modules are loaded when needed."""
 

@@ -20,12 +20,17 @@ def choose_value(parameter: str, values: Sequence[float], evaluate: Evaluate | N
         evaluate: function that returns the validation measure for a value; None without validation queries.
 
     """
-    if len(values) > 1 and evaluate is None:
-        fixes = [Fix("give {}, on which one is chosen", "eval_set"), Fix("give one value")]
-        raise UsageError("has several values", parameter=parameter, kind="no-validation", fix=fixes)
     if evaluate is None:
+        require_one_value(parameter, values)
         return values[0], []
     return search_grid(evaluate, values) if len(values) > 1 else (values[0], [evaluate(values[0])])
+
+
+def require_one_value(parameter: str, values: Sequence[float]) -> None:
+    """Raise UsageError if there are several values, for use without validation queries."""
+    if len(values) > 1:
+        fixes = [Fix("give {}, on which one is chosen", "eval_set"), Fix("give one value")]
+        raise UsageError("has several values", parameter=parameter, kind="no-validation", fix=fixes)
 
 
 def search_grid(evaluate: Evaluate, values: Sequence[float]) -> tuple[float, list[float]]:

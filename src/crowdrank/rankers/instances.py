@@ -16,7 +16,7 @@ from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.errors import CrowdrankWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.read import Features
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers import InstanceKind
 from crowdrank.rankers.labels import Labels, pair_positions, read_labels
@@ -244,7 +244,7 @@ class Instances:
 
 def as_features(features: Any) -> Features:
     """Return `Features`; read them if they are a path or a DataFrame."""
-    from crowdrank.judgments.read import read_features
+    from crowdrank.judgments.features import read_features
 
     return features if isinstance(features, Features) else read_features(features)
 

@@ -22,6 +22,8 @@ NORM_OFFSET = 0.01
 """Constant that LightGBM's `lambdarank_norm` adds to the difference of two scores before it divides by it."""
 MAX_EXPONENT_RANGE = 600.0
 """Maximum range of scores (times sigmoid) within which exponentials of single scores do not overflow."""
+MAX_SORTED_RANKS = 50
+"""Maximum cutoff of a measure for which only the first ranks are sorted."""
 
 
 @njit(cache=True, nogil=True)
@@ -340,9 +342,47 @@ def judgment_gradients(
 
 
 @njit(cache=True, nogil=True)
-def ranked_groups(rows: Integers, query: Integers, score: Floats, offsets: Integers) -> tuple[Integers, Booleans]:
-    """Return the rows by query and descending score, and whether each begins a group of equal scores."""
-    order = rank_order(rows, query, score, offsets.size - 1)
+def _kth_largest(values: Floats, k: int) -> float:
+    """Return the k-th largest value; fast for small k."""
+    largest = np.full(k, -np.inf)  # in descending order
+    for value in values:
+        if value > largest[k - 1]:
+            place = k - 1
+            while place > 0 and largest[place - 1] < value:
+                largest[place] = largest[place - 1]
+                place -= 1
+            largest[place] = value
+    kth: float = largest[k - 1]
+    return kth
+
+
+@njit(cache=True, nogil=True)
+def ranked_groups(
+    rows: Integers, query: Integers, score: Floats, offsets: Integers, cutoff: int = MAX_SORTED_RANKS + 1
+) -> tuple[Integers, Booleans]:
+    """Return the rows by query and descending score, and whether each begins a group of equal scores.
+
+    Rows are ordered by query. With a cutoff of at most `MAX_SORTED_RANKS`, only these ranks and their ties are sorted.
+    """
+    if cutoff > MAX_SORTED_RANKS:
+        order = rank_order(rows, query, score, offsets.size - 1)
+    else:
+        order = np.empty_like(rows)
+        for number in range(offsets.size - 1):
+            begin, end = offsets[number], offsets[number + 1]
+            lowest = -np.inf if end - begin <= cutoff else _kth_largest(score[begin:end], cutoff)
+            top, rest = begin, end
+            for row in rows[begin:end]:
+                if score[row] >= lowest:
+                    place = top
+                    while place > begin and score[order[place - 1]] < score[row]:
+                        order[place] = order[place - 1]
+                        place -= 1
+                    order[place] = row
+                    top += 1
+                else:
+                    rest -= 1
+                    order[rest] = row
     new_group = np.empty(order.size, np.bool_)
     for place in range(order.size):
         new_group[place] = place == 0 or score[order[place]] != score[order[place - 1]]

@@ -19,13 +19,13 @@ from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, resolve_columns
-from crowdrank.judgments.encode import parse_floats
+from crowdrank.judgments.bad_rows import BadRows, no_rows_error
+from crowdrank.judgments.cells import parse_floats
+from crowdrank.judgments.columns import Roles, parse_column_map
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold
-from crowdrank.judgments.sources import Source, no_rows_error
+from crowdrank.judgments.sources import Source
 from crowdrank.rankers.ranking_data import MAX_GRADE
 
 TARGETS = ("probabilities", "expected-grade", "grade", "relevance")
@@ -107,14 +107,8 @@ def read_labels(
         name = str(source) if isinstance(source, str | Path) else opened.name
         gold = read_gold(source, format=format, columns=columns, grades=grades)  # type: ignore[arg-type]
         return _labels_of_gold(gold, name)
-    roles = resolve_columns(
-        opened.names,
-        source=opened.name,
-        required_roles=["document"] if probabilities else ["document", "score"],
-        optional_roles=["query"],
-        column_map=parse_column_map(columns),
-        aliases=COLUMN_ALIASES,
-    )
+    required = ("document",) if probabilities else ("document", "score")
+    roles = Roles(required, ("query",)).find_columns(opened.names, opened.name, parse_column_map(columns))
     values = [name for name in opened.names if name == "relevance" or name in probabilities]
     table = opened.read(list(dict.fromkeys([*roles.values(), *values])), BadRows())
     if not len(table):
@@ -136,9 +130,7 @@ def read_weights(source: Any, labels: Labels) -> Floats:
     if "weight" not in opened.names:
         fix = f"the columns are: {', '.join(opened.names)}"
         raise InputError("there is no column 'weight'", source=opened.name, fix=fix)
-    roles = resolve_columns(
-        opened.names, source=opened.name, required_roles=["document"], optional_roles=["query"], aliases=COLUMN_ALIASES
-    )
+    roles = Roles(("document",), ("query",)).find_columns(opened.names, opened.name)
     table = opened.read([*roles.values(), "weight"], BadRows()).rename_columns([*roles, "weight"])
     weight = _parse_numbers(table, "weight", opened.name, opened)
     if (weight < 0).any():

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -95,10 +94,7 @@ class LambdaObjective(PairwiseObjective):
             last,
             score,
             self.gain,
-            self.swaps.value,
-            self.swaps.inverse_ideal,
-            self.swaps.discount,
-            self.swaps.code,
+            *self.swaps,
             self.weight,
             self.weighting,
             self.probabilities,
@@ -124,22 +120,21 @@ class LambdaObjective(PairwiseObjective):
         return differ_within(self.gain, self.data.offsets)
 
 
-@dataclass(frozen=True, eq=False)
-class SwapMeasure:
+class SwapMeasure(NamedTuple):
     """A measure in the form that kernels need to compute the effect of a swap.
 
     Attributes:
-        code: measure of the kernels.
         value: (n,) gain (DCG), stopping probability (ERR) or relevance (AP) of each document.
         inverse_ideal: (n_queries,) inverse of the ideal value of each query.
         discount: (longest query,) discount of each rank.
+        code: code of the measure.
 
     """
 
-    code: int
     value: Floats
     inverse_ideal: Floats
     discount: Floats
+    code: int
 
     @classmethod
     def of(cls, data: RankingData, gain: Floats, measure: str | Measure | None, truncation: int) -> SwapMeasure:
@@ -148,26 +143,26 @@ class SwapMeasure:
         ranks = np.arange(1, int(sizes.max()) + 1, dtype=np.float64)
         ones = np.ones(len(sizes))
         if measure is None:
-            return cls(kernels.NO_MEASURE, gain, ones, ranks)
+            return cls(gain, ones, ranks, kernels.NO_MEASURE)
         parsed = parse_measure(measure)
         within = ranks <= (parsed.cutoff or np.inf)
         if parsed.name in ("nDCG", "DCG"):
             discount = within / np.log2(ranks + 1)
             if parsed.name == "DCG":
-                return cls(kernels.DCG, gain, ones, discount)
+                return cls(gain, ones, discount, kernels.DCG)
             ideal = np.empty(len(sizes))
             kernels.ideal_dcgs(data.offsets, gain, discount, parsed.cutoff or truncation, ideal)  # as LightGBM
-            return cls(kernels.DCG, gain, _inverse(ideal), discount)
+            return cls(gain, _inverse(ideal), discount, kernels.DCG)
         if parsed.name == "ERR":
             stop = data.gain("exponential") / 2.0**parsed.max_grade
             if stop.max() >= 1:
                 problem = f"{parsed} has the highest grade {parsed.max_grade}, but there are higher ones"
                 highest = f"ERR(max_grade={int(np.ceil(data.grade.max()))})"
                 raise InputError(problem, fix=Fix("set {}", "measure", highest))
-            return cls(kernels.ERR, stop, ones, within / ranks)
+            return cls(stop, ones, within / ranks, kernels.ERR)
         relevant = (data.grade >= parsed.rel).astype(np.float64)
         n_relevant = np.add.reduceat(relevant, data.offsets[:-1])
-        return cls(kernels.AP, relevant, _inverse(n_relevant), within / ranks)
+        return cls(relevant, _inverse(n_relevant), within / ranks, kernels.AP)
 
 
 def check_measure(measure: str | Measure | None) -> None:

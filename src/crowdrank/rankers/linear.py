@@ -19,7 +19,7 @@ from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
 from crowdrank.rankers import kernels
 from crowdrank.rankers.base import N_JOBS, Ranker, normalized
-from crowdrank.rankers.grid_search import choose_value
+from crowdrank.rankers.grid_search import choose_value, require_one_value
 from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.standardize import Standardizer, sum_squares, sum_values, weighted_mean
 from crowdrank.rankers.store import State
@@ -76,6 +76,9 @@ class GLS(Ranker):
         **N_JOBS,
     }
 
+    _trees_parameter: ClassVar[str] = "tree_features"
+    """Name of the parameter with the number of trees."""
+
     coef_: Floats
     intercept_: float
     mu_: float
@@ -106,11 +109,15 @@ class GLS(Ranker):
 
     def _tree_counts(self) -> tuple[int, ...]:
         """Return the numbers of trees to choose from."""
-        return AUTO_TREES if isinstance(self.tree_features, str) else (self.tree_features,)
+        n_trees = getattr(self, self._trees_parameter)
+        return AUTO_TREES if isinstance(n_trees, str) else (n_trees,)
 
     def _learn(self, data: RankingData, validation: Validation | None, report: Report, engine: Engine | None) -> None:
         target, weight = data.target(self.target, self.gains), data.weights
         counts, grid = self._tree_counts(), self._grid(float(weight.sum()), validation is not None)
+        if validation is None:
+            require_one_value(self._trees_parameter, counts)
+            require_one_value("mu", grid)
         X, self.tree_features_ = data.features, None
         if max(counts) > 0:
             self.tree_features_ = TreeFeatures(max(counts), n_jobs=self.n_jobs, random_state=self.random_state)
@@ -135,7 +142,7 @@ class GLS(Ranker):
     ) -> tuple[int, float]:
         """Return the number of trees and the ridge with the highest validation measure."""
         if validation is None:
-            return int(choose_value("tree_features", counts, None)[0]), choose_value("mu", grid, None)[0]
+            return counts[0], grid[0]
         n_features = validation.data.features.shape[1]
         X = equations.standardizer(self._extend(validation.data.features))
 
@@ -199,6 +206,7 @@ class TreeFeatureGLS(GLS):
     """
 
     _parameter_constraints: ClassVar[Constraints] = {"n_trees": [Number(0, integer=True), OneOf("auto")]}
+    _trees_parameter = "n_trees"
 
     def __init__(
         self,
@@ -218,9 +226,6 @@ class TreeFeatureGLS(GLS):
         self.validate_by = validate_by
         self.n_jobs = n_jobs
         self.random_state = random_state
-
-    def _tree_counts(self) -> tuple[int, ...]:
-        return AUTO_TREES if isinstance(self.n_trees, str) else (self.n_trees,)
 
 
 class _RowSums:

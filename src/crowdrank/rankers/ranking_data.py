@@ -14,9 +14,9 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import CrowdrankWarning, InputError, UsageError, shown
 from crowdrank.judgments import frames, ids
-from crowdrank.judgments.encode import parse_floats
+from crowdrank.judgments.cells import parse_floats
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.letor import feature_position, is_letor_feature
-from crowdrank.judgments.read import Features
 
 ID_COLUMNS = ("query", "document")
 """Columns of a frame that hold ids instead of features."""

@@ -11,8 +11,8 @@ import pyarrow as pa
 from crowdrank._files import check_output_file, write_file
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
+from crowdrank.judgments.features import Features, read_features
 from crowdrank.judgments.letor import feature_position, is_letor_feature
-from crowdrank.judgments.read import Features, read_features
 from crowdrank.judgments.write import TABLE_SUFFIXES, check_output, write_table
 from crowdrank.rankers.base import Ranker
 

@@ -45,7 +45,8 @@ class Validation:
     def per_query(self, score: Floats) -> Floats:
         """Return the value of every query that has a relevant document."""
         data, offsets = self.data, self.data.offsets
-        order, new_group = ranked_groups(self.rows, self.query, np.asarray(score, dtype=np.float64), offsets)
+        scores = np.asarray(score, dtype=np.float64)
+        order, new_group = ranked_groups(self.rows, self.query, scores, offsets, self.cutoff)
         if self.measure.name == "AP":
             totals = exact.precision_sum(data.grade[order] >= self.measure.rel, new_group, offsets, self.cutoff)
         elif self.measure.name == "ERR":

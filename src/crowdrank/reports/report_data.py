@@ -19,10 +19,14 @@ from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.pipeline.result import RankerResults, RunResult, to_pandas
 from crowdrank.pipeline.settings import RunSettings
 
-UNKNOWN_UNIT = "as in your file"
+UNKNOWN_UNIT = "unit of the file"
 """Unit of durations and costs whose unit is not known."""
 UNINFORMATIVE = 0.05
 """Maximum informativeness of an uninformative assessor, as a share of the median."""
+MAX_DOCUMENTS = 500
+"""Maximum number of documents in a table of the report."""
+N_NEXT = 3
+"""Number of documents to label next that the first screen names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,40 +77,52 @@ class ReportData:
     @cached_property
     def documents(self) -> pd.DataFrame:
         """Consensus of each document."""
-        return to_pandas(self.result.tables["documents"])
+        return self._table("documents")
 
     @cached_property
     def assessors(self) -> pd.DataFrame:
         """Reliability of each assessor."""
-        return to_pandas(self.result.tables["assessors"])
+        return self._table("assessors")
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
         """Agreement of pairs of assessors."""
-        return to_pandas(self.result.tables["pairs"])
+        return self._table("pairs")
 
     @cached_property
     def next(self) -> pd.DataFrame:
         """Documents to label next."""
-        return to_pandas(self.result.tables["next"])
+        return self._table("next")
 
     @cached_property
     def comparison(self) -> pd.DataFrame:
         """Results of each candidate."""
-        return to_pandas(self.result.tables["comparison"])
+        return self._table("comparison")
 
     @cached_property
-    def remapping(self) -> pd.DataFrame | None:
-        """Learned targets and weights by feature of the labels; None if there are none."""
-        return self._optional("remapping")
+    def features(self) -> pd.DataFrame:
+        """Values and importance of each feature."""
+        return self._table("features")
 
     @cached_property
-    def per_query(self) -> pd.DataFrame | None:
-        """Value of each candidate on each test query; None if nothing was tested."""
-        return self._optional("per_query")
+    def remapping(self) -> pd.DataFrame:
+        """Learned targets and weights by feature of the labels."""
+        return self._table("remapping")
 
-    def _optional(self, name: str) -> pd.DataFrame | None:
-        return to_pandas(self.result.tables[name]) if name in self.result.tables else None
+    @cached_property
+    def per_query(self) -> pd.DataFrame:
+        """Value of each candidate on each test query."""
+        return self._table("per_query")
+
+    @cached_property
+    def texts(self) -> dict[tuple[str, str], dict[str, str]]:
+        """Texts of queries and documents, by query and document."""
+        rows = self._table("texts").to_dict("records")
+        return {(row["query"], row["document"]): {str(name): text for name, text in row.items()} for row in rows}
+
+    def _table(self, name: str) -> pd.DataFrame:
+        """Return a table of the result; an empty one if the result does not have it."""
+        return to_pandas(self.result.tables[name]) if name in self.result.tables else pd.DataFrame()
 
     # Rankers.
 
@@ -176,7 +192,7 @@ class ReportData:
         return median_informativeness(self.assessors)
 
     def weight_in_consensus(self, assessors: pd.DataFrame) -> str:
-        """Return how much the answers of some assessors count in the consensus, in words and nats.
+        """Return the weight of the answers of some assessors in the consensus, in words and nats.
 
         The consensus does not use expert grades, so its informativeness can differ from that of the report.
         """
@@ -185,7 +201,8 @@ class ReportData:
         median = median_informativeness(self.assessors.assign(informativeness=nats))
         selected = self.assessors["assessor"].isin(assessors["assessor"]).to_numpy()
         mean = float(np.average(nats[selected], weights=np.maximum(self.assessors["judgments"][selected], 1)))
-        return f"{WEIGHTS[weight_word(mean, median)]} ({mean:.3f} nats per answer; the median is {median:.3f})"
+        weight = WEIGHTS[informativeness_level(mean, median)]
+        return f"{weight} ({mean:.3f} nats per answer; the median is {median:.3f})"
 
     def unit(self, column: str) -> str:
         """Return the unit of durations or costs."""
@@ -208,6 +225,27 @@ class ReportData:
 
     # Documents.
 
+    @cached_property
+    def interval_width(self) -> Floats:
+        """Width of the interval of the relevance of each document, (n_documents,)."""
+        width: Floats = (self.documents["upper"] - self.documents["lower"]).to_numpy(np.float64)
+        return width
+
+    def least_certain(self) -> Integers:
+        """Return the positions of the documents with the widest intervals, the widest first."""
+        return np.argsort(-self.interval_width, kind="stable")[:MAX_DOCUMENTS]
+
+    def most_disputed(self) -> Integers:
+        """Return the positions of the documents on which informative assessors disagree most."""
+        n_known = int(np.isfinite(self.dispute).sum())
+        return np.argsort(-self.dispute, kind="stable")[: min(n_known, MAX_DOCUMENTS)]
+
+    def shown_documents(self) -> list[tuple[str, str]]:
+        """Return the queries and documents that the tables of the report show."""
+        positions = np.union1d(self.least_certain(), self.most_disputed())
+        rows = pd.concat([self.documents.iloc[positions], self.next.head(N_NEXT)])
+        return list(dict.fromkeys(zip(rows["query"], rows["document"], strict=True)))
+
     @property
     def honeypots(self) -> int:
         """Number of honeypots: documents that were judged but not labeled."""
@@ -229,7 +267,11 @@ class ReportData:
             ]
         return [
             *counts,
-            ("graded by experts", sizes["expert_grades"], "select and test rankers"),
+            (
+                "graded by experts",
+                sizes["expert_grades"],
+                "select and test rankers" if self.has_rankers else "check labels",
+            ),
             ("labeled and graded", len(self.against_experts), "compare labels with expert grades"),
         ]
 
@@ -257,8 +299,8 @@ class ReportData:
         """Share of the variance of relevance that is not posterior variance; NaN if the model has no variance."""
         if "sd" not in self.documents:
             return float("nan")
-        spread, doubt = float(self.documents["relevance"].var(ddof=0)), float((self.documents["sd"] ** 2).mean())
-        return spread / (spread + doubt) if spread + doubt > 0 else float("nan")
+        variance, posterior = float(self.documents["relevance"].var(ddof=0)), float((self.documents["sd"] ** 2).mean())
+        return variance / (variance + posterior) if variance + posterior > 0 else float("nan")
 
     @cached_property
     def votes(self) -> Integers:
@@ -284,8 +326,9 @@ class ReportData:
         if not self.models_assessors:
             return np.ones(len(names), np.bool_)
         known = self.assessors.set_index("assessor").reindex(names)
-        words = [weight_word(nats, self.median_informativeness) for nats in known["informativeness"].fillna(0.0)]
-        informative: Booleans = np.isin(words, ["usual", "much"]) & (known["flag"] != "reversed").to_numpy()
+        median = self.median_informativeness
+        levels = [informativeness_level(nats, median) for nats in known["informativeness"].fillna(0.0)]
+        informative: Booleans = np.isin(levels, ["typical", "high"]) & (known["flag"] != "reversed").to_numpy()
         return informative
 
     @cached_property
@@ -296,6 +339,11 @@ class ReportData:
         mean = votes @ values / np.maximum(n, 1)
         squares = votes @ values**2 / np.maximum(n, 1) - mean**2
         return np.where(n > 1, np.sqrt(np.maximum(squares * n / np.maximum(n - 1, 1), 0.0)), np.nan)
+
+    @property
+    def compared_with_experts(self) -> bool:
+        """Whether some assessors are compared with experts."""
+        return "compared_with" in self.assessors and bool((self.assessors["compared_with"] == "experts").any())
 
     @cached_property
     def paid(self) -> dict[str, float]:
@@ -308,8 +356,13 @@ class ReportData:
         return dict(zip(map(str, table.assessors.to_pylist()), total.tolist(), strict=True))
 
 
-WEIGHTS = {"nothing": "next to nothing", "little": "little", "usual": "as much as usual", "much": "much"}
-"""Informativeness relative to the median, in words for one answer and for many."""
+WEIGHTS = {
+    "none": "almost no weight",
+    "low": "low weight",
+    "typical": "typical weight",
+    "high": "high weight",
+}
+"""Weight in the consensus by level of informativeness."""
 
 
 def median_informativeness(assessors: pd.DataFrame) -> float:
@@ -322,13 +375,13 @@ def median_informativeness(assessors: pd.DataFrame) -> float:
     return float((known if len(known) else assessors["informativeness"]).median())
 
 
-def weight_word(nats: float, median: float) -> str:
-    """Return a word for the informativeness of an answer; the limits are those of the flags careless and careful.
+def informativeness_level(nats: float, median: float) -> str:
+    """Return the level of an assessor's informativeness; the limits are those of the flags careless and careful.
 
-    >>> [weight_word(nats, 0.3) for nats in (0.001, 0.1, 0.3, 0.6)]
-    ['nothing', 'little', 'usual', 'much']
+    >>> [informativeness_level(nats, 0.3) for nats in (0.001, 0.1, 0.3, 0.6)]
+    ['none', 'low', 'typical', 'high']
     """
     share = nats / median if median > 0 else 1.0
     if share < UNINFORMATIVE:
-        return "nothing"
-    return "little" if share < CARELESS else "usual" if share <= CAREFUL else "much"
+        return "none"
+    return "low" if share < CARELESS else "typical" if share <= CAREFUL else "high"

@@ -20,7 +20,7 @@ from crowdrank._files import MANIFEST
 from crowdrank._typing import Floats
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.judgments.read import read_features
+from crowdrank.judgments.features import read_features
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.data_checks import ConstantFeatureWarning, MissingValueWarning
 from crowdrank.rankers.instances import Instances
