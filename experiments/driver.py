@@ -24,6 +24,7 @@ from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.boosting import default_threads
 from experiments.base import UNJUDGED, Table, Tell, average_repeats, comparison_table, quiet, select_names
 from experiments.documents import PARTS, run_frame
@@ -208,9 +209,12 @@ def train_candidates(
     return Rankings(scores, failed, inspected)
 
 
-def _train(candidate: Candidate, view: TrainingView) -> Any:
+def _train(candidate: Candidate, view: TrainingView) -> Ranker:
     """Return the ranker of a candidate; raise InputError if the data do not allow it."""
-    reason = candidate.reason_to_skip(view.data)
+    for method in candidate.methods:
+        view.fits.fit(method)
+    failed = (view.fits.failed[method] for method in candidate.methods if method in view.fits.failed)
+    reason = candidate.reason_to_skip(view.data) or next(failed, "")
     if reason:
         raise InputError(reason)
     return view.ranker(candidate)
